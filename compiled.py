@@ -1,0 +1,76 @@
+"""The one decorator under which every hot loop of Chronicle is compiled.
+
+Purpose
+    A kernel is a plain function over arrays (arrays, then scalars, then outputs).  :func:`kernel`
+    compiles it with Numba once and caches the machine code on disk, so that a second process starts
+    warm.
+
+Guarantee
+    ``nogil`` (threads run beside it), no fast-math (NaN, infinities and signed zeros mean what IEEE 754
+    says), no automatic parallelism (it would take a forked worker down with it).  A package directory or
+    home that cannot be written never makes an import fail: the kernel is then compiled per process.
+
+Limits
+    Numba notices a change of the file that holds a kernel, not of another file that the kernel calls:
+    kernels that call each other live in one module.  ``CHRONICLE_CACHE_DIR`` moves the cache; its
+    directory carries the version of Chronicle's kernels, of Numba and of Python.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+from numba.core import config as numba_config
+
+__all__ = ["cache_directory", "kernel"]
+
+KERNEL_GENERATION = 1
+"""Raised when kernels change in a way that a cache from an older release must not survive."""
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def cache_directory() -> Path:
+    """Directory of the compiled kernels, one per generation, Numba version and Python version."""
+    base = os.environ.get("CHRONICLE_CACHE_DIR") or os.environ.get("NUMBA_CACHE_DIR")
+    if not base:
+        home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+        base = os.path.join(home, "chronicle")
+    python = f"py{sys.version_info.major}{sys.version_info.minor}"
+    return Path(base) / f"kernels-{KERNEL_GENERATION}-numba{numba.__version__}-{python}"
+
+
+def _writable_cache() -> bool:
+    """Point Numba at the cache directory; say whether it can be written to."""
+    directory = cache_directory()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError:
+        return False
+    numba_config.CACHE_DIR = str(directory)
+    return True
+
+
+_CACHED = _writable_cache()
+
+
+def kernel(function: Function) -> Function:
+    """Compile a function over arrays; see the module's docstring for what that promises."""
+    try:
+        compiled = numba.njit(nogil=True, cache=_CACHED, fastmath=False, error_model="numpy")(
+            function
+        )
+    except RuntimeError:  # no place for a cache file: compile in memory, start colder
+        compiled = numba.njit(nogil=True, cache=False, fastmath=False, error_model="numpy")(
+            function
+        )
+    result: Function = compiled
+    return result

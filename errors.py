@@ -1,0 +1,252 @@
+"""Every error that Chronicle raises on purpose, and what it means to the outside.
+
+Purpose
+    A caller can catch :class:`ChronicleError` and print it: the message says what was expected, what
+    was found, where, and what to do next.  Nothing else needs to be known about the inside.
+
+Guarantee
+    One root class.  One table, :data:`OUTSIDE`, maps each class to the slug used as the ``type`` of
+    an RFC 9457 problem document, to an HTTP status and to a process exit code; a subclass that is
+    not listed answers as its nearest listed ancestor does.
+
+Limits
+    Errors of the operating system that say nothing about Chronicle (a broken pipe, an interrupt) are
+    not wrapped.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = [
+    "OUTSIDE",
+    "AttributeNotFound",
+    "ChronicleError",
+    "ConnectionFailed",
+    "CorruptBlock",
+    "CorruptStore",
+    "Forbidden",
+    "IndexExists",
+    "IndexNotFound",
+    "IngestError",
+    "InvalidArgument",
+    "InvalidData",
+    "MissingDependency",
+    "NotAStore",
+    "Outside",
+    "QueryCancelled",
+    "QueryTimeout",
+    "ReadOnlyStore",
+    "ResourceLimit",
+    "SchemaMismatch",
+    "SqlError",
+    "StorageFull",
+    "StoreClosed",
+    "StoreLocked",
+    "StreamExists",
+    "StreamNotFound",
+    "Unauthorized",
+    "UnsupportedFormat",
+    "UnsupportedType",
+    "outside",
+]
+
+
+class ChronicleError(Exception):
+    """Root of every error that Chronicle raises on purpose."""
+
+
+class InvalidArgument(ChronicleError):
+    """An argument, option or setting has a value that cannot be used."""
+
+
+class UnsupportedType(InvalidArgument):
+    """A type is outside of what a stream can store."""
+
+
+class StreamNotFound(ChronicleError):
+    """The store has no stream of that name."""
+
+
+class StreamExists(ChronicleError):
+    """The store has a stream of that name already."""
+
+
+class AttributeNotFound(ChronicleError):
+    """The stream has no attribute of that name."""
+
+
+class IndexNotFound(ChronicleError):
+    """The attribute has no secondary index."""
+
+
+class IndexExists(ChronicleError):
+    """The attribute has a secondary index already."""
+
+
+class SchemaMismatch(ChronicleError):
+    """The columns or types of the data do not fit the stream's schema."""
+
+
+class InvalidData(ChronicleError):
+    """Data that cannot be read as events: an unparsable value, a missing time, a truncated file.
+
+    Parameters
+    ----------
+    message : str
+        What was expected, what was found, what to do.
+    row : int, optional
+        Position of the first offending row or line, counted from 1.
+    """
+
+    def __init__(self, message: str, row: int | None = None) -> None:
+        super().__init__(message)
+        self.row = row
+
+
+class IngestError(ChronicleError):
+    """An ingest stopped; the message says what is in the store and what is not."""
+
+
+class NotAStore(ChronicleError):
+    """The directory is not a Chronicle store, or not one of this version."""
+
+
+class UnsupportedFormat(NotAStore):
+    """The store or file was written by a newer, unknown format version."""
+
+
+class StoreLocked(ChronicleError):
+    """Another process (or another handle of this one) writes to the store."""
+
+
+class StoreClosed(ChronicleError):
+    """The store or stream was used after it had been closed."""
+
+
+class ReadOnlyStore(ChronicleError):
+    """A change was asked of a store that was opened for reading."""
+
+
+class StorageFull(ChronicleError):
+    """No space is left; the append was refused and the store stays readable."""
+
+
+class CorruptStore(ChronicleError):
+    """Stored bytes contradict each other or their checksum."""
+
+
+class CorruptBlock(CorruptStore):
+    """A block does not carry the checksum that it was written with.
+
+    Parameters
+    ----------
+    message : str
+        What was expected and found.
+    file : str
+        File that holds the block, relative to the store.
+    offset : int
+        Offset of the block in that file, in bytes.
+    """
+
+    def __init__(self, message: str, file: str = "", offset: int = -1) -> None:
+        where = f"{file} at byte {offset}: " if file else ""
+        super().__init__(f"{where}{message}; run `chronicle check` to see what is affected")
+        self.file = file
+        self.offset = offset
+
+
+class SqlError(ChronicleError):
+    """A SQL text that cannot be parsed, bound or run.
+
+    Parameters
+    ----------
+    message : str
+        What is wrong and what would be right.
+    line, column : int, optional
+        Position in the text, both counted from 1.
+    """
+
+    def __init__(self, message: str, line: int | None = None, column: int | None = None) -> None:
+        at = f" (line {line}, column {column})" if line is not None else ""
+        super().__init__(f"{message}{at}")
+        self.reason = message
+        self.line = line
+        self.column = column
+
+
+class QueryTimeout(ChronicleError):
+    """A query ran into its time limit."""
+
+
+class QueryCancelled(ChronicleError):
+    """A query was cancelled by its owner."""
+
+
+class ResourceLimit(ChronicleError):
+    """A request exceeds a configured budget: rows, bytes, steps or memory."""
+
+
+class MissingDependency(ChronicleError):
+    """An optional part of Chronicle is not installed."""
+
+
+class Unauthorized(ChronicleError):
+    """No token, or one that is unknown or expired."""
+
+
+class Forbidden(ChronicleError):
+    """The token does not allow this."""
+
+
+class ConnectionFailed(ChronicleError):
+    """A Chronicle server could not be reached or broke off."""
+
+
+class Outside(NamedTuple):
+    """How an error looks from outside: problem slug, HTTP status and process exit code."""
+
+    slug: str
+    status: int
+    exit_code: int
+
+
+OUTSIDE: dict[type[ChronicleError], Outside] = {
+    ChronicleError: Outside("error", 500, 1),
+    InvalidArgument: Outside("invalid-argument", 400, 2),
+    UnsupportedType: Outside("unsupported-type", 400, 1),
+    StreamNotFound: Outside("stream-not-found", 404, 1),
+    StreamExists: Outside("stream-exists", 409, 1),
+    AttributeNotFound: Outside("attribute-not-found", 404, 1),
+    IndexNotFound: Outside("index-not-found", 404, 1),
+    IndexExists: Outside("index-exists", 409, 1),
+    SchemaMismatch: Outside("schema-mismatch", 400, 1),
+    InvalidData: Outside("invalid-data", 400, 1),
+    IngestError: Outside("ingest-failed", 500, 1),
+    NotAStore: Outside("not-a-store", 500, 1),
+    UnsupportedFormat: Outside("unsupported-format", 500, 1),
+    StoreLocked: Outside("store-locked", 503, 1),
+    StoreClosed: Outside("store-closed", 503, 1),
+    ReadOnlyStore: Outside("read-only-store", 403, 1),
+    StorageFull: Outside("storage-full", 507, 1),
+    CorruptStore: Outside("corrupt-store", 500, 1),
+    CorruptBlock: Outside("corrupt-block", 500, 1),
+    SqlError: Outside("sql-error", 400, 1),
+    QueryTimeout: Outside("query-timeout", 504, 1),
+    QueryCancelled: Outside("query-cancelled", 499, 1),
+    ResourceLimit: Outside("resource-limit", 413, 1),
+    MissingDependency: Outside("missing-dependency", 501, 1),
+    Unauthorized: Outside("unauthorized", 401, 1),
+    Forbidden: Outside("forbidden", 403, 1),
+    ConnectionFailed: Outside("connection-failed", 502, 1),
+}
+
+
+def outside(error: ChronicleError | type[ChronicleError]) -> Outside:
+    """Look up how an error is shown outside, by its class or its nearest listed ancestor."""
+    cls = error if isinstance(error, type) else type(error)
+    for ancestor in cls.__mro__:
+        found = OUTSIDE.get(ancestor)
+        if found is not None:
+            return found
+    return OUTSIDE[ChronicleError]

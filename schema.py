@@ -1,0 +1,369 @@
+"""What a stream's events look like: attributes, types, and the time attribute.
+
+Purpose
+    :class:`StreamSchema` is an Arrow schema that knows which column is time and how each type is
+    stored.  Every layer above speaks of attributes through it.
+
+Guarantee
+    A schema that constructs is storable: the time attribute exists, is a timestamp or an integer and
+    is not nullable; names are unique and not empty; every type has a :class:`Storage`.
+
+Layout
+    Time inside the engine is ``int64`` *ticks*: the time attribute's own unit since the epoch
+    (1970-01-01 00:00 UTC), or the plain integer.  Zoned timestamps are stored as UTC instants; the zone
+    belongs to the schema.
+
+Limits
+    Nested types (list, struct, map) and durations, intervals and time-of-day are refused.  Dictionary
+    columns are declared by their value type: encoding is the store's business.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+
+import pyarrow as pa
+
+from .errors import AttributeNotFound, InvalidArgument, SchemaMismatch, UnsupportedType
+
+__all__ = ["Attribute", "Storage", "StreamSchema"]
+
+TICKS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+_EPOCH_DATE = dt.date(1970, 1, 1)
+
+
+class Storage(Enum):
+    """How values of a type lie in a column chunk and what its lightweight aggregates hold."""
+
+    SIGNED = "signed"  # int8..int64, date32, date64, timestamps: int64 min, max; 128-bit sum
+    UNSIGNED = "unsigned"  # uint8..uint64: uint64 min, max; 128-bit sum
+    FLOAT = "float"  # float32, float64: float64 min, max; double-double sum
+    BOOL = "bool"  # one byte in memory, one bit in Arrow: 0/1 min, max; sum counts true
+    STRING = "string"  # dictionary codes or offsets and bytes: prefix min, max; no sum
+    BINARY = "binary"  # as strings
+    DECIMAL = "decimal"  # 16 bytes each: count only
+
+
+def _storage_of(type_: pa.DataType) -> Storage | None:
+    if pa.types.is_signed_integer(type_) or pa.types.is_timestamp(type_) or pa.types.is_date(type_):
+        return Storage.SIGNED
+    if pa.types.is_unsigned_integer(type_):
+        return Storage.UNSIGNED
+    if pa.types.is_float32(type_) or pa.types.is_float64(type_):
+        return Storage.FLOAT
+    if pa.types.is_boolean(type_):
+        return Storage.BOOL
+    if pa.types.is_string(type_) or pa.types.is_large_string(type_):
+        return Storage.STRING
+    if pa.types.is_binary(type_) or pa.types.is_large_binary(type_):
+        return Storage.BINARY
+    if pa.types.is_decimal128(type_):
+        return Storage.DECIMAL
+    return None
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """One column of a stream.
+
+    Attributes
+    ----------
+    name : str
+    type : pyarrow.DataType
+    nullable : bool
+    storage : Storage
+        How values are stored and aggregated.
+    """
+
+    name: str
+    type: pa.DataType
+    nullable: bool
+    storage: Storage
+
+    @property
+    def summable(self) -> bool:
+        """Whether a sum and an average make sense (numbers and booleans; not dates or times)."""
+        if self.storage is Storage.SIGNED:
+            return bool(pa.types.is_integer(self.type))
+        return self.storage in (Storage.UNSIGNED, Storage.FLOAT, Storage.BOOL)
+
+
+class StreamSchema:
+    """The columns of a stream, one of which is time.
+
+    Parameters
+    ----------
+    arrow : pyarrow.Schema
+        Columns in the order that users see.  Dictionary types are replaced by their value types.
+    time : str
+        Name of the time attribute: ``timestamp`` of any unit or an integer up to 64 bits (stored as
+        ``int64`` ticks).
+
+    Raises
+    ------
+    InvalidArgument, UnsupportedType
+        When the columns cannot form a stream.
+    """
+
+    def __init__(self, arrow: pa.Schema, time: str) -> None:
+        names = arrow.names
+        if not names:
+            raise InvalidArgument(
+                "a stream needs at least its time attribute; the schema has no columns"
+            )
+        for name in names:
+            if not name or "\x00" in name:
+                raise InvalidArgument(
+                    f"attribute names must not be empty or hold NUL characters, found {name!r}"
+                )
+        doubled = sorted({name for name in names if names.count(name) > 1})
+        if doubled:
+            raise InvalidArgument(
+                f"each attribute name may occur once, found more than once: {', '.join(doubled)}"
+            )
+        folded: dict[str, str] = {}
+        for name in names:
+            other = folded.setdefault(name.lower(), name)
+            if other != name:
+                raise InvalidArgument(
+                    f"attributes {other!r} and {name!r} differ only in case; SQL could not tell them "
+                    "apart, rename one"
+                )
+        if time not in names:
+            raise InvalidArgument(
+                f"the time attribute {time!r} is not among the columns {', '.join(names)}"
+            )
+        attributes = []
+        for field in arrow:
+            type_ = field.type
+            if pa.types.is_dictionary(type_):
+                type_ = type_.value_type
+            nullable = field.nullable
+            if field.name == time:
+                nullable = False
+                if pa.types.is_integer(type_) and not pa.types.is_uint64(type_):
+                    type_ = pa.int64()
+                elif not pa.types.is_timestamp(type_):
+                    raise UnsupportedType(
+                        f"the time attribute {time!r} must be a timestamp or an integer, found {type_}; "
+                        "give --time-format or cast it"
+                    )
+            storage = _storage_of(type_)
+            if storage is None:
+                raise UnsupportedType(
+                    f"attribute {field.name!r} has type {type_}, which a stream cannot store; use bool, "
+                    "integers, float32/64, string, binary, date, timestamp or decimal128"
+                )
+            attributes.append(Attribute(field.name, type_, nullable, storage))
+        self.attributes: tuple[Attribute, ...] = tuple(attributes)
+        self.time = time
+        self._by_name = {attribute.name: attribute for attribute in attributes}
+        self._folded = folded
+
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        """The Arrow schema of scanned batches."""
+        return pa.schema([pa.field(a.name, a.type, a.nullable) for a in self.attributes])
+
+    @property
+    def names(self) -> list[str]:
+        """Column names in order, time included."""
+        return [attribute.name for attribute in self.attributes]
+
+    @property
+    def time_type(self) -> pa.DataType:
+        """Arrow type of the time attribute."""
+        return self._by_name[self.time].type
+
+    @property
+    def time_unit(self) -> str | None:
+        """``s``, ``ms``, ``us`` or ``ns``; None when time is a plain integer."""
+        type_ = self.time_type
+        return str(type_.unit) if pa.types.is_timestamp(type_) else None
+
+    @property
+    def ticks_per_second(self) -> int | None:
+        """Ticks in a second; None when time is a plain integer."""
+        unit = self.time_unit
+        return None if unit is None else TICKS_PER_SECOND[unit]
+
+    @cached_property
+    def payload(self) -> tuple[Attribute, ...]:
+        """Every attribute but time."""
+        return tuple(a for a in self.attributes if a.name != self.time)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, StreamSchema)
+            and self.attributes == other.attributes
+            and self.time == other.time
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.time, self.attributes))
+
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{a.name} {a.type}" for a in self.attributes)
+        return f"StreamSchema({columns}; time {self.time})"
+
+    def resolve(self, name: str) -> str:
+        """Find a column by name, exact first, then without regard to case (as SQL does).
+
+        Raises
+        ------
+        AttributeNotFound
+            With the nearest names, when there is no such column.
+        """
+        if name in self._by_name:
+            return name
+        found = self._folded.get(name.lower())
+        if found is None:
+            import difflib
+
+            near = difflib.get_close_matches(name, self.names, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise AttributeNotFound(
+                f"no attribute {name!r}{hint} (the stream has {', '.join(self.names)})"
+            )
+        return found
+
+    def attribute(self, name: str) -> Attribute:
+        """Column by name, resolved as by :meth:`resolve`."""
+        return self._by_name[self.resolve(name)]
+
+    def select(self, columns: Iterable[str] | None) -> list[str]:
+        """Resolve a column list; None stands for every column in order."""
+        if columns is None:
+            return self.names
+        return [self.resolve(name) for name in columns]
+
+    def to_ticks(self, value: object) -> int:
+        """Convert a time given by a user to ticks.
+
+        Parameters
+        ----------
+        value : int, str, datetime, date, numpy.datetime64, pyarrow.Scalar
+            An integer is taken as ticks; a string as ISO 8601 (without offset: UTC); a naive datetime
+            as UTC.  A value finer than the stream's unit must be representable exactly.
+
+        Returns
+        -------
+        int
+            Ticks in the unit of the time attribute.
+
+        Raises
+        ------
+        InvalidArgument
+            When the value is no time, or does not fit the unit or 64 bits.
+        """
+        ticks = self._to_ticks(value)
+        if not -(2**63) <= ticks < 2**63:
+            raise InvalidArgument(f"the time {value!r} does not fit 64-bit ticks")
+        return ticks
+
+    def _to_ticks(self, value: object) -> int:
+        if isinstance(value, bool):
+            raise InvalidArgument(f"expected a time, found {value!r}")
+        if isinstance(value, int):
+            return value
+        if isinstance(value, pa.Scalar):
+            if pa.types.is_timestamp(value.type) and value.is_valid:
+                return self._rescale(value.value, TICKS_PER_SECOND[value.type.unit], value)
+            return self._to_ticks(value.as_py())
+        per_second = self.ticks_per_second
+        if per_second is None:
+            integral = getattr(value, "__index__", None)
+            if integral is not None:
+                return int(integral())
+            raise InvalidArgument(
+                f"time attribute {self.time!r} counts plain integers; found {value!r}"
+            )
+        if isinstance(value, str):
+            text = value.strip()
+            try:
+                parsed = dt.datetime.fromisoformat(text)
+            except ValueError:
+                try:
+                    return self._rescale(
+                        pa.scalar(text).cast(pa.timestamp("ns")).value, 1_000_000_000, value
+                    )
+                except pa.ArrowInvalid:
+                    raise InvalidArgument(
+                        f"expected a time such as 2018-08-01T06:00:00Z, found {value!r}"
+                    ) from None
+            value = parsed
+        if isinstance(value, dt.datetime):
+            stamp = int(getattr(value, "nanosecond", 0))  # pandas.Timestamp carries nanoseconds
+            aware = value if value.tzinfo is not None else value.replace(tzinfo=dt.timezone.utc)
+            micros = (aware - _EPOCH) // dt.timedelta(microseconds=1)
+            return self._rescale(micros * 1000 + stamp, 1_000_000_000, value)
+        if isinstance(value, dt.date):
+            return (value - _EPOCH_DATE).days * 86_400 * per_second
+        if type(value).__module__ == "numpy":
+            return self._to_ticks(pa.scalar(value))
+        integral = getattr(value, "__index__", None)
+        if integral is not None:
+            return int(integral())
+        raise InvalidArgument(f"expected a time, found {value!r} of type {type(value).__name__}")
+
+    def _rescale(self, count: int, per_second_in: int, value: object) -> int:
+        per_second = self.ticks_per_second
+        if per_second is None:
+            raise InvalidArgument(
+                f"time attribute {self.time!r} counts plain integers; found the timestamp {value!r}"
+            )
+        ticks, rest = divmod(count * per_second, per_second_in)
+        if rest:
+            raise InvalidArgument(
+                f"{value!r} is finer than the stream's time unit {self.time_unit}; round it"
+            )
+        return ticks
+
+    def from_ticks(self, ticks: int) -> object:
+        """Convert ticks to what the time attribute was declared as (datetime or int).
+
+        Timestamps that Python's ``datetime`` cannot hold exactly (years outside 1–9999, nanoseconds)
+        come back as ``pyarrow`` scalars.
+        """
+        if self.time_unit is None:
+            return ticks
+        scalar = pa.scalar(ticks, type=self.time_type)
+        try:
+            if self.time_unit == "ns" and ticks % 1000:
+                return scalar
+            value = (
+                scalar
+                if self.time_unit != "ns"
+                else pa.scalar(ticks // 1000, pa.timestamp("us", self.time_type.tz))
+            )
+            return value.as_py()
+        except (ValueError, OverflowError):
+            return scalar
+
+    def with_attribute(self, name: str, type_: pa.DataType) -> StreamSchema:
+        """The same schema with one nullable attribute more, at the end."""
+        if name.lower() in self._folded:
+            raise SchemaMismatch(
+                f"the stream has an attribute {self._folded[name.lower()]!r} already"
+            )
+        return StreamSchema(self.arrow.append(pa.field(name, type_, True)), self.time)
+
+    def to_json(self) -> dict[str, str]:
+        """A form for manifests and messages; :meth:`from_json` reads it back."""
+        ipc = self.arrow.serialize().to_pybytes()
+        return {"time": self.time, "arrow": base64.b64encode(ipc).decode("ascii")}
+
+    @classmethod
+    def from_json(cls, document: dict[str, str]) -> StreamSchema:
+        """Read what :meth:`to_json` wrote."""
+        buffer = pa.py_buffer(base64.b64decode(document["arrow"]))
+        return cls(pa.ipc.read_schema(buffer), document["time"])
