@@ -1,13 +1,57 @@
 """Chronicle: an event store that answers pattern and window queries from its indexes.
 
 ``chronicle.open(path)`` gives a :class:`~chronicle.database.Database`; streams of events go in through
-:meth:`~chronicle.database.Stream.append`, answers come out through ``db.sql`` and ``stream.scan``.
-Importing this package loads neither Spark nor a web framework.
+:meth:`~chronicle.streams.Stream.append`, answers come out through ``db.sql`` and ``stream.scan``.
+Importing this package loads neither Spark nor a web framework, nor the store itself: ``open`` does.
 """
 
 from __future__ import annotations
 
-from .errors import ChronicleError
+import os
+from typing import TYPE_CHECKING
 
-__all__ = ["ChronicleError", "__version__"]
+from . import errors
+from .errors import *  # noqa: F403  (the error classes are the public vocabulary of failures)
+
+if TYPE_CHECKING:
+    from .database import Database
+
+__all__ = ["__version__", "open"]
+__all__ += [name for name in errors.__all__ if name not in ("OUTSIDE", "Outside", "outside")]
 __version__ = "0.1.0"
+
+
+def open(
+    path: str | os.PathLike[str],
+    mode: str = "rw",
+    *,
+    query_memory_bytes: int = 1 << 30,
+    query_threads: int | None = None,
+) -> Database:
+    """Open a store.
+
+    Parameters
+    ----------
+    path : path-like
+        Directory of the store.
+    mode : {"rw", "r"}
+        ``"rw"`` creates the directory when it is missing and locks it against other writers; ``"r"`` reads
+        snapshots beside a writer.
+    query_memory_bytes : int
+        Memory that the relational part of running queries may take before it spills to disk.
+    query_threads : int, optional
+        Threads of the relational part; by default one per processor.
+
+    Returns
+    -------
+    Database
+
+    Raises
+    ------
+    NotAStore, StoreLocked, UnsupportedFormat, CorruptStore
+    """
+    from .database import open_database
+
+    return open_database(
+        path, mode, query_memory_bytes=query_memory_bytes, query_threads=query_threads
+    )

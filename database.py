@@ -1,0 +1,297 @@
+"""The embedded database: one directory of event streams, opened, changed and queried.
+
+Purpose
+    :class:`Database` is the one place that wires the layers together: the store that keeps events, the
+    secondary indexes beside it, and the query engine above both.  Every face of Chronicle (command
+    line, server, Spark, ingest) goes through it.
+
+Guarantee
+    Loading this module loads neither DuckDB nor sqlglot; the first SQL text does.  A database opened
+    with ``mode="r"`` changes nothing and takes no lock.  All methods may be called from any thread.
+
+Limits
+    One process writes to a store at a time; others open it with ``mode="r"`` and see its last committed
+    state as of each query.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from .errors import InvalidArgument, ReadOnlyStore, StoreClosed
+from .schema import StreamSchema
+from .store import Store
+from .streams import Stream
+
+if TYPE_CHECKING:
+    from .query.cancellation import Cancellation
+    from .query.engine import QueryEngine
+    from .query.plan import Plan
+    from .query.result import Result
+    from .store import Snapshot
+
+__all__ = ["Database", "open_database"]
+
+QUERY_MEMORY_BYTES = 1 << 30
+"""Memory that the relational part of all running queries may take before it spills to disk."""
+
+Parameters = Mapping[str, Any] | Sequence[Any]
+
+
+class Database:
+    """A store that is open; made by :func:`chronicle.open`, also a context manager.
+
+    Parameters
+    ----------
+    store : Store
+        Opened store; the database closes it.
+    query_memory_bytes : int
+        Memory limit of the relational executor.
+    query_threads : int, optional
+        Its threads; by default one per processor.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        query_memory_bytes: int = QUERY_MEMORY_BYTES,
+        query_threads: int | None = None,
+    ) -> None:
+        self._store = store
+        self._streams: dict[str, Stream] = {}
+        self._engine: QueryEngine | None = None
+        self._guard = threading.Lock()
+        self._closed = False
+        self._query_memory_bytes = query_memory_bytes
+        self._query_threads = query_threads or os.cpu_count() or 1
+
+    @property
+    def path(self) -> Path:
+        """Directory of the store."""
+        return Path(self._store.path)
+
+    @property
+    def mode(self) -> str:
+        """``"rw"`` or ``"r"``."""
+        return str(self._store.mode)
+
+    @property
+    def store(self) -> Store:
+        """The store below; for the layers that check, repair and back up."""
+        self._check_open()
+        return self._store
+
+    # ------------------------------------------------------------------ streams
+
+    def create_stream(
+        self,
+        name: str,
+        schema: pa.Schema | StreamSchema,
+        time: str | None = None,
+        *,
+        retention: str | int | None = None,
+        codec: str = "lz4",
+        if_not_exists: bool = False,
+    ) -> Stream:
+        """Create a stream.
+
+        Parameters
+        ----------
+        name : str
+        schema : pyarrow.Schema
+            Columns, the time attribute among them.
+        time : str
+            Name of the time attribute: a timestamp or an integer column.
+        retention : str or int, optional
+            ``"30 days"`` or a size such as ``"10 GB"``: older sealed segments are dropped.
+        codec : {"lz4", "zstd", "none"}
+        if_not_exists : bool
+            Give back the stream when there is one with the same schema.
+
+        Raises
+        ------
+        StreamExists, InvalidArgument, UnsupportedType, ReadOnlyStore
+        """
+        self._check_writable(f"create the stream {name!r}")
+        if not isinstance(schema, StreamSchema):
+            if time is None:
+                raise InvalidArgument("create_stream needs time=, the name of the time attribute")
+            schema = StreamSchema(schema, time)
+        elif time is not None and time != schema.time:
+            raise InvalidArgument(f"time is {schema.time!r} in the schema but {time!r} was given")
+        self._store.create_stream(
+            name, schema, retention=retention, codec=codec, if_not_exists=if_not_exists
+        )
+        return self.stream(name)
+
+    def stream(self, name: str) -> Stream:
+        """The stream of that name; raises :class:`StreamNotFound` with the nearest names."""
+        self._check_open()
+        with self._guard:
+            handle = self._store.stream(name)
+            known = self._streams.get(handle.name)
+            if known is None or known.handle is not handle:
+                known = self._streams[handle.name] = Stream(self, handle)
+            return known
+
+    def streams(self) -> list[str]:
+        """Names of all streams, sorted."""
+        self._check_open()
+        return sorted(self._store.streams())
+
+    def drop_stream(self, name: str, *, if_exists: bool = False) -> None:
+        """Remove a stream, its events and its indexes; raises :class:`StreamNotFound`."""
+        self._check_writable(f"drop the stream {name!r}")
+        if if_exists and name not in self._store.streams():
+            return
+        with self._guard:
+            self._streams.pop(name, None)
+        self._store.drop_stream(name)
+
+    # -------------------------------------------------------------------- query
+
+    def sql(
+        self,
+        text: str,
+        params: Parameters | None = None,
+        timeout: float | None = None,
+        *,
+        read_only: bool = False,
+        cancellation: Cancellation | None = None,
+    ) -> Result:
+        """Run one SQL statement.
+
+        Parameters
+        ----------
+        text : str
+            One statement of the dialect described in ``docs/sql.md``.
+        params : mapping or sequence, optional
+            Values for ``$name`` (mapping) or ``?`` and ``$1`` (sequence).
+        timeout : float, optional
+            Seconds after which the query, its result included, ends with :class:`QueryTimeout`.
+        read_only : bool
+            Refuse statements that change the store, whatever its mode.
+        cancellation : Cancellation, optional
+            A token by which another thread can end the query with :class:`QueryCancelled`.
+
+        Returns
+        -------
+        Result
+            Lazy: rows are computed as they are taken.
+
+        Raises
+        ------
+        SqlError
+            With line and column of what is wrong.
+        """
+        return self._query_engine().run(
+            text, params, timeout, read_only=read_only, cancellation=cancellation
+        )
+
+    def explain(
+        self,
+        text: str,
+        analyze: bool = False,
+        params: Parameters | None = None,
+        timeout: float | None = None,
+    ) -> Plan:
+        """Plan a query, and with ``analyze`` run it and say what it read.
+
+        Returns
+        -------
+        Plan
+            ``str(plan)`` is a tree for people, ``plan.to_dict()`` the same for programs.
+        """
+        return self._query_engine().explain(text, params, analyze=analyze, timeout=timeout)
+
+    def snapshot(self, name: str) -> Snapshot:
+        """A consistent view of a stream as of now; close it, or use it as a context manager."""
+        return self.stream(name).handle.snapshot()
+
+    def _query_engine(self) -> QueryEngine:
+        self._check_open()
+        engine = self._engine
+        if engine is None:
+            from .query.engine import QueryEngine
+
+            with self._guard:
+                if self._engine is None:
+                    self._engine = QueryEngine(
+                        self,
+                        memory_bytes=self._query_memory_bytes,
+                        threads=self._query_threads,
+                    )
+                engine = self._engine
+        return engine
+
+    # ---------------------------------------------------------------- life cycle
+
+    def backup(self, path: str | os.PathLike[str]) -> None:
+        """Write a consistent copy of the store to a new directory while writing goes on."""
+        self._check_open()
+        self._store.backup(path)
+
+    def check(self, repair: bool = False) -> Any:
+        """Verify every checksum, order and aggregate of the store; gives the store's report."""
+        self._check_open()
+        return self._store.check(repair=repair)
+
+    def close(self) -> None:
+        """Flush and release the store; closing twice is fine, any other use afterwards is not."""
+        with self._guard:
+            if self._closed:
+                return
+            self._closed = True
+            engine, self._engine = self._engine, None
+            self._streams.clear()
+        if engine is not None:
+            engine.close()
+        self._store.close()
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else self.mode
+        return f"<chronicle.Database {str(self._store.path)!r} {state}>"
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosed(f"the database {str(self._store.path)!r} was closed; open it again")
+
+    def _check_writable(self, what: str) -> None:
+        self._check_open()
+        if self.mode == "r":
+            raise ReadOnlyStore(
+                f"cannot {what}: the store was opened with mode='r'; open it with mode='rw'"
+            )
+
+
+def open_database(
+    path: str | os.PathLike[str],
+    mode: str = "rw",
+    *,
+    query_memory_bytes: int = QUERY_MEMORY_BYTES,
+    query_threads: int | None = None,
+) -> Database:
+    """Open a store, as :func:`chronicle.open` documents it."""
+    if mode not in ("rw", "r"):
+        raise InvalidArgument(f"mode is 'rw' or 'r', found {mode!r}")
+    store = Store.open(path, mode=mode)
+    return Database(store, query_memory_bytes=query_memory_bytes, query_threads=query_threads)
