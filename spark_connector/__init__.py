@@ -1,0 +1,26 @@
+"""The Spark connector: ``spark.read.format("chronicle")`` and its three siblings.
+
+Spark finds the format by itself through the top-level package ``pyspark_chronicle`` that is
+installed with Chronicle; :func:`register` does the same by hand where that search does not work.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["register"]
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format ``chronicle`` known to a session.
+
+    Parameters
+    ----------
+    spark : pyspark.sql.SparkSession
+    """
+    from .source import DefaultSource
+
+    spark.dataSource.register(DefaultSource)

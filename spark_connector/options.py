@@ -1,0 +1,272 @@
+"""The options of the ``chronicle`` format: names, types, and what goes with what.
+
+Purpose
+    Spark hands a data source a bag of strings.  :class:`Options` turns it into typed values once,
+    on the driver, before anything is opened.
+
+Guarantee
+    A name that is not listed in :data:`OPTIONS` is an error with the nearest known name, never
+    ignored. Values are checked against their kind, and options that contradict each other are
+    refused.  Names are camelCase and compared without regard to case, as Spark does.  The token is
+    never part of a message or of ``repr``.
+
+Layout
+    :data:`OPTIONS` is the one table; ``docs/spark.md`` repeats it and a test compares the two.
+
+Limits
+    Options that Spark itself adds (``checkpointLocation`` and its like) are let through.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..errors import InvalidArgument
+
+__all__ = ["OPTIONS", "Option", "Options"]
+
+
+class Option(NamedTuple):
+    """One option: where it applies, what it looks like, its default and meaning."""
+
+    name: str
+    uses: str  # letters: r batch read, s streaming read, w batch write, x streaming write
+    kind: (
+        str  # text, names, time, count (> 0), limit (>= 0), flag, position, number (>= 0), seconds
+    )
+    default: str
+    meaning: str
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option("path", "rswx", "text", "", "directory of the store, on a file system all nodes share"),
+    Option("url", "rswx", "text", "", "address of a Chronicle server, instead of `path`"),
+    Option("token", "rswx", "text", "$CHRONICLE_TOKEN", "bearer token for `url`"),
+    Option(
+        "timeout", "rswx", "seconds", "60", "seconds to wait for the server or for the writer lock"
+    ),
+    Option("retries", "rswx", "number", "3", "how often a request to the server is tried again"),
+    Option("stream", "rswx", "text", "", "name of the stream"),
+    Option("columns", "rs", "names", "all", "columns to read, separated by commas"),
+    Option("startTime", "r", "time", "first event", "earliest time, inclusive: ISO 8601 or µs"),
+    Option("endTime", "r", "time", "last event", "latest time, exclusive: ISO 8601 or µs"),
+    Option("filter", "r", "text", "", "SQL predicate, applied inside the store"),
+    Option("limit", "r", "limit", "none", "read the first so many events, in time order"),
+    Option("query", "r", "text", "", "a full SQL text, run inside the executors"),
+    Option("numPartitions", "rs", "count", "by size", "number of Spark partitions to aim for"),
+    Option("batchSize", "rs", "count", "65536", "rows of one Arrow batch handed to Spark"),
+    Option("asOf", "r", "number", "latest", "commit position (a snapshot's version) to read"),
+    Option("pushFilters", "r", "flag", "false", "take filters from Spark; see the warning below"),
+    Option(
+        "startingPosition", "s", "position", "earliest", "earliest, latest or a commit position"
+    ),
+    Option("maxRowsPerTrigger", "s", "count", "unlimited", "events of one micro-batch, about"),
+    Option("time", "wx", "text", "", "time column, to create the stream when it does not exist"),
+    Option("codec", "wx", "text", "lz4", "block codec of a stream that is created"),
+    Option("retention", "wx", "text", "none", "retention of a stream that is created"),
+    Option("truncate", "w", "flag", "false", "allow mode overwrite to replace the stream's events"),
+    Option(
+        "txnAppId", "wx", "text", "", "who writes, for idempotence; needs txnVersion in a batch"
+    ),
+    Option("txnVersion", "w", "number", "", "which write; one already committed does nothing"),
+)
+
+_BY_NAME = {option.name.lower(): option for option in OPTIONS}
+_OF_SPARK = {"checkpointlocation", "mode", "mergeschema"}
+_USES = {"r": "read", "s": "readStream", "w": "write", "x": "writeStream"}
+_TRUE, _FALSE = {"true", "1", "yes", "on"}, {"false", "0", "no", "off"}
+
+
+def _refuse(option: Option, found: str, expected: str) -> InvalidArgument:
+    return InvalidArgument(f"option {option.name!r} expects {expected}, found {found!r}")
+
+
+def _whole(option: Option, text: str, least: int) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        raise _refuse(option, text, "a whole number") from None
+    if number < least:
+        raise _refuse(option, text, f"a whole number of at least {least}")
+    return number
+
+
+def _names(option: Option, text: str) -> tuple[str, ...]:
+    """Split a column list; names may be quoted with ``"`` or backticks to hold commas."""
+    names: list[str] = []
+    rest = text.strip()
+    while rest:
+        if rest[0] in '"`':
+            closing = rest.find(rest[0], 1)
+            if closing < 0:
+                raise _refuse(option, text, f"a closing {rest[0]} after the last name")
+            names.append(rest[1:closing])
+            rest = rest[closing + 1 :].strip()
+            if rest and not rest.startswith(","):
+                raise _refuse(option, text, "a comma after each name")
+            rest = rest[1:].strip()
+            continue
+        name, comma, rest = rest.partition(",")
+        if not name.strip():
+            raise _refuse(option, text, "names separated by commas")
+        names.append(name.strip())
+        rest = rest.strip()
+        if comma and not rest:
+            raise _refuse(option, text, "a name after the last comma")
+    if not names:
+        raise _refuse(option, text, "at least one name")
+    return tuple(names)
+
+
+def _parse(option: Option, text: str) -> object:
+    if option.kind == "flag":
+        lowered = text.strip().lower()
+        if lowered not in _TRUE | _FALSE:
+            raise _refuse(option, text, "true or false")
+        return lowered in _TRUE
+    if option.kind in ("count", "limit", "number"):
+        return _whole(option, text, 1 if option.kind == "count" else 0)
+    if option.kind == "seconds":
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = -1.0
+        if not 0 < seconds < float("inf"):
+            raise _refuse(option, text, "a number of seconds above 0")
+        return seconds
+    if option.kind == "names":
+        return _names(option, text)
+    if option.kind == "position":
+        lowered = text.strip().lower()
+        return lowered if lowered in ("earliest", "latest") else _whole(option, text, 0)
+    if not text.strip():
+        raise _refuse(option, text, "a value that is not empty")
+    return text
+
+
+@dataclass(frozen=True, repr=False)
+class Options:
+    """The typed options of one read or write.  Picklable; fields are named as in Python.
+
+    Build one with :meth:`parse`.  Times stay text until the stream's schema is known.
+    """
+
+    path: str | None = None
+    url: str | None = None
+    token: str | None = None
+    timeout: float = 60.0
+    retries: int = 3
+    stream: str | None = None
+    columns: tuple[str, ...] | None = None
+    start_time: str | None = None
+    end_time: str | None = None
+    filter: str | None = None
+    limit: int | None = None
+    query: str | None = None
+    num_partitions: int | None = None
+    batch_size: int = 65_536
+    as_of: int | None = None
+    push_filters: bool = False
+    starting_position: str | int = "earliest"
+    max_rows_per_trigger: int | None = None
+    time: str | None = None
+    codec: str | None = None
+    retention: str | None = None
+    truncate: bool = False
+    txn_app_id: str | None = None
+    txn_version: int | None = None
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, str], use: str) -> Options:
+        """Check and convert the options of one use.
+
+        Parameters
+        ----------
+        raw : mapping of str to str
+            As Spark passes them; names in any case.
+        use : str
+            ``r`` batch read, ``s`` streaming read, ``w`` batch write, ``x`` streaming write; ``a``
+            accepts the options of every use (Spark asks for a schema before it says what for).
+
+        Raises
+        ------
+        InvalidArgument
+            For a name that is unknown or belongs to another use, a value of the wrong kind, a
+            missing option, or options that exclude each other.
+        """
+        values: dict[str, object] = {}
+        for name, text in raw.items():
+            option = _BY_NAME.get(name.lower())
+            if option is None:
+                if name.lower() in _OF_SPARK:
+                    continue
+                raise _unknown(name, use)
+            if use != "a" and use not in option.uses:
+                raise InvalidArgument(
+                    f"option {option.name!r} is for {_spell(option.uses)}, not for {_USES[use]}"
+                )
+            values[_python_name(option.name)] = _parse(option, str(text))
+        if "url" in values and "token" not in values:
+            values["token"] = os.environ.get("CHRONICLE_TOKEN")
+        options = cls(**values)  # type: ignore[arg-type]
+        options._check(use)
+        return options
+
+    def _check(self, use: str) -> None:
+        if (self.path is None) == (self.url is None):
+            raise InvalidArgument(
+                "say where the store is with one of the options 'path' (a directory) and 'url' (a "
+                f"server); found {'both' if self.path else 'neither'}"
+            )
+        if self.url is not None and not self.url.startswith(("http://", "https://")):
+            raise InvalidArgument(
+                f"option 'url' expects http://host:port or https://..., found {self.url!r}"
+            )
+        if self.query is None and self.stream is None:
+            raise InvalidArgument("option 'stream' is missing: the name of the stream")
+        if self.query is not None:
+            clashing = {
+                "stream": self.stream,
+                "columns": self.columns,
+                "startTime": self.start_time,
+                "endTime": self.end_time,
+                "filter": self.filter,
+                "limit": self.limit,
+            }
+            given = [name for name, value in clashing.items() if value is not None]
+            if self.push_filters:
+                given.append("pushFilters")
+            if given:
+                raise InvalidArgument(
+                    f"option 'query' holds the whole question; put {', '.join(given)} into its SQL"
+                )
+        if use == "w" and (self.txn_app_id is None) != (self.txn_version is None):
+            raise InvalidArgument(
+                "options 'txnAppId' and 'txnVersion' belong together; found one of them"
+            )
+
+    def __repr__(self) -> str:
+        where = f"path={self.path!r}" if self.path is not None else f"url={self.url!r}"
+        return f"Options({where}, stream={self.stream!r})"
+
+
+def _python_name(name: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+
+
+def _spell(uses: str) -> str:
+    return " and ".join(_USES[letter] for letter in uses)
+
+
+def _unknown(name: str, use: str) -> InvalidArgument:
+    known = [option.name for option in OPTIONS if use == "a" or use in option.uses]
+    near = difflib.get_close_matches(name.lower(), [n.lower() for n in known], n=1, cutoff=0.6)
+    if near:
+        hint = f"; did you mean {_BY_NAME[near[0]].name!r}?"
+    else:
+        hint = f"; known are {', '.join(known)}"
+    return InvalidArgument(f"unknown option {name!r}{hint}")

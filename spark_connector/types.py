@@ -1,0 +1,323 @@
+"""Between the types of a stream and the types of a DataFrame, without loss.
+
+Purpose
+    :func:`spark_schema` says what a stream looks like in Spark; :class:`ReadConversion` turns
+    batches of the store into batches that Spark accepts; :class:`WriteConversion` goes the other
+    way.
+
+Guarantee
+    A value arrives as it was or the read fails with an error that names the column.  Spark has no
+    unsigned integers and no nanoseconds: unsigned types become the next wider signed one (uint64 a
+    ``decimal(20,0)``), and a nanosecond that is not a whole microsecond is an error, not rounded.
+
+Layout
+    ========================  =====================  ==========================================
+    stream (Arrow)            Spark                  remarks
+    ========================  =====================  ==========================================
+    bool                      boolean
+    int8, 16, 32, 64          byte, short, int, long
+    uint8, 16, 32             short, int, long
+    uint64                    decimal(20,0)
+    float32, float64          float, double          NaN and infinities kept
+    string, large_string      string
+    binary, large_binary      binary
+    date32, date64            date                   date64 must be whole days
+    timestamp with a zone     timestamp              an instant; µs
+    timestamp without         timestamp_ntz          the stream's UTC wall clock; µs
+    decimal128(p, s)          decimal(p, s)          0 <= s <= p
+    ========================  =====================  ==========================================
+
+    A schema given by the user may name fewer columns, in any order, and wider types of the same
+    kind; ``timestamp`` and ``timestamp_ntz`` may stand for each other (the wall clock is UTC).
+
+Limits
+    Spark reads the first batch's Arrow schema strictly and does not check the others at all, so
+    every batch goes through the same conversion to one target schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as T  # noqa: N812  (the name that Spark's own documentation uses)
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from ..errors import InvalidData, SchemaMismatch, UnsupportedType
+from ..schema import StreamSchema
+
+__all__ = ["ReadConversion", "WriteConversion", "arrow_schema", "spark_schema", "spark_type"]
+
+_SIMPLE: dict[pa.DataType, T.DataType] = {
+    pa.bool_(): T.BooleanType(),
+    pa.int8(): T.ByteType(),
+    pa.int16(): T.ShortType(),
+    pa.int32(): T.IntegerType(),
+    pa.int64(): T.LongType(),
+    pa.uint8(): T.ShortType(),
+    pa.uint16(): T.IntegerType(),
+    pa.uint32(): T.LongType(),
+    pa.uint64(): T.DecimalType(20, 0),
+    pa.float32(): T.FloatType(),
+    pa.float64(): T.DoubleType(),
+    pa.string(): T.StringType(),
+    pa.large_string(): T.StringType(),
+    pa.binary(): T.BinaryType(),
+    pa.large_binary(): T.BinaryType(),
+    pa.date32(): T.DateType(),
+    pa.date64(): T.DateType(),
+}
+
+_INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+_TIMES = (T.TimestampType, T.TimestampNTZType)
+
+
+def spark_type(type_: pa.DataType, column: str = "") -> T.DataType:
+    """Spark type that holds every value of an Arrow type.
+
+    Raises
+    ------
+    UnsupportedType
+        When Spark has none.
+    """
+    if pa.types.is_dictionary(type_):
+        type_ = type_.value_type
+    if pa.types.is_timestamp(type_):
+        return T.TimestampType() if type_.tz is not None else T.TimestampNTZType()
+    if pa.types.is_decimal128(type_) and 0 <= type_.scale <= type_.precision:
+        return T.DecimalType(type_.precision, type_.scale)
+    found = _SIMPLE.get(type_)
+    if found is None:
+        raise UnsupportedType(
+            f"Spark has no type for {type_}{f' of column {column!r}' if column else ''}; leave it "
+            "out with the option 'columns'"
+        )
+    return found
+
+
+def spark_schema(schema: pa.Schema, columns: Sequence[str] | None = None) -> T.StructType:
+    """Spark schema of a stream or of a query result.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+    columns : sequence of str, optional
+        Names to keep, in that order; they must be in `schema`.
+    """
+    names = schema.names if columns is None else columns
+    fields = [schema.field(name) for name in names]
+    return T.StructType(
+        [T.StructField(f.name, spark_type(f.type, f.name), f.nullable) for f in fields]
+    )
+
+
+def arrow_schema(schema: T.StructType) -> pa.Schema:
+    """Arrow schema that Spark expects of batches for a Spark schema."""
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def _widens(found: T.DataType, wanted: T.DataType) -> bool:
+    if found == wanted or (isinstance(found, T.StringType) and isinstance(wanted, T.StringType)):
+        return True
+    if isinstance(found, _INTEGERS) and isinstance(wanted, _INTEGERS):
+        kinds = list(_INTEGERS)
+        return kinds.index(type(found)) <= kinds.index(type(wanted))
+    if isinstance(found, T.DecimalType) and isinstance(wanted, T.DecimalType):
+        whole = wanted.precision - wanted.scale >= found.precision - found.scale
+        return bool(whole and wanted.scale >= found.scale)
+    if isinstance(found, T.FloatType) and isinstance(wanted, T.DoubleType):
+        return True
+    return isinstance(found, _TIMES) and isinstance(wanted, _TIMES)
+
+
+class ReadConversion:
+    """Turns batches with a stream's types into batches with a DataFrame's.
+
+    Parameters
+    ----------
+    source : pyarrow.Schema
+        What the store yields for :attr:`columns` (a superset is fine).
+    wanted : pyspark.sql.types.StructType
+        What Spark was told, by the stream or by the user.
+
+    Attributes
+    ----------
+    columns : list of str
+        Names to ask the store for, in the order of `wanted` and in the stream's spelling.
+
+    Raises
+    ------
+    SchemaMismatch
+        When a wanted column does not exist or its type cannot hold the stream's values.
+    """
+
+    def __init__(self, source: pa.Schema, wanted: T.StructType) -> None:
+        folded = {name.lower(): name for name in source.names}
+        self.columns: list[str] = []
+        for field in wanted.fields:
+            name = field.name if field.name in source.names else folded.get(field.name.lower())
+            if name is None:
+                raise SchemaMismatch(
+                    f"the schema given asks for a column {field.name!r}; the stream has "
+                    f"{', '.join(source.names)}"
+                )
+            found = spark_type(source.field(name).type, name)
+            if not _widens(found, field.dataType):
+                raise SchemaMismatch(
+                    f"column {name!r} is {found.simpleString()} in Spark, the schema given says "
+                    f"{field.dataType.simpleString()}; read it as it is and cast it in Spark"
+                )
+            self.columns.append(name)
+        self.target = arrow_schema(wanted)
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Convert one batch that holds at least :attr:`columns`.
+
+        Raises
+        ------
+        InvalidData
+            When a value does not fit: nanoseconds, times outside of 64-bit microseconds, a date64
+            that is no whole day, a null where the schema forbids it.
+        """
+        arrays = [
+            _exactly(batch.column(name), field)
+            for name, field in zip(self.columns, self.target, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.target)
+
+
+def _exactly(array: pa.Array, field: pa.Field) -> pa.Array:
+    if not field.nullable and array.null_count:
+        raise InvalidData(
+            f"column {field.name!r} holds nulls, the schema given to Spark says it does not"
+        )
+    type_ = array.type
+    if type_ == field.type:
+        return array
+    try:
+        if pa.types.is_dictionary(type_):
+            return _exactly(array.cast(type_.value_type), field)
+        if pa.types.is_date64(type_):
+            days = array.cast(pa.int64())
+            if pc.any(
+                pc.not_equal(pc.multiply(pc.divide(days, 86_400_000), 86_400_000), days)
+            ).as_py():
+                raise InvalidData(
+                    f"column {field.name!r} holds a date64 with a time of day; a date has none"
+                )
+            return array.cast(field.type)
+        if pa.types.is_timestamp(type_) and pa.types.is_timestamp(field.type):
+            # Through integers: a cast between naive and zoned would shift by the zone's offset.
+            micros = array.cast(pa.timestamp("us", type_.tz))
+            return micros.view(field.type)
+        if pa.types.is_unsigned_integer(type_) and pa.types.is_decimal(field.type):
+            return array.cast(pa.decimal128(20, 0)).cast(field.type)
+        return array.cast(field.type)
+    except pa.ArrowInvalid as error:
+        raise InvalidData(_explain(field, type_, str(error))) from None
+
+
+def _explain(field: pa.Field, type_: pa.DataType, reason: str) -> str:
+    if pa.types.is_timestamp(type_):
+        return (
+            f"column {field.name!r} holds a time that Spark's microseconds cannot hold exactly "
+            f"({reason}); round it in the store, or leave the column out with the option 'columns'"
+        )
+    return f"column {field.name!r} of type {type_} does not fit {field.type}: {reason}"
+
+
+class WriteConversion:
+    """Turns batches of a DataFrame into batches with a stream's exact schema.
+
+    Columns are matched by name (without regard to case); a nullable column that the DataFrame
+    lacks is filled with nulls.
+
+    Parameters
+    ----------
+    given : pyspark.sql.types.StructType
+        Schema of the DataFrame.
+    stream : StreamSchema
+
+    Raises
+    ------
+    SchemaMismatch
+        Before any data is written: a column that the stream does not have, one that it requires and
+        the DataFrame lacks, or a type that does not fit.
+    """
+
+    def __init__(self, given: T.StructType, stream: StreamSchema) -> None:
+        unused: dict[str, int] = {}
+        for index, field in enumerate(given.fields):
+            if field.name.lower() in unused:
+                raise SchemaMismatch(f"the DataFrame has two columns named {field.name!r}")
+            unused[field.name.lower()] = index
+        self.target = stream.arrow
+        self.positions: list[int | None] = []
+        for attribute in stream.attributes:
+            position = unused.pop(attribute.name.lower(), None)
+            if position is None and not attribute.nullable:
+                raise SchemaMismatch(
+                    f"the stream requires a column {attribute.name!r}; the DataFrame has "
+                    f"{', '.join(given.fieldNames())}"
+                )
+            self.positions.append(position)
+            if position is not None:
+                found = given.fields[position].dataType
+                if not _storable(found, attribute.type):
+                    raise SchemaMismatch(
+                        f"column {attribute.name!r} is {attribute.type} in the stream and "
+                        f"{found.simpleString()} in the DataFrame; cast it in Spark"
+                    )
+        if unused:
+            extra = ", ".join(given.fields[index].name for index in unused.values())
+            raise SchemaMismatch(
+                f"the stream has no column {extra} (it has {', '.join(stream.names)}); drop it"
+            )
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Convert one batch.
+
+        Raises
+        ------
+        InvalidData
+            When a value does not fit its column, or a required one is null.
+        """
+        arrays = []
+        for position, field in zip(self.positions, self.target, strict=True):
+            if position is None:
+                arrays.append(pa.nulls(batch.num_rows, field.type))
+                continue
+            array = batch.column(position)
+            if not field.nullable and array.null_count:
+                raise InvalidData(
+                    f"column {field.name!r} must not be null; found {array.null_count} nulls. Drop "
+                    f"them with df.where('{field.name} IS NOT NULL')"
+                )
+            arrays.append(_stored(array, field))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.target)
+
+
+def _storable(found: T.DataType, type_: pa.DataType) -> bool:
+    wanted = spark_type(type_)
+    if _widens(found, wanted):
+        return True
+    if isinstance(found, _INTEGERS) and pa.types.is_integer(type_):
+        return True  # narrower or unsigned: checked value by value
+    whole = isinstance(found, T.DecimalType) and found.scale == 0
+    return bool(whole and pa.types.is_integer(type_))
+
+
+def _stored(array: pa.Array, field: pa.Field) -> pa.Array:
+    type_ = array.type
+    if type_ == field.type:
+        return array
+    try:
+        if pa.types.is_timestamp(type_) and pa.types.is_timestamp(field.type):
+            # Spark's batches carry the session's zone; the integers are UTC whatever it says.
+            return array.view(pa.timestamp(type_.unit, field.type.tz)).cast(field.type)
+        return array.cast(field.type)
+    except pa.ArrowInvalid as error:
+        raise InvalidData(
+            f"a value of column {field.name!r} does not fit {field.type}: {error}"
+        ) from None
