@@ -1,0 +1,556 @@
+"""Lightweight aggregates: the monoid that every level of the store shares.
+
+Purpose
+    Count, first and last time of a set of events, and for each attribute the number of non-null values,
+    min, max and sum (thesis section 3.2.1).  Zones of a leaf, children of a node, the unflushed tail, late runs,
+    window slides and query answers are all elements of this one monoid.
+
+Guarantee
+    Merging is associative and has an identity.  Integer sums are exact: 128 bits, which 2**63 values
+    of 64 bits cannot overflow.  Float sums are kept as an unevaluated pair of doubles (TwoSum, Knuth),
+    so the grouping into blocks changes a result by at most a rounding of the pair, far below one unit in the last place of
+    the answer.  NaN is the greatest value, as in DuckDB and Spark: max is NaN when any value is, min only when
+    all are; a sum with NaN, or with infinities of both signs, is NaN.
+
+Layout
+    An element is a vector of 64-bit words: event count, first tick, last tick, then for each selected
+    attribute five words: non-null values, min, max, sum high part / low word, sum low part / high word.  How
+    they are read depends on the attribute's :class:`~chronicle.store.layout.ValueKind`.  The same
+    five words are rows of an entry table.
+
+Limits
+    A float sum that leaves the range of doubles on the way is infinite, even where later values would bring it
+    back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..compiled import kernel
+from .layout import ROW_ATTRIBUTES, ROWS_PER_ATTRIBUTE, ValueKind
+
+__all__ = [
+    "AttributeAggregate",
+    "LightweightAggregates",
+    "aggregate_bits",
+    "aggregate_floats",
+    "aggregate_prefixes",
+    "aggregate_signed",
+    "aggregate_unsigned",
+    "merge_children",
+    "merge_words",
+]
+
+Words = npt.NDArray[np.int64]
+
+HEAD_WORDS = 3
+
+
+@kernel
+def aggregate_signed(values, validity, bit_offset, starts, table, row):  # type: ignore[no-untyped-def]
+    """Aggregate signed integers of each range [starts[z], starts[z+1]) into column z of a table."""
+    nullable = validity.size > 0
+    for zone in range(starts.size - 1):
+        count = 0
+        low = np.int64(9223372036854775807)
+        high = np.int64(-9223372036854775807 - 1)
+        sum_low = np.int64(0)
+        sum_high = np.int64(0)
+        for i in range(starts[zone], starts[zone + 1]):
+            if nullable:
+                bit = i + bit_offset
+                if (validity[bit >> 3] >> (bit & 7)) & 1 == 0:
+                    continue
+            value = np.int64(values[i])
+            count += 1
+            low = min(low, value)
+            high = max(high, value)
+            sum_low += value & np.int64(0xFFFFFFFF)
+            sum_high += value >> np.int64(32)
+        part = np.uint64(sum_high) << np.uint64(32)
+        total = part + np.uint64(sum_low)
+        carry = np.int64(1) if total < part else np.int64(0)
+        table[row, zone] = count
+        table[row + 1, zone] = low if count else 0
+        table[row + 2, zone] = high if count else 0
+        table[row + 3, zone] = np.int64(total)
+        table[row + 4, zone] = (sum_high >> np.int64(32)) + carry
+
+
+@kernel
+def aggregate_unsigned(values, validity, bit_offset, starts, table, row):  # type: ignore[no-untyped-def]
+    """Aggregate unsigned integers of each range into column z of a table."""
+    nullable = validity.size > 0
+    for zone in range(starts.size - 1):
+        count = 0
+        low = np.uint64(0xFFFFFFFFFFFFFFFF)
+        high = np.uint64(0)
+        sum_low = np.uint64(0)
+        sum_high = np.uint64(0)
+        for i in range(starts[zone], starts[zone + 1]):
+            if nullable:
+                bit = i + bit_offset
+                if (validity[bit >> 3] >> (bit & 7)) & 1 == 0:
+                    continue
+            value = np.uint64(values[i])
+            count += 1
+            low = min(low, value)
+            high = max(high, value)
+            sum_low += value & np.uint64(0xFFFFFFFF)
+            sum_high += value >> np.uint64(32)
+        part = sum_high << np.uint64(32)
+        total = part + sum_low
+        carry = np.int64(1) if total < part else np.int64(0)
+        table[row, zone] = count
+        table[row + 1, zone] = np.int64(low) if count else 0
+        table[row + 2, zone] = np.int64(high) if count else 0
+        table[row + 3, zone] = np.int64(total)
+        table[row + 4, zone] = np.int64(sum_high >> np.uint64(32)) + carry
+
+
+@kernel
+def aggregate_bits(values, bit_start, validity, bit_offset, starts, table, row):  # type: ignore[no-untyped-def]
+    """Aggregate booleans (Arrow bits from bit ``bit_start``) of each range: the sum counts true."""
+    nullable = validity.size > 0
+    for zone in range(starts.size - 1):
+        count = 0
+        true = 0
+        for i in range(starts[zone], starts[zone + 1]):
+            if nullable:
+                bit = i + bit_offset
+                if (validity[bit >> 3] >> (bit & 7)) & 1 == 0:
+                    continue
+            count += 1
+            bit = i + bit_start
+            true += (values[bit >> 3] >> (bit & 7)) & 1
+        table[row, zone] = count
+        table[row + 1, zone] = 1 if count and true == count else 0
+        table[row + 2, zone] = 1 if true else 0
+        table[row + 3, zone] = true
+        table[row + 4, zone] = 0
+
+
+@kernel
+def aggregate_prefixes(values, validity, bit_offset, starts, table, row):  # type: ignore[no-untyped-def]
+    """Aggregate 8-byte prefixes (uint64) of each range: bounds only, no sum."""
+    nullable = validity.size > 0
+    for zone in range(starts.size - 1):
+        count = 0
+        low = np.uint64(0xFFFFFFFFFFFFFFFF)
+        high = np.uint64(0)
+        for i in range(starts[zone], starts[zone + 1]):
+            if nullable:
+                bit = i + bit_offset
+                if (validity[bit >> 3] >> (bit & 7)) & 1 == 0:
+                    continue
+            count += 1
+            low = min(low, values[i])
+            high = max(high, values[i])
+        table[row, zone] = count
+        table[row + 1, zone] = np.int64(low) if count else 0
+        table[row + 2, zone] = np.int64(high) if count else 0
+        table[row + 3, zone] = 0
+        table[row + 4, zone] = 0
+
+
+@kernel
+def aggregate_floats(values, validity, bit_offset, starts, table, row):  # type: ignore[no-untyped-def]
+    """Aggregate floats of each range into column z of a table.
+
+    Four independent lanes hide the latency of the additions; their pairs are joined at the end.
+    """
+    floats = table.view(np.float64)
+    nullable = validity.size > 0
+    lane_sum = np.zeros(4, np.float64)
+    lane_error = np.zeros(4, np.float64)
+    for zone in range(starts.size - 1):
+        first = starts[zone]
+        end = starts[zone + 1]
+        count = 0
+        nans = 0
+        low = np.inf
+        high = -np.inf
+        if nullable:
+            total = 0.0
+            error = 0.0
+            for i in range(first, end):
+                bit = i + bit_offset
+                if (validity[bit >> 3] >> (bit & 7)) & 1 == 0:
+                    continue
+                value = np.float64(values[i])
+                count += 1
+                nans += 1 if value != value else 0
+                low = value if value < low else low
+                high = value if value > high else high
+                new = total + value
+                back = new - total
+                error += (total - (new - back)) + (value - back)
+                total = new
+        else:
+            count = end - first
+            s0 = s1 = s2 = s3 = 0.0
+            e0 = e1 = e2 = e3 = 0.0
+            l0 = l1 = l2 = l3 = np.inf
+            h0 = h1 = h2 = h3 = -np.inf
+            whole = first + (count >> 2 << 2)
+            for i in range(first, whole, 4):
+                v0 = np.float64(values[i])
+                v1 = np.float64(values[i + 1])
+                v2 = np.float64(values[i + 2])
+                v3 = np.float64(values[i + 3])
+                nans += (1 if v0 != v0 else 0) + (1 if v1 != v1 else 0)
+                nans += (1 if v2 != v2 else 0) + (1 if v3 != v3 else 0)
+                l0 = v0 if v0 < l0 else l0
+                l1 = v1 if v1 < l1 else l1
+                l2 = v2 if v2 < l2 else l2
+                l3 = v3 if v3 < l3 else l3
+                h0 = v0 if v0 > h0 else h0
+                h1 = v1 if v1 > h1 else h1
+                h2 = v2 if v2 > h2 else h2
+                h3 = v3 if v3 > h3 else h3
+                n0 = s0 + v0
+                n1 = s1 + v1
+                n2 = s2 + v2
+                n3 = s3 + v3
+                b0 = n0 - s0
+                b1 = n1 - s1
+                b2 = n2 - s2
+                b3 = n3 - s3
+                e0 += (s0 - (n0 - b0)) + (v0 - b0)
+                e1 += (s1 - (n1 - b1)) + (v1 - b1)
+                e2 += (s2 - (n2 - b2)) + (v2 - b2)
+                e3 += (s3 - (n3 - b3)) + (v3 - b3)
+                s0 = n0
+                s1 = n1
+                s2 = n2
+                s3 = n3
+            for i in range(whole, end):
+                v0 = np.float64(values[i])
+                nans += 1 if v0 != v0 else 0
+                l0 = v0 if v0 < l0 else l0
+                h0 = v0 if v0 > h0 else h0
+                n0 = s0 + v0
+                b0 = n0 - s0
+                e0 += (s0 - (n0 - b0)) + (v0 - b0)
+                s0 = n0
+            low = min(min(l0, l1), min(l2, l3))
+            high = max(max(h0, h1), max(h2, h3))
+            lane_sum[0] = s0
+            lane_sum[1] = s1
+            lane_sum[2] = s2
+            lane_sum[3] = s3
+            lane_error[0] = e0
+            lane_error[1] = e1
+            lane_error[2] = e2
+            lane_error[3] = e3
+            total = 0.0
+            error = 0.0
+            for lane in range(4):
+                value = lane_sum[lane]
+                new = total + value
+                back = new - total
+                error += (total - (new - back)) + (value - back) + lane_error[lane]
+                total = new
+        if not np.isfinite(total) or not np.isfinite(error):
+            error = 0.0
+        new = total + error
+        if np.isfinite(new):
+            error -= new - total
+            total = new
+        if nans == count:
+            low = np.nan
+        if nans > 0:
+            high = np.nan
+        table[row, zone] = count
+        floats[row + 1, zone] = low if count else 0.0
+        floats[row + 2, zone] = high if count else 0.0
+        floats[row + 3, zone] = total
+        floats[row + 4, zone] = error
+
+
+@kernel
+def _merge_float_words(floats, base, low, high, total, error, empty):  # type: ignore[no-untyped-def]
+    """Merge one float attribute into the words at ``base``; NaN counts as the greatest value."""
+    if empty:
+        floats[base + 1] = low
+        floats[base + 2] = high
+        floats[base + 3] = total
+        floats[base + 4] = error
+        return
+    mine = floats[base + 1]
+    if low < mine or (mine != mine and low == low):
+        floats[base + 1] = low
+    mine = floats[base + 2]
+    if high > mine or high != high:
+        floats[base + 2] = high
+    mine = floats[base + 3]
+    new = mine + total
+    back = new - mine
+    rest = (mine - (new - back)) + (total - back) + (error + floats[base + 4])
+    if not np.isfinite(new) or not np.isfinite(rest):
+        rest = 0.0
+    whole = new + rest
+    if np.isfinite(whole):
+        rest -= whole - new
+        new = whole
+    floats[base + 3] = new
+    floats[base + 4] = rest
+
+
+@kernel
+def merge_children(table, first, end, selected, kinds, words):  # type: ignore[no-untyped-def]
+    """Merge columns [first, end) of an entry table into an element over the selected attributes.
+
+    Parameters
+    ----------
+    table : int64[rows, children]
+    first, end : int
+        Half-open range of children.
+    selected : int64[k]
+        Positions of attributes among the table's attributes.
+    kinds : int64[k]
+        Their value kinds.
+    words : int64[3 + 5k]
+        The element; changed in place.
+    """
+    if end <= first:
+        return
+    events = np.int64(0)
+    for child in range(first, end):
+        events += table[2, child]
+    if words[0] == 0:
+        words[1] = table[3, first]
+        words[2] = table[4, end - 1]
+    else:
+        words[1] = min(words[1], table[3, first])
+        words[2] = max(words[2], table[4, end - 1])
+    words[0] += events
+    float_table = table.view(np.float64)
+    floats = words.view(np.float64)
+    for k in range(selected.size):
+        row = 5 + 5 * selected[k]
+        base = 3 + 5 * k
+        kind = kinds[k]
+        for child in range(first, end):
+            count = table[row, child]
+            if count == 0:
+                continue
+            empty = words[base] == 0
+            words[base] += count
+            if kind == 2:
+                _merge_float_words(
+                    floats,
+                    base,
+                    float_table[row + 1, child],
+                    float_table[row + 2, child],
+                    float_table[row + 3, child],
+                    float_table[row + 4, child],
+                    empty,
+                )
+            elif kind == 4:
+                continue
+            else:
+                low = table[row + 1, child]
+                high = table[row + 2, child]
+                if empty:
+                    words[base + 1] = low
+                    words[base + 2] = high
+                elif kind == 0:
+                    words[base + 1] = min(words[base + 1], low)
+                    words[base + 2] = max(words[base + 2], high)
+                else:
+                    if np.uint64(low) < np.uint64(words[base + 1]):
+                        words[base + 1] = low
+                    if np.uint64(high) > np.uint64(words[base + 2]):
+                        words[base + 2] = high
+                if kind != 3:
+                    part = np.uint64(words[base + 3])
+                    total = part + np.uint64(table[row + 3, child])
+                    words[base + 3] = np.int64(total)
+                    words[base + 4] += table[row + 4, child]
+                    if total < part:
+                        words[base + 4] += 1
+
+
+@kernel
+def merge_words(source, kinds, words):  # type: ignore[no-untyped-def]
+    """Merge one element into another over the same attributes, in place."""
+    if source[0] == 0:
+        return
+    if words[0] == 0:
+        words[1] = source[1]
+        words[2] = source[2]
+    else:
+        words[1] = min(words[1], source[1])
+        words[2] = max(words[2], source[2])
+    words[0] += source[0]
+    float_source = source.view(np.float64)
+    floats = words.view(np.float64)
+    for k in range(kinds.size):
+        base = 3 + 5 * k
+        kind = kinds[k]
+        if source[base] == 0:
+            continue
+        empty = words[base] == 0
+        words[base] += source[base]
+        if kind == 2:
+            _merge_float_words(
+                floats,
+                base,
+                float_source[base + 1],
+                float_source[base + 2],
+                float_source[base + 3],
+                float_source[base + 4],
+                empty,
+            )
+        elif kind == 4:
+            continue
+        else:
+            low = source[base + 1]
+            high = source[base + 2]
+            if empty:
+                words[base + 1] = low
+                words[base + 2] = high
+            elif kind == 0:
+                words[base + 1] = min(words[base + 1], low)
+                words[base + 2] = max(words[base + 2], high)
+            else:
+                if np.uint64(low) < np.uint64(words[base + 1]):
+                    words[base + 1] = low
+                if np.uint64(high) > np.uint64(words[base + 2]):
+                    words[base + 2] = high
+            if kind != 3:
+                part = np.uint64(words[base + 3])
+                total = part + np.uint64(source[base + 3])
+                words[base + 3] = np.int64(total)
+                words[base + 4] += source[base + 4]
+                if total < part:
+                    words[base + 4] += 1
+
+
+class AttributeAggregate:
+    """Aggregates of one attribute, read from the words of an element.
+
+    Attributes
+    ----------
+    count : int
+        Non-null values.
+    min, max : int, float or None
+        None without a non-null value, and for strings, binaries and decimals, whose bounds are not
+        kept exactly.  Booleans give 0 and 1, times and dates give ticks in their own unit.
+    sum : int, float or None
+        Exact for integers; None without a non-null value or where a sum means nothing.
+    avg : float or None
+    """
+
+    __slots__ = ("_high", "_kind", "_low", "_sum_a", "_sum_b", "count")
+
+    def __init__(self, words: Sequence[int], floats: Sequence[float], kind: int) -> None:
+        self.count: int = int(words[0])
+        self._kind = kind
+        source: Sequence[Any] = floats if kind == ValueKind.FLOAT else words
+        self._low = source[1]
+        self._high = source[2]
+        self._sum_a = source[3]
+        self._sum_b = source[4]
+
+    def _bound(self, word: Any) -> int | float | None:
+        if not self.count or self._kind in (ValueKind.PREFIX, ValueKind.COUNT):
+            return None
+        if self._kind == ValueKind.FLOAT:
+            return float(word)
+        return int(word) if self._kind == ValueKind.SIGNED else int(word) & 0xFFFFFFFFFFFFFFFF
+
+    @property
+    def min(self) -> int | float | None:
+        """Smallest non-null value."""
+        return self._bound(self._low)
+
+    @property
+    def max(self) -> int | float | None:
+        """Greatest non-null value; NaN is greater than all others."""
+        return self._bound(self._high)
+
+    @property
+    def sum(self) -> int | float | None:
+        """Sum of the non-null values."""
+        if not self.count or self._kind in (ValueKind.PREFIX, ValueKind.COUNT):
+            return None
+        if self._kind == ValueKind.FLOAT:
+            return float(self._sum_a + self._sum_b)
+        return (int(self._sum_b) << 64) + (int(self._sum_a) & 0xFFFFFFFFFFFFFFFF)
+
+    @property
+    def avg(self) -> float | None:
+        """Mean of the non-null values."""
+        total = self.sum
+        return None if total is None else total / self.count
+
+    def __repr__(self) -> str:
+        return f"AttributeAggregate(count={self.count}, min={self.min}, max={self.max}, sum={self.sum})"
+
+
+class LightweightAggregates:
+    """An element of the monoid over some attributes.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The selected attributes.
+    kinds : int64[k]
+        Their value kinds.
+    words : int64[3 + 5k], optional
+        The element; the identity when not given.
+    """
+
+    __slots__ = ("kinds", "names", "words")
+
+    def __init__(self, names: Sequence[str], kinds: Words, words: Words | None = None) -> None:
+        self.names = tuple(names)
+        self.kinds = kinds
+        if words is None:
+            words = np.zeros(HEAD_WORDS + ROWS_PER_ATTRIBUTE * len(self.names), np.int64)
+        self.words = words
+
+    @property
+    def count(self) -> int:
+        """Events."""
+        return int(self.words[0])
+
+    @property
+    def first(self) -> int | None:
+        """First tick; None without events."""
+        return int(self.words[1]) if self.words[0] else None
+
+    @property
+    def last(self) -> int | None:
+        """Last tick; None without events."""
+        return int(self.words[2]) if self.words[0] else None
+
+    def __getitem__(self, name: str) -> AttributeAggregate:
+        position = self.names.index(name)
+        base = HEAD_WORDS + ROWS_PER_ATTRIBUTE * position
+        words = self.words[base : base + ROWS_PER_ATTRIBUTE]
+        return AttributeAggregate(
+            words.tolist(), words.view(np.float64).tolist(), int(self.kinds[position])
+        )
+
+    def merge(self, other: LightweightAggregates) -> None:
+        """Add another element over the same attributes to this one."""
+        merge_words(other.words, self.kinds, self.words)
+
+    @classmethod
+    def of_column(cls, table: Words, kinds: Words) -> Words:
+        """Merge all columns of a table of attributes (``kinds`` each) into the words of an element."""
+        words = np.zeros(HEAD_WORDS + ROWS_PER_ATTRIBUTE * len(kinds), np.int64)
+        merge_children(table, 0, table.shape[1], np.arange(len(kinds)), kinds, words)
+        return words
+
+
+assert ROW_ATTRIBUTES == 5  # the kernels above count on it
+assert ROWS_PER_ATTRIBUTE == 5

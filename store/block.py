@@ -1,0 +1,145 @@
+"""Blocks: the framing that every leaf, node and dictionary page shares.
+
+Purpose
+    A block says what it is, where it belongs, how long it is and what it should hash to, so that a
+    reader that follows a wrong pointer, or finds a torn or flipped byte, notices before it answers.
+
+Guarantee
+    :func:`open_block` returns a frame only if the head's checksum holds and the block was written for this
+    very segment and offset.  Bodies are verified chunk by chunk by those who read them.
+
+Layout
+    ``[frame: 64 bytes][tables of the kind, padded to 64][body chunks, each padded to 64]``; the first
+    two are the head.  See :data:`~chronicle.store.layout.BLOCK_FRAME`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import xxhash
+
+from ..errors import CorruptBlock
+from .layout import BLOCK_FRAME, BLOCK_MAGIC, BlockKind, align
+
+__all__ = ["Frame", "frame_head", "open_block", "verify_chunk"]
+
+_BODY = BLOCK_FRAME.size
+_CHECKSUM_AT = _BODY - 8
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What a block's frame says."""
+
+    kind: BlockKind
+    level: int
+    offset: int
+    head_bytes: int
+    total_bytes: int
+    events: int
+
+
+def frame_head(
+    kind: BlockKind,
+    level: int,
+    offset: int,
+    tables: bytes,
+    body_bytes: int,
+    events: int,
+    segment_id: int,
+) -> bytes:
+    """Put a frame before the tables of a block and sign both.
+
+    Parameters
+    ----------
+    kind, level
+        What the block is; leaves have level 0.
+    offset : int
+        Where it will lie in its segment.
+    tables : bytes
+        Everything in the head after the frame; padded here.
+    body_bytes : int
+        Length of the chunks that follow, padding included.
+    events : int
+        Events below this block.
+    segment_id : int
+
+    Returns
+    -------
+    bytes
+        The whole head.
+    """
+    head_bytes = align(_BODY + len(tables))
+    frame = BLOCK_FRAME.pack(
+        BLOCK_MAGIC,
+        kind,
+        level,
+        0,
+        offset,
+        head_bytes,
+        head_bytes + body_bytes,
+        events,
+        segment_id,
+        0,
+        0,
+    )
+    padding = bytes(head_bytes - _BODY - len(tables))
+    digest = xxhash.xxh3_64(frame[:_CHECKSUM_AT])
+    digest.update(tables)
+    digest.update(padding)
+    signature = digest.intdigest().to_bytes(8, "little")
+    return b"".join((frame[:_CHECKSUM_AT], signature, tables, padding))
+
+
+def open_block(data: memoryview, offset: int, segment_id: int, file: str) -> Frame:
+    """Read and verify the head of the block at an offset of a mapped segment.
+
+    Raises
+    ------
+    CorruptBlock
+        When there is no such block there, or its head does not hash to what it should.
+    """
+    if offset < 0 or offset + _BODY > len(data):
+        raise CorruptBlock(f"expected a block, found the end at byte {len(data)}", file, offset)
+    magic, kind, level, _, own, head, total, events, segment, _, signature = BLOCK_FRAME.unpack_from(
+        data, offset
+    )
+    if magic != BLOCK_MAGIC:
+        raise CorruptBlock(f"expected the mark {BLOCK_MAGIC!r}, found {magic!r}", file, offset)
+    if head < _BODY or total < head or offset + total > len(data):
+        raise CorruptBlock(
+            f"a block of {total} bytes does not fit the file's {len(data)}", file, offset
+        )
+    digest = xxhash.xxh3_64(data[offset : offset + _CHECKSUM_AT])
+    digest.update(data[offset + _BODY : offset + head])
+    if digest.intdigest() != signature:
+        raise CorruptBlock(
+            f"the block's head hashes to {digest.intdigest():016x}, expected {signature:016x}",
+            file,
+            offset,
+        )
+    if own != offset or segment != segment_id:
+        raise CorruptBlock(
+            f"the block was written for segment {segment} at byte {own}, not for segment {segment_id}",
+            file,
+            offset,
+        )
+    try:
+        known = BlockKind(kind)
+    except ValueError:
+        raise CorruptBlock(f"unknown block kind {kind}", file, offset) from None
+    return Frame(known, level, offset, head, total, events)
+
+
+def verify_chunk(chunk: memoryview, checksum: int, what: str, file: str, offset: int) -> None:
+    """Compare a chunk of a block's body with its checksum.
+
+    Raises
+    ------
+    CorruptBlock
+        Naming the chunk, file and offset.
+    """
+    found = xxhash.xxh3_64_intdigest(chunk)
+    if found != checksum:
+        raise CorruptBlock(f"{what} hashes to {found:016x}, expected {checksum:016x}", file, offset)

@@ -1,0 +1,499 @@
+"""Column chunks: the values of one attribute in one leaf, encoded and decoded.
+
+Purpose
+    A leaf is columnar (PAX): each attribute's values lie together, so a query touches the attributes
+    that it names.  :class:`ColumnView` looks at one column of an incoming batch, summarises its zones
+    and encodes slices of it; :func:`decode_chunk` gives any rows of a chunk back as an Arrow array.
+
+Guarantee
+    What goes in comes out, bit for bit, but for two things: what lies under a null, and the payload of NaN.
+    Fixed-width values stored plain decode without a copy: the Arrow array points into the mapped file.
+
+Layout
+    A chunk is ``[validity bitmap, padded to 64][values]``; the bitmap is there only when there are nulls.
+    Values are, by encoding (:class:`~chronicle.store.layout.Encoding`): plain fixed width; bit-packed
+    integers (:mod:`~chronicle.store.packing`); offsets and bytes; or packed dictionary codes.  With a codec, plain
+    values are cut into pages of 4096 events, ``[page starts: uint64 x (pages + 1)][page]...``, and offsets
+    and bytes are one page, ``[uncompressed bytes: uint64][page]``.
+
+Invariants
+    A codec is used only where it saves a tenth of the chunk, which a first page tells.
+
+Limits
+    Offsets inside a leaf are 32 bits wide: a leaf holds less than 2 GiB of string bytes, which
+    :mod:`~chronicle.store.segment_writer` sees to by cutting leaves by bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+
+from ..compiled import kernel
+from ..errors import CorruptBlock
+from ..schema import Attribute, Storage
+from .aggregates import (
+    aggregate_bits,
+    aggregate_floats,
+    aggregate_prefixes,
+    aggregate_signed,
+    aggregate_unsigned,
+)
+from .layout import PAGE_EVENTS, Codec, Encoding, align
+from .packing import fill_nulls, pack, unpack
+
+__all__ = [
+    "ChunkEntry",
+    "ColumnView",
+    "EncodedChunk",
+    "codec_of",
+    "decode_chunk",
+    "decode_values",
+    "dtype_of",
+    "prefix_words",
+]
+
+NO_VALIDITY = np.empty(0, np.uint8)
+NO_VALIDITY.flags.writeable = False
+WORTHWHILE = 0.9
+"""A codec must bring a chunk below this share of its plain size."""
+
+_CODECS = {Codec.LZ4: pa.Codec("lz4_raw"), Codec.ZSTD: pa.Codec("zstd")}
+_SIGNED_BY_WIDTH: dict[int, type[np.signedinteger[Any]]] = {
+    1: np.int8,
+    2: np.int16,
+    4: np.int32,
+    8: np.int64,
+}
+
+
+def codec_of(name: str) -> Codec:
+    """Codec by its public name: none, lz4 or zstd."""
+    return {"none": Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}[name]
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkEntry:
+    """Where a chunk lies in its leaf and how to read it."""
+
+    encoding: Encoding
+    codec: Codec
+    nulls: int
+    offset: int
+    length: int
+    checksum: int
+    pages: int
+    page_events: int
+
+
+@dataclass(slots=True)
+class EncodedChunk:
+    """An encoded chunk, as parts to be written one after the other."""
+
+    encoding: Encoding
+    codec: Codec
+    nulls: int
+    parts: list[Any]
+    length: int
+    checksum: int
+    pages: int
+
+
+@kernel
+def _copy_bits(source, bit_start, count, out):  # type: ignore[no-untyped-def]
+    """Copy ``count`` bits from any bit position to the start of ``out``."""
+    shift = bit_start & 7
+    byte = bit_start >> 3
+    for i in range(out.size):
+        low = np.uint64(source[byte + i]) >> np.uint64(shift)
+        if shift and byte + i + 1 < source.size:
+            low |= np.uint64(source[byte + i + 1]) << np.uint64(8 - shift)
+        out[i] = np.uint8(low & np.uint64(0xFF))
+    spare = out.size * 8 - count
+    if spare:
+        out[out.size - 1] &= np.uint8(0xFF >> spare)
+
+
+@kernel
+def _prefixes(offsets, data, out):  # type: ignore[no-untyped-def]
+    """First eight bytes of each value as a big-endian number, padded with zeros."""
+    for i in range(out.size):
+        start = offsets[i]
+        end = min(offsets[i + 1], start + 8)
+        word = np.uint64(0)
+        for at in range(start, end):
+            word = (word << np.uint64(8)) | np.uint64(data[at])
+        out[i] = word << np.uint64(8 * (8 - (end - start))) if end > start else np.uint64(0)
+
+
+def _bits(source: npt.NDArray[np.uint8], bit_start: int, count: int) -> npt.NDArray[np.uint8]:
+    out = np.empty((count + 7) // 8, np.uint8)
+    if count:
+        _copy_bits(source, bit_start, count, out)
+    return out
+
+
+def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A read-only view: kernels are then compiled once, for read-only inputs."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _buffer(buffer: pa.Buffer | None, dtype: Any) -> npt.NDArray[Any]:
+    if buffer is None or buffer.size == 0:
+        return _frozen(np.empty(0, dtype))
+    return _frozen(np.frombuffer(buffer, dtype, count=buffer.size // np.dtype(dtype).itemsize))
+
+
+class ColumnView:
+    """One column of a batch, prepared once and then sliced into leaves.
+
+    Parameters
+    ----------
+    attribute : Attribute
+    array : pyarrow.Array
+        Values of the attribute's type (strings may be dictionary-encoded).
+    codes : int64[n], optional
+        Dictionary codes of a string column in its segment; without them strings are stored as such.
+    """
+
+    def __init__(
+        self, attribute: Attribute, array: pa.Array, codes: npt.NDArray[np.int64] | None = None
+    ) -> None:
+        self.attribute = attribute
+        self._array = array
+        self._codes = None if codes is None else _frozen(codes)
+        self.nulls = array.null_count
+        storage = attribute.storage
+        values = array
+        if pa.types.is_dictionary(array.type):
+            if codes is None:
+                values = array.dictionary_decode()
+                self._array = values
+            else:
+                values = array.indices
+        buffers = values.buffers()
+        self._offset = values.offset
+        self.validity = _buffer(buffers[0], np.uint8) if self.nulls else NO_VALIDITY
+        self.values: npt.NDArray[Any]
+        self._data = NO_VALIDITY
+        if storage is Storage.BOOL:
+            self.values = _buffer(buffers[1], np.uint8)
+        elif storage is Storage.DECIMAL:
+            raw = _buffer(buffers[1], np.uint8)
+            self.values = raw[16 * self._offset : 16 * (self._offset + len(array))]
+        elif storage in (Storage.STRING, Storage.BINARY):
+            if codes is None:
+                wide = pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type)
+                offsets = _buffer(buffers[1], np.int64 if wide else np.int32)
+                if not offsets.size:
+                    offsets = _frozen(np.zeros(1, np.int32))
+                self.values = offsets[self._offset : self._offset + len(array) + 1]
+                self._data = _buffer(buffers[2], np.uint8)
+            else:
+                self.values = self._codes  # type: ignore[assignment]
+        else:
+            self.values = _buffer(buffers[1], _dtype(attribute.type))[
+                self._offset : self._offset + len(array)
+            ]
+
+    def row_bytes(self) -> npt.NDArray[np.int64] | None:
+        """Bytes of each value for columns of variable width stored as such; None for fixed width."""
+        if self.attribute.storage in (Storage.STRING, Storage.BINARY) and self._codes is None:
+            return np.diff(self.values).astype(np.int64)
+        return None
+
+    def aggregate(
+        self, starts: npt.NDArray[np.int64], table: npt.NDArray[np.int64], row: int
+    ) -> None:
+        """Summarise the ranges between ``starts`` into rows ``row`` to ``row + 5`` of a table."""
+        storage = self.attribute.storage
+        validity, offset = self.validity, self._offset
+        if storage is Storage.SIGNED:
+            aggregate_signed(self.values, validity, offset, starts, table, row)
+        elif storage is Storage.FLOAT:
+            aggregate_floats(self.values, validity, offset, starts, table, row)
+        elif storage is Storage.UNSIGNED:
+            aggregate_unsigned(self.values, validity, offset, starts, table, row)
+        elif storage is Storage.BOOL:
+            aggregate_bits(self.values, offset, validity, offset, starts, table, row)
+        elif storage is Storage.DECIMAL:
+            for zone in range(len(starts) - 1):
+                first, end = int(starts[zone]), int(starts[zone + 1])
+                table[row, zone] = end - first - self._array.slice(first, end - first).null_count
+            table[row + 1 : row + 5] = 0
+        else:
+            aggregate_prefixes(self._prefix_words(), validity, offset, starts, table, row)
+
+    def _prefix_words(self) -> npt.NDArray[np.uint64]:
+        array = self._array
+        if pa.types.is_dictionary(array.type):
+            of_values = prefix_words(array.dictionary)
+            indices = array.indices.fill_null(0) if self.nulls else array.indices
+            picked = indices.to_numpy(zero_copy_only=False)
+            if not of_values.size:
+                return _frozen(np.zeros(len(array), np.uint64))
+            return _frozen(of_values[picked])
+        return _frozen(prefix_words(array))
+
+    def encode(self, first: int, end: int, codec: Codec) -> EncodedChunk:
+        """Encode rows [first, end) as a chunk."""
+        count = end - first
+        nulls = self._array.slice(first, count).null_count if self.nulls else 0
+        parts: list[Any] = []
+        if nulls:
+            bitmap = _bits(self.validity, self._offset + first, count)
+            parts.append(bitmap)
+            parts.append(bytes(align(bitmap.size) - bitmap.size))
+        encoding, used, values, pages = self._encode_values(first, end, nulls, codec)
+        parts.extend(values)
+        digest = xxhash.xxh3_64()
+        length = 0
+        for part in parts:
+            digest.update(part)
+            length += part.nbytes if isinstance(part, np.ndarray) else len(part)
+        return EncodedChunk(encoding, used, nulls, parts, length, digest.intdigest(), pages)
+
+    def _encode_values(
+        self, first: int, end: int, nulls: int, codec: Codec
+    ) -> tuple[Encoding, Codec, list[Any], int]:
+        storage = self.attribute.storage
+        if storage is Storage.BOOL:
+            return Encoding.PLAIN, Codec.NONE, [_bits(self.values, self._offset + first, end - first)], 1
+        if storage in (Storage.STRING, Storage.BINARY):
+            if self._codes is not None:
+                codes = _frozen(np.ascontiguousarray(self._codes[first:end]))
+                return Encoding.DICTIONARY, Codec.NONE, [pack(codes, Encoding.PACKED, force=True)], 1
+            return self._encode_variable(first, end, codec)
+        if storage is Storage.DECIMAL:
+            values = self.values[16 * first : 16 * end].view("V16")
+        else:
+            values = self.values[first:end]
+        if nulls and storage is not Storage.DECIMAL:
+            filled = np.empty_like(values)
+            fill_nulls(values, self.validity, self._offset + first, filled)
+            values = _frozen(filled)
+        if storage in (Storage.SIGNED, Storage.UNSIGNED):
+            packed = _pack_smallest(values)
+            if packed is not None:
+                return packed[0], Codec.NONE, [packed[1]], 1
+        if codec is not Codec.NONE:
+            pages = _compress_pages(values, codec)
+            if pages is not None:
+                return Encoding.PLAIN, codec, pages, len(pages) - 1
+        return Encoding.PLAIN, Codec.NONE, [memoryview(values.view(np.uint8))], 1
+
+    def _encode_variable(
+        self, first: int, end: int, codec: Codec
+    ) -> tuple[Encoding, Codec, list[Any], int]:
+        offsets = self.values[first : end + 1]
+        start, stop = int(offsets[0]), int(offsets[-1])
+        local = (offsets - offsets[0]).astype(np.int32)
+        data = memoryview(self._data[start:stop])
+        if codec is not Codec.NONE and stop > start:
+            raw = local.tobytes() + data
+            squeezed = _CODECS[codec].compress(raw, asbytes=True)
+            if len(squeezed) < WORTHWHILE * len(raw):
+                return Encoding.VARIABLE, codec, [len(raw).to_bytes(8, "little"), squeezed], 1
+        return Encoding.VARIABLE, Codec.NONE, [local, data], 1
+
+
+def _dtype(type_: pa.DataType) -> Any:
+    """NumPy type of a fixed-width column's raw values (dates and timestamps as integers)."""
+    if pa.types.is_floating(type_):
+        return np.float32 if type_.bit_width == 32 else np.float64
+    signed = _SIGNED_BY_WIDTH[type_.bit_width // 8]
+    if pa.types.is_unsigned_integer(type_):
+        return np.dtype(signed).str.replace("i", "u")
+    return signed
+
+
+def prefix_words(array: pa.Array) -> npt.NDArray[np.uint64]:
+    """First eight bytes of each string or binary value, big-endian (nulls give 0).
+
+    Parameters
+    ----------
+    array : pyarrow.Array of string, large_string, binary or large_binary
+
+    Returns
+    -------
+    uint64[n]
+        Ordered as the values are, up to ties.
+    """
+    buffers = array.buffers()
+    wide = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
+    out = np.zeros(len(array), np.uint64)
+    if len(array):
+        offsets = _buffer(buffers[1], np.int64 if wide else np.int32)
+        _prefixes(offsets[array.offset : array.offset + len(array) + 1], _buffer(buffers[2], np.uint8), out)
+    return out
+
+
+def _pack_smallest(values: npt.NDArray[Any]) -> tuple[Encoding, bytes] | None:
+    """The smaller of both integer encodings, when it saves a tenth of the plain size."""
+    if not values.size:
+        return None
+    unsigned64 = values.dtype == np.uint64
+    wide = _frozen(values.view(np.int64) if unsigned64 else values.astype(np.int64, copy=False))
+    best: tuple[Encoding, bytes] | None = None
+    for encoding in (Encoding.DELTA, Encoding.PACKED):
+        packed = pack(wide, encoding)
+        if packed is not None and (best is None or len(packed) < len(best[1])):
+            best = (encoding, packed)
+    if best is None or len(best[1]) > WORTHWHILE * values.nbytes:
+        return None
+    return best
+
+
+def _compress_pages(values: npt.NDArray[Any], codec: Codec) -> list[Any] | None:
+    """Page starts and compressed pages; None when compressing does not pay."""
+    compress = _CODECS[codec].compress
+    raw = memoryview(values.view(np.uint8))
+    step = PAGE_EVENTS * values.dtype.itemsize
+    pages: list[Any] = []
+    starts = [0]
+    for at in range(0, len(raw), step):
+        piece = raw[at : at + step]
+        page = compress(piece, asbytes=True)
+        pages.append(page)
+        starts.append(starts[-1] + len(page))
+        if at == 0 and len(page) > WORTHWHILE * len(piece):
+            return None
+    if not pages or starts[-1] > WORTHWHILE * len(raw):
+        return None
+    return [np.array(starts, np.uint64), *pages]
+
+
+def _decompress_pages(
+    chunk: memoryview, codec: Codec, pages: int, itemsize: int, count: int, first: int, end: int
+) -> tuple[npt.NDArray[np.uint8], int]:
+    """Decompress the pages that hold rows [first, end); returns bytes and the row they start at."""
+    starts = np.frombuffer(chunk, np.uint64, pages + 1)
+    body = chunk[8 * (pages + 1) :]
+    first_page, end_page = first // PAGE_EVENTS, -(-end // PAGE_EVENTS)
+    base = first_page * PAGE_EVENTS
+    out = np.empty((min(end_page * PAGE_EVENTS, count) - base) * itemsize, np.uint8)
+    at = 0
+    for page in range(first_page, end_page):
+        size = (min((page + 1) * PAGE_EVENTS, count) - page * PAGE_EVENTS) * itemsize
+        piece = body[int(starts[page]) : int(starts[page + 1])]
+        plain = _CODECS[codec].decompress(piece, decompressed_size=size)
+        out[at : at + size] = np.frombuffer(plain, np.uint8)
+        at += size
+    return out, base
+
+
+def decode_values(
+    chunk: memoryview, entry: ChunkEntry, dtype: Any, count: int, first: int, end: int
+) -> npt.NDArray[Any]:
+    """Decode rows [first, end) of a fixed-width chunk as a NumPy array (null slots hold anything).
+
+    Parameters
+    ----------
+    chunk : memoryview
+        The chunk's bytes.
+    entry : ChunkEntry
+    dtype : numpy dtype
+        Raw type of the values.
+    count : int
+        Events in the leaf.
+    first, end : int
+        Rows wanted.
+    """
+    if entry.nulls:
+        chunk = chunk[align((count + 7) // 8) :]
+    itemsize = np.dtype(dtype).itemsize
+    if entry.encoding is Encoding.PLAIN:
+        if entry.codec is Codec.NONE:
+            return np.frombuffer(chunk, dtype, end - first, first * itemsize)
+        raw, base = _decompress_pages(chunk, entry.codec, entry.pages, itemsize, count, first, end)
+        return raw.view(dtype)[first - base : end - base]
+    wide = unpack(chunk, entry.encoding, count, first, end)
+    if itemsize == 8:
+        return wide.view(dtype)
+    return wide.astype(dtype)
+
+
+def decode_chunk(
+    chunk: memoryview,
+    entry: ChunkEntry,
+    attribute: Attribute,
+    count: int,
+    first: int,
+    end: int,
+    dictionary: pa.Array | None = None,
+    keep_dictionary: bool = False,
+) -> pa.Array:
+    """Decode rows [first, end) of a chunk as an Arrow array of the attribute's type.
+
+    Parameters
+    ----------
+    chunk : memoryview
+        The chunk's bytes; the result may point into them.
+    entry : ChunkEntry
+    attribute : Attribute
+    count : int
+        Events in the leaf.
+    first, end : int
+        Rows wanted.
+    dictionary : pyarrow.Array, optional
+        The segment's strings of this attribute, for dictionary codes.
+    keep_dictionary : bool
+        Return dictionary codes as a ``DictionaryArray`` rather than as plain strings.
+
+    Raises
+    ------
+    CorruptBlock
+        When the codes point outside the dictionary.
+    """
+    rows = end - first
+    validity = pa.py_buffer(chunk[: (count + 7) // 8]) if entry.nulls else None
+    storage = attribute.storage
+    if entry.encoding is Encoding.DICTIONARY:
+        body = chunk[align((count + 7) // 8) :] if entry.nulls else chunk
+        codes = unpack(body, Encoding.PACKED, count, first, end).astype(np.int32)
+        if dictionary is None or (rows and int(codes.max()) >= len(dictionary)):
+            raise CorruptBlock(f"attribute {attribute.name!r} has a code outside its dictionary")
+        bitmap = None
+        if validity is not None:
+            bitmap = pa.py_buffer(_bits(np.frombuffer(validity, np.uint8), first, rows))
+        indices = pa.Array.from_buffers(pa.int32(), rows, [bitmap, pa.py_buffer(codes)])
+        if keep_dictionary:
+            return pa.DictionaryArray.from_arrays(indices, dictionary, safe=False)
+        return pc.take(dictionary, indices)
+    body = chunk[align((count + 7) // 8) :] if entry.nulls else chunk
+    type_ = attribute.type
+    if entry.encoding is Encoding.VARIABLE:
+        if entry.codec is not Codec.NONE:
+            size = int.from_bytes(body[:8], "little")
+            body = memoryview(_CODECS[entry.codec].decompress(body[8:], decompressed_size=size))
+        offsets, data = body[: 4 * (count + 1)], body[4 * (count + 1) :]
+        narrow = pa.string() if storage is Storage.STRING else pa.binary()
+        buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
+        array = pa.Array.from_buffers(narrow, rows, buffers, offset=first)
+        return array if narrow == type_ else array.cast(type_)
+    if entry.encoding is Encoding.PLAIN and entry.codec is Codec.NONE:
+        return pa.Array.from_buffers(type_, rows, [validity, pa.py_buffer(body)], offset=first)
+    if storage is Storage.DECIMAL:
+        raw, base = _decompress_pages(body, entry.codec, entry.pages, 16, count, first, end)
+        buffer = pa.py_buffer(raw[16 * (first - base) : 16 * (end - base)])
+    else:
+        values = decode_values(chunk, entry, _dtype(type_), count, first, end)
+        buffer = pa.py_buffer(np.ascontiguousarray(values))
+    bitmap = None
+    if validity is not None:
+        bitmap = pa.py_buffer(_bits(np.frombuffer(validity, np.uint8), first, rows))
+    return pa.Array.from_buffers(type_, rows, [bitmap, buffer])
+
+
+def dtype_of(attribute: Attribute) -> Any:
+    """NumPy type of a fixed-width attribute's raw values."""
+    return _dtype(attribute.type)
+

@@ -1,0 +1,169 @@
+"""Every constant and fixed structure of a segment file, in one place.
+
+Purpose
+    The byte layout that ``docs/format.md`` describes.  A test compares the tables of that document with
+    the values below, so the two cannot drift apart.
+
+Layout
+    All integers are little-endian.  A segment file is a 64-byte file header followed by blocks, each
+    aligned to 64 bytes.  A block is a *head* (frame, then the tables of its kind), covered by one
+    checksum, and a *body* whose chunks carry their own checksums in the head.  The last 128 bytes of a
+    sealed segment are its footer.
+
+    ::
+
+        | file header | leaf | leaf | dictionary page | leaf | ... | node | leaf | ... | root | summary | footer |
+
+    An *entry table* is how a node describes its children and a leaf its zones: a matrix of 64-bit words,
+    one column per child, one row per field (:data:`ROW_OFFSET` to :data:`ROW_ATTRIBUTES`, then
+    :data:`ROWS_PER_ATTRIBUTE` rows for each attribute other than time).
+
+Limits
+    A block is at most 2**48 bytes, a segment holds at most 2**62 events; neither is near what a disk
+    takes.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+
+from ..schema import Attribute, Storage, StreamSchema
+
+__all__ = [
+    "ALIGNMENT",
+    "BLOCK_FRAME",
+    "BLOCK_MAGIC",
+    "CHUNK_ENTRY",
+    "FILE_HEADER",
+    "FOOTER",
+    "FOOTER_MAGIC",
+    "FORMAT_VERSION",
+    "LEAF_HEADER",
+    "NODE_FANOUT",
+    "PAGE_EVENTS",
+    "ROWS_PER_ATTRIBUTE",
+    "ROW_ATTRIBUTES",
+    "ROW_COUNT",
+    "ROW_FIRST",
+    "ROW_LAST",
+    "ROW_LENGTH",
+    "ROW_OFFSET",
+    "SEGMENT_MAGIC",
+    "ZONE_EVENTS",
+    "BlockKind",
+    "Codec",
+    "Encoding",
+    "ValueKind",
+    "align",
+    "table_rows",
+    "value_kind",
+]
+
+FORMAT_VERSION = 1
+ALIGNMENT = 64
+
+SEGMENT_MAGIC = b"CHRONSEG"
+FOOTER_MAGIC = b"CHRONEND"
+BLOCK_MAGIC = b"CBLK"
+
+FILE_HEADER = struct.Struct("<8sHHIQ32xQ")
+"""magic, format version, flags, header bytes, segment id, padding, xxh3-64 of the bytes before."""
+
+BLOCK_FRAME = struct.Struct("<4sBBHQQQQQQQ")
+"""magic, kind, level, reserved, own offset, head bytes, total bytes, events, segment id, reserved,
+xxh3-64 of the head without these last 8 bytes."""
+
+LEAF_HEADER = struct.Struct("<IIII")
+"""events, zones, events per zone, columns."""
+
+CHUNK_ENTRY = struct.Struct("<BBHIQQQII")
+"""encoding, codec, reserved, nulls, offset in block, bytes, xxh3-64 of the chunk, pages, events per
+page."""
+
+DICTIONARY_HEADER = struct.Struct("<IIIIQQ")
+"""column, first code, strings, reserved, body bytes, xxh3-64 of the body."""
+
+FOOTER = struct.Struct("<8sHHIQQQQQqqQQ32xQ")
+"""magic, format version, height, reserved, segment id, root offset, root bytes, summary offset,
+summary bytes, first tick, last tick, events, file bytes, padding, xxh3-64 of the bytes before."""
+
+ZONE_EVENTS = 512
+"""Events summarised by one entry of a leaf's zone table."""
+
+PAGE_EVENTS = 4096
+"""Events compressed together by a block codec; a multiple of :data:`ZONE_EVENTS`."""
+
+NODE_FANOUT = 256
+"""Children of a full index node (D in thesis section 3.3.2)."""
+
+ROW_OFFSET = 0  # block offset of the child; for a zone, position of its first event in the leaf
+ROW_LENGTH = 1  # total bytes of the child; 0 for a zone
+ROW_COUNT = 2  # events
+ROW_FIRST = 3  # first tick
+ROW_LAST = 4  # last tick
+ROW_ATTRIBUTES = 5  # five rows for each attribute other than time, in schema order:
+ROWS_PER_ATTRIBUTE = 5  # non-null values, min, max, and two words of sum
+
+
+class BlockKind(IntEnum):
+    """What a block holds."""
+
+    LEAF = 1
+    NODE = 2
+    DICTIONARY = 3
+    SUMMARY = 4
+
+
+class Encoding(IntEnum):
+    """How the values of a column chunk are written."""
+
+    PLAIN = 0  # fixed width, as Arrow has them
+    DELTA = 1  # per zone: first value, smallest delta, bit-packed deltas
+    PACKED = 2  # per zone: smallest value, bit-packed distances to it
+    VARIABLE = 3  # int32 offsets, then bytes
+    DICTIONARY = 4  # codes of the segment's dictionary, PACKED
+
+
+class Codec(IntEnum):
+    """What a chunk's pages are compressed with."""
+
+    NONE = 0
+    LZ4 = 1
+    ZSTD = 2
+
+
+class ValueKind(IntEnum):
+    """How the three value words of an attribute in an entry table are read."""
+
+    SIGNED = 0  # int64 min, max; 128-bit sum
+    UNSIGNED = 1  # uint64 min, max; 128-bit sum
+    FLOAT = 2  # float64 min, max (NaN is the greatest); sum as high and low float64
+    PREFIX = 3  # first 8 bytes, big-endian, zero-padded, as uint64; no sum
+    COUNT = 4  # non-null count only
+
+
+_KINDS = {
+    Storage.SIGNED: ValueKind.SIGNED,
+    Storage.UNSIGNED: ValueKind.UNSIGNED,
+    Storage.FLOAT: ValueKind.FLOAT,
+    Storage.BOOL: ValueKind.UNSIGNED,
+    Storage.STRING: ValueKind.PREFIX,
+    Storage.BINARY: ValueKind.PREFIX,
+    Storage.DECIMAL: ValueKind.COUNT,
+}
+
+
+def value_kind(attribute: Attribute) -> ValueKind:
+    """How an attribute's aggregates are represented."""
+    return _KINDS[attribute.storage]
+
+
+def table_rows(schema: StreamSchema) -> int:
+    """Rows of an entry table over this schema."""
+    return ROW_ATTRIBUTES + ROWS_PER_ATTRIBUTE * len(schema.payload)
+
+
+def align(length: int) -> int:
+    """Round up to the next multiple of :data:`ALIGNMENT`."""
+    return (length + ALIGNMENT - 1) & -ALIGNMENT

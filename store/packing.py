@@ -1,0 +1,236 @@
+"""Kernels that squeeze integers: deltas or distances, bit-packed zone by zone.
+
+Purpose
+    Timestamps and most integer attributes change little from event to event.  A zone of 512 values is
+    written as its first value and the deltas between neighbours (DELTA), or as its smallest value and
+    the distances to it (PACKED), each in as many bits as the widest needs.
+
+Guarantee
+    Exact for every 64-bit pattern: all arithmetic is modulo 2**64.  Zones decode independently, so reading a
+    few events of a leaf does not unpack all of it.
+
+Layout
+    For ``z`` zones: ``z`` bases (int64), ``z`` minimum deltas (int64; PACKED leaves them 0), ``z + 1``
+    starts in the packed words (int64), ``z`` bit widths (int64), then the packed words (uint64).  Zone ``z``
+    owns words ``start[z]`` to ``start[z + 1]``; value ``i`` of it lies at bit ``i * width``.
+
+Limits
+    Widths are per zone: one outlier costs its whole zone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ..compiled import kernel
+from .layout import ZONE_EVENTS, Encoding
+
+__all__ = ["fill_nulls", "pack", "unpack"]
+
+
+@kernel
+def _plan(values, zone_events, bases, minimums, widths, words, delta):  # type: ignore[no-untyped-def]
+    """Choose base, minimum and width of each zone; count the packed words before each."""
+    count = values.size
+    zones = bases.size
+    words[0] = 0
+    for zone in range(zones):
+        first = zone * zone_events
+        end = min(first + zone_events, count)
+        if delta:
+            bases[zone] = values[first]
+            if end - first > 1:
+                low = values[first + 1] - values[first]
+                for i in range(first + 2, end):
+                    low = min(low, values[i] - values[i - 1])
+            else:
+                low = np.int64(0)
+            minimums[zone] = low
+            widest = np.uint64(0)
+            for i in range(first + 1, end):
+                widest |= np.uint64(values[i] - values[i - 1] - low)
+            stored = end - first - 1
+        else:
+            low = values[first]
+            for i in range(first + 1, end):
+                low = min(low, values[i])
+            bases[zone] = low
+            minimums[zone] = 0
+            widest = np.uint64(0)
+            for i in range(first, end):
+                widest |= np.uint64(values[i] - low)
+            stored = end - first
+        width = 0
+        while widest != np.uint64(0):
+            width += 1
+            widest >>= np.uint64(1)
+        widths[zone] = width
+        words[zone + 1] = words[zone] + (width * stored + 63) // 64
+
+
+@kernel
+def _pack(values, zone_events, bases, minimums, widths, words, delta, packed):  # type: ignore[no-untyped-def]
+    """Write the packed words of every zone."""
+    count = values.size
+    for zone in range(bases.size):
+        width = widths[zone]
+        if width == 0:
+            continue
+        first = zone * zone_events
+        end = min(first + zone_events, count)
+        low = minimums[zone] if delta else bases[zone]
+        at = words[zone]
+        shift = 0
+        gathered = np.uint64(0)
+        for i in range(first + (1 if delta else 0), end):
+            if delta:
+                value = np.uint64(values[i] - values[i - 1] - low)
+            else:
+                value = np.uint64(values[i] - low)
+            gathered |= value << np.uint64(shift)
+            shift += width
+            if shift >= 64:
+                packed[at] = gathered
+                at += 1
+                shift -= 64
+                used = width - shift
+                gathered = value >> np.uint64(used) if used < 64 else np.uint64(0)
+        if shift > 0:
+            packed[at] = gathered
+
+
+@kernel
+def _unpack(bases, minimums, words, widths, packed, zone_events, count, first_zone, delta, out):  # type: ignore[no-untyped-def]
+    """Decode consecutive zones from ``first_zone`` until ``out`` is full."""
+    at = 0
+    zone = first_zone
+    while at < out.size:
+        first = zone * zone_events
+        events = min(first + zone_events, count) - first
+        width = np.uint64(widths[zone])
+        mask = np.uint64(0xFFFFFFFFFFFFFFFF)
+        if width < np.uint64(64):
+            mask = (np.uint64(1) << width) - np.uint64(1)
+        start = words[zone]
+        bit = np.uint64(0)
+        value = np.uint64(bases[zone])
+        low = np.uint64(minimums[zone])
+        end = min(at + events, out.size)
+        if delta:
+            out[at] = np.int64(value)
+            at += 1
+        if width == np.uint64(0):
+            for i in range(at, end):
+                if delta:
+                    value += low
+                out[i] = np.int64(value)
+        else:
+            for i in range(at, end):
+                word = start + np.int64(bit >> np.uint64(6))
+                shift = bit & np.uint64(63)
+                part = packed[word] >> shift
+                if shift + width > np.uint64(64):
+                    part |= packed[word + 1] << (np.uint64(64) - shift)
+                part &= mask
+                bit += width
+                if delta:
+                    value += low + part
+                    out[i] = np.int64(value)
+                else:
+                    out[i] = np.int64(value + part)
+        at = end
+        zone += 1
+
+
+@kernel
+def fill_nulls(values, validity, bit_offset, out):  # type: ignore[no-untyped-def]
+    """Copy values, giving each null slot the valid value before it (0 at the start)."""
+    last = values.dtype.type(0)
+    for i in range(values.size):
+        bit = i + bit_offset
+        if (validity[bit >> 3] >> (bit & 7)) & 1:
+            last = values[i]
+        out[i] = last
+
+
+def pack(
+    values: npt.NDArray[np.int64], encoding: Encoding, *, force: bool = False
+) -> bytes | None:
+    """Encode integers as DELTA or PACKED.
+
+    Parameters
+    ----------
+    values : int64[n], n > 0, read-only view
+    encoding : Encoding
+        DELTA or PACKED.
+    force : bool
+        Encode even where that saves nothing.
+
+    Returns
+    -------
+    bytes or None
+        The encoded chunk; None when it would not be smaller than the plain values.
+    """
+    delta = encoding is Encoding.DELTA
+    zones = -(-values.size // ZONE_EVENTS)
+    bases = np.empty(zones, np.int64)
+    minimums = np.empty(zones, np.int64)
+    widths = np.empty(zones, np.int64)
+    words = np.empty(zones + 1, np.int64)
+    _plan(values, ZONE_EVENTS, bases, minimums, widths, words, delta)
+    total_words = int(words[-1])
+    if not force and (4 * zones + 1 + total_words) * 8 >= values.size * 8:
+        return None
+    packed = np.zeros(total_words, np.uint64)
+    _pack(values, ZONE_EVENTS, bases, minimums, widths, words, delta, packed)
+    return b"".join(part.tobytes() for part in (bases, minimums, words, widths, packed))
+
+
+def unpack(
+    chunk: memoryview,
+    encoding: Encoding,
+    count: int,
+    first: int,
+    end: int,
+) -> npt.NDArray[np.int64]:
+    """Decode values [first, end) of a chunk written by :func:`pack`.
+
+    Parameters
+    ----------
+    chunk : memoryview
+        The encoded bytes, 8-byte aligned.
+    encoding : Encoding
+        DELTA or PACKED.
+    count : int
+        Values in the whole chunk.
+    first, end : int
+        Half-open range of values wanted.
+
+    Returns
+    -------
+    int64[end - first]
+    """
+    zones = -(-count // ZONE_EVENTS)
+    words64 = np.frombuffer(chunk, np.int64)
+    bases = words64[:zones]
+    minimums = words64[zones : 2 * zones]
+    words = words64[2 * zones : 3 * zones + 1]
+    widths = words64[3 * zones + 1 : 4 * zones + 1]
+    packed = words64[4 * zones + 1 :].view(np.uint64)
+    first_zone = first // ZONE_EVENTS
+    base = first_zone * ZONE_EVENTS
+    out = np.empty(end - base, np.int64)
+    _unpack(
+        bases,
+        minimums,
+        words,
+        widths,
+        packed,
+        ZONE_EVENTS,
+        count,
+        first_zone,
+        encoding is Encoding.DELTA,
+        out,
+    )
+    return out[first - base :]
