@@ -1,0 +1,39 @@
+# One image for Chronicle, two targets: `server` (the store and its REST interface) and `spark` (the same
+# plus a Java runtime and PySpark; driver, master and workers all run it, so that interpreter and package
+# are the same everywhere). Build with `docker compose build`.
+#
+# bookworm: the last Debian release whose archive has OpenJDK 17.
+FROM python:3.11-slim-bookworm AS base
+ENV PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1 \
+    PIP_NO_CACHE_DIR=1 \
+    PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    NUMBA_CACHE_DIR=/cache/numba
+RUN groupadd --gid 10001 chronicle \
+ && useradd --uid 10001 --gid 10001 --create-home chronicle \
+ && mkdir -p /data /cache/numba /quarantine \
+ && chown -R chronicle:chronicle /data /cache /quarantine
+WORKDIR /src
+
+FROM base AS server
+COPY . /src
+RUN pip install ".[server,cli]"
+USER 10001:10001
+WORKDIR /data
+EXPOSE 8000
+CMD ["chronicle", "serve", "--store", "/data", "--host", "0.0.0.0", "--port", "8000"]
+
+FROM base AS spark
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends openjdk-17-jre-headless procps tini \
+ && rm -rf /var/lib/apt/lists/*
+COPY . /src
+RUN pip install ".[cli,spark]" \
+ && ln -s "$(python -c 'import pyspark, os; print(os.path.dirname(pyspark.__file__))')" /opt/spark
+ENV SPARK_HOME=/opt/spark \
+    PATH=/opt/spark/bin:$PATH \
+    PYSPARK_PYTHON=/usr/local/bin/python \
+    PYSPARK_DRIVER_PYTHON=/usr/local/bin/python
+USER 10001:10001
+WORKDIR /tmp
+ENTRYPOINT ["/usr/bin/tini", "--"]
