@@ -40,6 +40,7 @@ __all__ = [
     "ResourceLimit",
     "SchemaMismatch",
     "SqlError",
+    "StorageFailed",
     "StorageFull",
     "StoreClosed",
     "StoreLocked",
@@ -130,6 +131,10 @@ class ReadOnlyStore(ChronicleError):
 
 class StorageFull(ChronicleError):
     """No space is left; the append was refused and the store stays readable."""
+
+
+class StorageFailed(ChronicleError, OSError):
+    """The disk failed to write or to sync; what was acknowledged before is not affected."""
 
 
 class CorruptStore(ChronicleError):
@@ -229,6 +234,7 @@ OUTSIDE: dict[type[ChronicleError], Outside] = {
     StoreClosed: Outside("store-closed", 503, 1),
     ReadOnlyStore: Outside("read-only-store", 403, 1),
     StorageFull: Outside("storage-full", 507, 1),
+    StorageFailed: Outside("storage-failed", 500, 1),
     CorruptStore: Outside("corrupt-store", 500, 1),
     CorruptBlock: Outside("corrupt-block", 500, 1),
     SqlError: Outside("sql-error", 400, 1),

@@ -1,0 +1,372 @@
+"""The file system behind the seam: :class:`RealFiles`, and the seam's names in one place.
+
+Purpose
+    Implement :mod:`.file_contract` with system calls.  The store imports everything that has to do
+    with files from here.
+
+Guarantee
+    A write is all of its bytes or an error, whatever the system accepts at a time.  Handles close
+    when nobody refers to them any more.  A lock ends with its process, and a forked child does not
+    inherit it.
+
+Limits
+    Linux: ``fdatasync``, ``writev`` and ``flock`` are used directly.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import shutil
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from ..errors import InvalidArgument, StoreClosed
+from .file_contract import (
+    FULL,
+    AppendFile,
+    FileLock,
+    Files,
+    ReadFile,
+    check_path,
+    nbytes,
+    poisoned,
+    short_read,
+    storage_error,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["AppendFile", "FileLock", "Files", "ReadFile", "RealFiles"]
+
+NO_LINK = frozenset(
+    {errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES}
+)
+"""Errors of ``link`` after which a copy may succeed: another file system, or one without links."""
+
+PARTS_MAX = max(16, os.sysconf("SC_IOV_MAX"))
+"""Most buffers that one ``writev`` takes."""
+
+COPY_BYTES = 1 << 20
+"""Bytes moved at a time by a copy."""
+
+
+@contextmanager
+def _writing(doing: str, path: str) -> Iterator[None]:
+    """Translate the failures that have to do with space and the disk, and let the others pass."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in FULL or error.errno == errno.EIO:
+            raise storage_error(error, doing, path) from error
+        raise
+
+
+class _Handle:
+    """A file descriptor with a name, closed at the latest when nobody refers to it any more."""
+
+    def __init__(self, descriptor: int, path: str) -> None:
+        self._descriptor = descriptor
+        self.path = path
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def _open_descriptor(self) -> int:
+        if self._descriptor < 0:
+            raise StoreClosed(f"{self.path} was used after it had been closed")
+        return self._descriptor
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        with suppress(OSError, AttributeError):
+            self.close()
+
+
+class RealAppendFile(_Handle):
+    """The end of a file on disk; see :class:`AppendFile`."""
+
+    def __init__(self, descriptor: int, path: str) -> None:
+        super().__init__(descriptor, path)
+        self._size = os.fstat(descriptor).st_size
+        self._poisoned = False
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def tell(self) -> int:
+        return self._size
+
+    def write(self, data: Buffer) -> None:
+        descriptor = self._ready()
+        wanted = nbytes(data)
+        try:
+            written = os.write(descriptor, data)
+            self._size += written
+            if written < wanted:  # interrupted, nearly full, or more than 2 GiB at once
+                rest = memoryview(data).cast("B")
+                while written < wanted:
+                    step = os.write(descriptor, rest[written:])
+                    self._size += step
+                    written += step
+        except OSError as error:
+            raise storage_error(error, "write to", self.path) from error
+
+    def writev(self, parts: Sequence[Buffer]) -> None:
+        descriptor = self._ready()
+        # An empty view cannot be cast, and would not be written anyway.
+        views = [memoryview(part).cast("B") for part in parts if nbytes(part)]
+        first = 0
+        try:
+            while first < len(views):
+                written = os.writev(descriptor, views[first : first + PARTS_MAX])
+                self._size += written
+                while first < len(views) and written >= len(views[first]):
+                    written -= len(views[first])
+                    first += 1
+                if written:
+                    views[first] = views[first][written:]
+        except OSError as error:
+            raise storage_error(error, "write to", self.path) from error
+
+    def sync(self) -> None:
+        descriptor = self._ready()
+        try:
+            os.fdatasync(descriptor)
+        except OSError as error:
+            self._poisoned = True
+            raise storage_error(error, "sync", self.path) from error
+
+    def truncate(self, size: int) -> None:
+        descriptor = self._ready()
+        if not 0 <= size <= self._size:
+            raise InvalidArgument(f"cannot cut {self.path} ({self._size} bytes) back to {size}")
+        try:
+            os.ftruncate(descriptor, size)
+        except OSError as error:
+            raise storage_error(error, "cut back", self.path) from error
+        self._size = size
+
+    def _ready(self) -> int:
+        if self._poisoned:
+            raise poisoned(self.path)
+        return self._open_descriptor()
+
+
+class RealReadFile(_Handle):
+    """A file on disk; see :class:`ReadFile`."""
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self._open_descriptor()).st_size
+
+    def read(self, offset: int, length: int) -> bytes:
+        descriptor = self._open_descriptor()
+        data = os.pread(descriptor, length, offset)
+        if len(data) < length:  # the end of the file, or more than 2 GiB at once
+            pieces, found = [data], len(data)
+            while found < length and pieces[-1]:
+                pieces.append(os.pread(descriptor, length - found, offset + found))
+                found += len(pieces[-1])
+            if found < length:
+                raise short_read(self.path, offset, length, self.size)
+            data = b"".join(pieces)
+        return data
+
+    def map(self) -> memoryview:
+        size = self.size
+        if not size:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(self._open_descriptor(), size, access=mmap.ACCESS_READ))
+
+
+class RealFileLock(_Handle):
+    """An ``flock``, which ends with its descriptor."""
+
+    def __init__(self, descriptor: int, path: str) -> None:
+        super().__init__(descriptor, path)
+        _HELD.add(self)
+
+    def release(self) -> None:
+        # Unlocked first: a forked child may be about to close its copy of the descriptor.
+        if self._descriptor >= 0:
+            with suppress(OSError):
+                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        self.close()
+
+
+_HELD: weakref.WeakSet[RealFileLock] = weakref.WeakSet()
+
+
+def _forget_locks() -> None:
+    """Close a forked child's copies of the locks, or they would outlive the parent in it."""
+    for lock in list(_HELD):
+        lock.close()
+
+
+os.register_at_fork(after_in_child=_forget_locks)
+
+
+class RealFiles:
+    """The file system below one directory.
+
+    Parameters
+    ----------
+    root : str or path
+        The directory; it need not exist yet (``make_directory("")`` creates it).
+    """
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = os.path.abspath(root)
+
+    def __repr__(self) -> str:
+        return f"RealFiles({self.root!r})"
+
+    def _full(self, path: str) -> str:
+        path = check_path(path)
+        return os.path.join(self.root, path) if path else self.root
+
+    def create(self, path: str) -> RealAppendFile:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
+        with _writing("create", path):
+            return RealAppendFile(os.open(self._full(path), flags, 0o666), path)
+
+    def append(self, path: str) -> RealAppendFile:
+        return RealAppendFile(os.open(self._full(path), os.O_WRONLY | os.O_APPEND), path)
+
+    def open(self, path: str) -> RealReadFile:
+        return RealReadFile(os.open(self._full(path), os.O_RDONLY), path)
+
+    def read(self, path: str) -> bytes:
+        with open(self._full(path), "rb") as file:
+            return file.read()
+
+    def size(self, path: str) -> int:
+        return os.stat(self._full(path)).st_size
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(self._full(path))
+
+    def list(self, directory: str) -> list[str]:
+        return sorted(os.listdir(self._full(directory)))
+
+    def make_directory(self, path: str) -> None:
+        with _writing("create", path or self.root):
+            os.makedirs(self._full(path), exist_ok=True)
+
+    def remove(self, path: str) -> None:
+        with _writing("remove", path):
+            os.unlink(self._full(path))
+
+    def remove_tree(self, path: str) -> None:
+        with _writing("remove", path), suppress(FileNotFoundError):
+            shutil.rmtree(self._full(path))
+
+    def replace(self, source: str, target: str) -> None:
+        with _writing("rename", source):
+            os.replace(self._full(source), self._full(target))
+
+    def link(self, source: str, target: str) -> None:
+        with _writing("copy", source):
+            _link_or_copy(self._full(source), self._full(target))
+
+    def export(self, path: str, outside_path: str, *, length: int | None = None) -> None:
+        with _writing(f"write {outside_path}, a copy of", path):
+            if length is None:
+                _link_or_copy(self._full(path), outside_path)
+            else:
+                _copy(self._full(path), outside_path, length)
+
+    def sync_directory(self, path: str) -> None:
+        descriptor = os.open(self._full(path), os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            raise storage_error(error, "sync the directory", path or self.root) from error
+        finally:
+            os.close(descriptor)
+
+    def lock(self, path: str, *, exclusive: bool, content: bytes = b"") -> RealFileLock | None:
+        full = self._full(path)
+        with _writing("lock", path):
+            while True:
+                lock = RealFileLock(os.open(full, os.O_RDWR | os.O_CREAT, 0o666), path)
+                descriptor = lock._open_descriptor()
+                try:
+                    fcntl.flock(
+                        descriptor, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB
+                    )
+                    if _is_at(descriptor, full):
+                        if content:
+                            os.ftruncate(descriptor, 0)
+                            os.pwrite(descriptor, content, 0)
+                        return lock
+                except BlockingIOError:
+                    lock.release()
+                    return None
+                except BaseException:
+                    lock.release()
+                    raise
+                # Removed between open and flock: what is locked has no name; try the new file.
+                lock.release()
+
+    def free_bytes(self) -> int:
+        found = os.statvfs(self.root)
+        return found.f_bavail * found.f_frsize
+
+    def local_path(self, path: str) -> str | None:
+        return self._full(path)
+
+
+def _is_at(descriptor: int, full: str) -> bool:
+    """Say whether a path still names the file that a descriptor has open."""
+    try:
+        named = os.stat(full)
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(os.fstat(descriptor), named)
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno not in NO_LINK:
+            raise
+        _copy(source, target, os.stat(source).st_size)
+
+
+def _copy(source: str, target: str, length: int) -> None:
+    """Copy the first ``length`` bytes into a new file and sync it; a failure leaves nothing."""
+    with RealReadFile(os.open(source, os.O_RDONLY), source) as reading:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
+        try:
+            with RealAppendFile(os.open(target, flags, 0o666), target) as writing:
+                for offset in range(0, length, COPY_BYTES):
+                    writing.write(reading.read(offset, min(COPY_BYTES, length - offset)))
+                writing.sync()
+        except FileExistsError:
+            raise
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(target)
+            raise
