@@ -1,0 +1,222 @@
+"""Request bodies: received piece by piece, bounded, undone of gzip or zstd, never held twice.
+
+Purpose
+    :func:`receive` takes a body off the socket into a :class:`Body`: a little in memory, the rest in an
+    unnamed file of the store's own disk.  :meth:`Body.open` gives it to a parser as a file, decoded.
+
+Guarantee
+    Neither the bytes on the wire nor the decoded ones ever exceed their limits, whatever a header says:
+    a decompression bomb stops at the limit, not after it.  A client that falls silent is let go.  A body
+    that ends early is never parsed.
+
+Layout
+    ::
+
+        socket --1 MiB pieces--> [<= 8 MiB memory | unnamed file] --> gunzip --> count --> parser
+              event loop                worker thread                    worker thread
+
+Limits
+    The whole body is received before parsing starts: an append is atomic, and its errors need a status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import io
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+from starlette.requests import Request
+
+from ..errors import InvalidData, ResourceLimit
+from .limits import ByteAccount
+from .problems import Problem
+
+__all__ = ["Body", "receive"]
+
+MEMORY_BYTES = 8 << 20
+PIECE_BYTES = 1 << 20
+_ENCODINGS = {"": None, "identity": None, "gzip": "gzip", "x-gzip": "gzip", "zstd": "zstd"}
+
+
+class Body:
+    """A received body.
+
+    Attributes
+    ----------
+    size : int
+        Bytes on the wire.
+    encoding : {None, "gzip", "zstd"}
+    """
+
+    def __init__(self, directory: Path | None, encoding: str | None, account: ByteAccount) -> None:
+        self._directory = directory
+        self._account = account
+        self._file = self._new_file()
+        self._sha256 = hashlib.sha256()
+        self.size = 0
+        self.encoding = encoding
+
+    def _new_file(self) -> IO[bytes]:
+        return tempfile.SpooledTemporaryFile(max_size=MEMORY_BYTES, dir=self._directory)
+
+    def write(self, piece: bytes) -> None:
+        """Add bytes as they come; in a thread, as this may write to a disk."""
+        self._account.hold(len(piece))
+        self._sha256.update(piece)
+        self._file.write(piece)
+        self.size += len(piece)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the bytes on the wire."""
+        return self._sha256.hexdigest()
+
+    def open(self, decoded_max: int, *, seekable: bool = False) -> IO[bytes]:
+        """The decoded body as a file.
+
+        Parameters
+        ----------
+        decoded_max : int
+            Bytes after which reading raises :class:`ResourceLimit`.
+        seekable : bool
+            Whether the reader jumps about, as Parquet does; costs a copy of a compressed body.
+        """
+        self._file.seek(0)
+        if self.encoding is None:
+            if self.size > decoded_max:
+                raise _too_large(decoded_max)
+            return self._file
+        decoded = _Decoded(self._file, self.encoding, decoded_max, self._account)
+        if not seekable:
+            return io.BufferedReader(decoded, PIECE_BYTES)
+        copy = self._new_file()
+        while piece := decoded.read(PIECE_BYTES):
+            copy.write(piece)
+        copy.seek(0)
+        self._file.close()
+        self._file = copy
+        return copy
+
+    def close(self) -> None:
+        """Let go of memory and file."""
+        self._file.close()
+
+
+class _Decoded(io.RawIOBase):
+    """Decompressed bytes, counted."""
+
+    def __init__(self, file: IO[bytes], codec: str, limit: int, account: ByteAccount) -> None:
+        self._stream = pa.CompressedInputStream(pa.PythonFile(file, "r"), codec)
+        self._codec = codec
+        self._limit = limit
+        self._account = account
+        self._count = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        wanted = min(len(buffer), PIECE_BYTES)
+        try:
+            piece = self._stream.read(wanted)
+        except (OSError, pa.ArrowException) as error:
+            raise InvalidData(
+                f"the body is not valid {self._codec} ({error}); send it whole, or without "
+                "Content-Encoding"
+            ) from None
+        self._count += len(piece)
+        if self._count > self._limit:
+            raise _too_large(self._limit)
+        self._account.hold(len(piece))
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+
+def _too_large(limit: int) -> ResourceLimit:
+    return ResourceLimit(
+        f"the decoded body is larger than {limit:,} bytes (CHRONICLE_MAX_DECODED_BYTES); "
+        "send it in parts"
+    )
+
+
+def _body_too_large(limit: int) -> Problem:
+    return Problem(
+        "body-too-large",
+        413,
+        f"the body is larger than {limit:,} bytes (CHRONICLE_MAX_BODY_BYTES); send it in parts",
+        {"Connection": "close"},  # do not read the rest of it
+    )
+
+
+@asynccontextmanager
+async def receive(
+    request: Request,
+    account: ByteAccount,
+    *,
+    body_max: int,
+    silence_s: float,
+    directory: Path | None = None,
+) -> AsyncIterator[Body]:
+    """Take a request's body off the wire; it lives as long as the block.
+
+    Raises
+    ------
+    Problem
+        408, 413 or 415.
+    starlette.requests.ClientDisconnect
+        When the client went away before the end.
+    """
+    name = request.headers.get("content-encoding", "").strip().lower()
+    if name not in _ENCODINGS:
+        raise Problem(
+            "unsupported-media-type",
+            415,
+            f"Content-Encoding is gzip or zstd, found {name!r}",
+            {"Accept-Encoding": "gzip, zstd", "Connection": "close"},
+        )
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > body_max:
+        raise _body_too_large(body_max)
+    body = Body(directory, _ENCODINGS[name], account)
+    try:
+        await _fill(body, request, body_max, silence_s)
+        yield body
+    finally:
+        body.close()
+
+
+async def _fill(body: Body, request: Request, body_max: int, silence_s: float) -> None:
+    pieces: list[bytes] = []
+    gathered = 0
+    async with contextlib.aclosing(request.stream()) as stream:
+        while True:
+            try:
+                piece = await asyncio.wait_for(anext(stream), silence_s)
+            except StopAsyncIteration:
+                break
+            except TimeoutError:
+                raise Problem(
+                    "request-timeout",
+                    408,
+                    f"no byte of the body came for {silence_s:g} s (CHRONICLE_CLIENT_TIMEOUT_MS)",
+                    {"Connection": "close"},
+                ) from None
+            pieces.append(piece)
+            gathered += len(piece)
+            if body.size + gathered > body_max:
+                raise _body_too_large(body_max)
+            if gathered >= PIECE_BYTES:
+                await asyncio.to_thread(body.write, b"".join(pieces))
+                pieces, gathered = [], 0
+    if gathered:
+        if body.size + gathered <= MEMORY_BYTES:
+            body.write(b"".join(pieces))
+        else:
+            await asyncio.to_thread(body.write, b"".join(pieces))

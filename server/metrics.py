@@ -1,0 +1,118 @@
+"""What the server counts, for Prometheus.
+
+Purpose
+    :class:`Metrics` owns a registry of its own, so that two servers in one process (tests) do not share
+    counters and nothing of the host application leaks in.
+
+Guarantee
+    Labels are bounded: methods, route templates (never a path), status codes, formats and fixed words.
+    No stream name, SQL text or token ever becomes a label.
+
+Limits
+    Gauges about the store are computed when they are scraped, from each stream's ``stats()``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+__all__ = ["Metrics"]
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+
+
+class Metrics:
+    """Counters, gauges and histograms of one server."""
+
+    content_type = CONTENT_TYPE_LATEST
+
+    def __init__(self) -> None:
+        registry = self.registry = CollectorRegistry()
+        ProcessCollector(namespace="chronicle", registry=registry)
+        self.requests = Counter(
+            "chronicle_http_requests_total",
+            "Requests answered.",
+            ["method", "route", "status"],
+            registry=registry,
+        )
+        self.request_seconds = Histogram(
+            "chronicle_http_request_duration_seconds",
+            "From the first byte of a request to the last of its answer.",
+            ["method", "route"],
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.requests_running = Gauge(
+            "chronicle_http_requests_running", "Requests being answered.", registry=registry
+        )
+        self.received_bytes = Counter(
+            "chronicle_http_received_bytes_total", "Body bytes received.", registry=registry
+        )
+        self.sent_bytes = Counter(
+            "chronicle_http_sent_bytes_total", "Body bytes sent.", registry=registry
+        )
+        self.appended_events = Counter(
+            "chronicle_appended_events_total", "Events appended.", ["format"], registry=registry
+        )
+        self.late_events = Counter(
+            "chronicle_late_events_total",
+            "Events appended that were older than what was stored.",
+            registry=registry,
+        )
+        self.append_seconds = Histogram(
+            "chronicle_append_duration_seconds",
+            "Parsing and storing one append, without receiving it.",
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.queries = Counter(
+            "chronicle_queries_total", "Queries and reads ended.", ["kind", "outcome"], registry=registry
+        )
+        self.query_seconds = Histogram(
+            "chronicle_query_duration_seconds",
+            "Time of a query or read, its answer included.",
+            ["kind"],
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.result_rows = Counter(
+            "chronicle_result_rows_total", "Rows sent as answers.", ["format"], registry=registry
+        )
+        self.rejected = Counter(
+            "chronicle_rejected_requests_total",
+            "Requests turned away by a limit.",
+            ["reason"],
+            registry=registry,
+        )
+
+    def watch(self, name: str, description: str, read: Callable[[], float]) -> None:
+        """Add a gauge whose value is asked for at each scrape."""
+        Gauge(name, description, registry=self.registry).set_function(read)
+
+    def watch_store(self, read: Callable[[], dict[str, float]]) -> None:
+        """Add the store's gauges; ``read`` gives them by name, without prefix."""
+        self.registry.register(_StoreCollector(read))
+
+    def render(self) -> bytes:
+        """The exposition; asks the store, so call it in a thread."""
+        return generate_latest(self.registry)
+
+
+class _StoreCollector(Collector):
+    def __init__(self, read: Callable[[], dict[str, float]]) -> None:
+        self._read = read
+
+    def describe(self) -> Iterable[Metric]:
+        return []  # so that registering does not ask the store
+
+    def collect(self) -> Iterable[Metric]:
+        for name, value in sorted(self._read().items()):
+            yield GaugeMetricFamily(
+                f"chronicle_store_{name}", f"Of all streams: {name.replace('_', ' ')}.", value=value
+            )
