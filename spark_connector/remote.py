@@ -2,14 +2,15 @@
 
 Purpose
     What the connector needs of ``/v1``: JSON requests, and bodies of Arrow batches streamed in both
-    directions.  Only the standard library, so that executors need nothing but Chronicle and PySpark.
+    directions.  Only the standard library, so that executors need nothing but Chronicle and
+    PySpark.
 
 Guarantee
-    An answer that is a problem document becomes the error of :mod:`chronicle.errors` it was made from.
-    A request is tried again, with growing pauses, only while the server could not be reached or said
-    that it is busy (429, 502, 503, 504), and never after a first byte of the answer was used: a stream
-    that breaks off in the middle is an error, and Spark runs the task again.  An Arrow stream without
-    its end marker counts as broken.
+    An answer that is a problem document becomes the error of :mod:`chronicle.errors` it was made
+    from. A request is tried again, with growing pauses, only while the server could not be reached
+    or said that it is busy (429, 502, 503, 504), and never after a first byte of the answer was
+    used: a stream that breaks off in the middle is an error, and Spark runs the task again.  An
+    Arrow stream without its end marker counts as broken.
 
 Limits
     The token travels as it is; use https beyond the loopback interface.

@@ -1,8 +1,8 @@
 """The data source itself: what Spark asks first, and who answers.
 
 Purpose
-    :class:`DefaultSource` is the class behind ``format("chronicle")``.  It checks the options of the
-    use at hand and hands over to one reader or writer each for batch and streaming.
+    :class:`DefaultSource` is the class behind ``format("chronicle")``.  It checks the options of
+    the use at hand and hands over to one reader or writer each for batch and streaming.
 
 Guarantee
     Importing this module loads neither the store nor the query engine: Spark imports it in every
@@ -10,8 +10,8 @@ Guarantee
     ``pushFilters=true``, because Spark refuses any other plan when such a reader is not asked for.
 
 Limits
-    Modes ``errorifexists`` and ``ignore``, ``partitionBy`` and ``writeTo`` are refused by Spark itself
-    before this class is asked.
+    Modes ``errorifexists`` and ``ignore``, ``partitionBy`` and ``writeTo`` are refused by Spark
+    itself before this class is asked.
 """
 
 from __future__ import annotations
