@@ -41,6 +41,7 @@ __all__ = [
     "FORMAT_VERSION",
     "LEAF_HEADER",
     "NODE_FANOUT",
+    "NODE_HEADER",
     "PAGE_EVENTS",
     "ROWS_PER_ATTRIBUTE",
     "ROW_ATTRIBUTES",
@@ -76,6 +77,9 @@ xxh3-64 of the head without these last 8 bytes."""
 
 LEAF_HEADER = struct.Struct("<IIII")
 """events, zones, events per zone, columns."""
+
+NODE_HEADER = struct.Struct("<II8x")
+"""children, rows of the entry table, padding."""
 
 CHUNK_ENTRY = struct.Struct("<BBHIQQQII")
 """encoding, codec, reserved, nulls, offset in block, bytes, xxh3-64 of the chunk, pages, events per

@@ -1,0 +1,536 @@
+"""Segments for readers: one TAB+-tree in a mapped file.
+
+Purpose
+    :class:`SegmentFile` maps a file, finds blocks in it and remembers those it has verified.
+    :class:`SegmentView` is the tree as a snapshot sees it: a sealed segment from its root, the active one from
+    the flank that was committed when the snapshot was taken.  Both look alike from outside: a list of
+    entry tables in time order.
+
+Guarantee
+    A view never changes.  Every byte is compared with its checksum before it is used for the first time by this
+    process; after that the mapping is trusted while the block stays among the remembered ones.
+
+Cost
+    Opening a sealed segment reads its footer.  :meth:`SegmentView.aggregate` touches two paths:
+    logarithmic in the events of the segment.  :meth:`SegmentView.scan` visits only leaves, and inside them only
+    runs of zones, that time and the pruner leave over.
+
+Limits
+    Remembered blocks are bounded (:data:`BLOCKS_REMEMBERED` per segment, oldest out first).
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xxhash
+
+from ..errors import CorruptBlock, UnsupportedFormat
+from ..schema import StreamSchema
+from .aggregates import merge_children
+from .block import open_block
+from .columns import ColumnView
+from .dictionary import read_page
+from .file_contract import Files, ReadFile
+from .layout import (
+    FILE_HEADER,
+    FOOTER,
+    FOOTER_MAGIC,
+    FORMAT_VERSION,
+    ROW_COUNT,
+    ROW_FIRST,
+    ROW_LAST,
+    ROW_LENGTH,
+    ROW_OFFSET,
+    ROWS_PER_ATTRIBUTE,
+    SEGMENT_MAGIC,
+    ZONE_EVENTS,
+    BlockKind,
+    value_kind,
+)
+from .leaf import LeafReader, entry_of_table
+from .node import find_children, read_node
+from .prune import Pruner
+from .segment_writer import Extent
+
+__all__ = ["TICK_MAX", "TICK_MIN", "ScanMetrics", "SegmentFile", "SegmentView", "Selection"]
+
+Table = npt.NDArray[np.int64]
+TICK_MIN = -(2**63)
+TICK_MAX = 2**63 - 1
+BLOCKS_REMEMBERED = 4096
+
+
+@dataclass
+class ScanMetrics:
+    """What a scan or an aggregation touched; added up by whoever passes it in."""
+
+    blocks_read: int = 0
+    blocks_skipped: int = 0
+    bytes_read: int = 0
+    events_read: int = 0
+    nodes_read: int = 0
+
+
+class Selection:
+    """Attributes of an aggregation, as the kernels want them.
+
+    Parameters
+    ----------
+    schema : StreamSchema
+        Of the segment.
+    names : sequence of str
+        Attributes other than time; one that the schema lacks is null throughout.
+    """
+
+    __slots__ = ("attributes", "kinds", "names", "positions")
+
+    def __init__(self, schema: StreamSchema, names: Sequence[str]) -> None:
+        order = {attribute.name: i for i, attribute in enumerate(schema.payload)}
+        self.names = [name for name in names if name in order]
+        self.attributes = [schema.payload[order[name]] for name in self.names]
+        self.positions = np.array([order[name] for name in self.names], np.int64)
+        self.kinds = np.array([value_kind(a) for a in self.attributes], np.int64)
+
+    def words(self) -> Table:
+        """The identity element."""
+        return np.zeros(3 + ROWS_PER_ATTRIBUTE * len(self.names), np.int64)
+
+
+class SegmentFile:
+    """A mapped segment file and the blocks of it that are known to be sound.
+
+    Parameters
+    ----------
+    files : Files
+    path : str
+    segment_id : int
+    schema : StreamSchema
+        Of the segment.
+    """
+
+    def __init__(self, files: Files, path: str, segment_id: int, schema: StreamSchema) -> None:
+        self.path = path
+        self.segment_id = segment_id
+        self.schema = schema
+        self._files = files
+        self._file: ReadFile | None = None
+        self._data = memoryview(b"")
+        self._blocks: dict[int, LeafReader | Table] = {}
+        self._dictionaries: dict[str, tuple[int, pa.Array]] = {}
+        self._lock = threading.Lock()
+
+    def data(self, length: int) -> memoryview:
+        """The mapping, at least ``length`` bytes of it."""
+        if len(self._data) < length:
+            with self._lock:
+                if self._file is None:
+                    self._file = self._files.open(self.path)
+                    self._check_header()
+                if len(self._data) < length:
+                    self._data = self._file.map()
+                    if len(self._data) < length:
+                        raise CorruptBlock(
+                            f"expected {length} committed bytes, found {len(self._data)}",
+                            self.path,
+                            len(self._data),
+                        )
+        return self._data
+
+    def _check_header(self) -> None:
+        assert self._file is not None
+        header = bytes(self._file.read(0, FILE_HEADER.size))
+        magic, version, _, _, segment_id, signature = FILE_HEADER.unpack(header)
+        if magic != SEGMENT_MAGIC:
+            raise CorruptBlock("this is no segment file", self.path, 0)
+        if version > FORMAT_VERSION:
+            raise UnsupportedFormat(
+                f"{self.path} has format version {version}; this release reads up to {FORMAT_VERSION}, "
+                "use a newer one"
+            )
+        if xxhash.xxh3_64_intdigest(header[:-8]) != signature or segment_id != self.segment_id:
+            raise CorruptBlock(f"the header is not that of segment {self.segment_id}", self.path, 0)
+
+    def _remember(self, offset: int, block: LeafReader | Table) -> None:
+        blocks = self._blocks
+        if len(blocks) >= BLOCKS_REMEMBERED:
+            with self._lock:
+                for old in list(blocks)[: BLOCKS_REMEMBERED // 8]:
+                    blocks.pop(old, None)
+        blocks[offset] = block
+
+    def leaf(self, offset: int, length: int) -> LeafReader:
+        """The leaf at an offset."""
+        block = self._blocks.get(offset)
+        if isinstance(block, LeafReader):
+            return block
+        data = self.data(offset + length)
+        leaf = LeafReader(data, offset, self.segment_id, self.schema, self.path)
+        self._remember(offset, leaf)
+        return leaf
+
+    def node(self, offset: int, length: int) -> Table:
+        """The entry table of the node at an offset."""
+        block = self._blocks.get(offset)
+        if isinstance(block, np.ndarray):
+            return block
+        data = self.data(offset + length)
+        table = read_node(data, offset, self.segment_id, self.schema, self.path)
+        self._remember(offset, table)
+        return table
+
+    def dictionary(self, name: str, pages: Sequence[int]) -> pa.Array:
+        """Values of an attribute's dictionary pages; more pages than asked for do no harm."""
+        known = self._dictionaries.get(name)
+        if known is not None and known[0] >= len(pages):
+            return known[1]
+        attribute = self.schema.attribute(name)
+        parts = [] if known is None else [known[1]]
+        for offset in pages[0 if known is None else known[0] :]:
+            data = self.data(offset + 64)
+            first, values = read_page(data, offset, self.segment_id, attribute, self.path)
+            if first != sum(len(part) for part in parts):
+                raise CorruptBlock(f"a dictionary page of {name!r} is missing", self.path, offset)
+            parts.append(values)
+        values = pa.concat_arrays(parts) if parts else pa.array([], attribute.type)
+        self._dictionaries[name] = (len(pages), values)
+        return values
+
+    def close(self) -> None:
+        """Close the file; arrays that point into its mapping stay valid."""
+        with self._lock:
+            self._blocks.clear()
+            self._data = memoryview(b"")
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+
+
+@dataclass(frozen=True)
+class SegmentView:
+    """The tree of one segment at one moment.
+
+    Attributes
+    ----------
+    file : SegmentFile
+    fragments : tuple of (level, int64[rows, children])
+        In time order.  A sealed segment has one fragment, its root's entry; the active one the
+        unfinished nodes of its flank, highest level first.
+    pages : dict of str to tuple of int
+        Dictionary pages of each attribute.
+    length : int
+        Committed bytes.
+    """
+
+    file: SegmentFile
+    fragments: tuple[tuple[int, Table], ...]
+    pages: dict[str, tuple[int, ...]]
+    events: int
+    first: int
+    last: int
+    length: int
+    sealed: bool
+
+    @classmethod
+    def open_sealed(
+        cls, files: Files, path: str, segment_id: int, schema: StreamSchema
+    ) -> SegmentView:
+        """Open a sealed segment by its footer."""
+        file = SegmentFile(files, path, segment_id, schema)
+        size = files.size(path)
+        data = file.data(FILE_HEADER.size)
+        if size < FILE_HEADER.size + FOOTER.size:
+            raise CorruptBlock(f"a sealed segment cannot be {size} bytes long", path, 0)
+        at = size - FOOTER.size
+        footer = bytes(data[at:size])
+        (magic, version, height, _, own, root_at, root_bytes, summary_at, _, first, last, events, total, sign) = (
+            FOOTER.unpack(footer)
+        )
+        if magic != FOOTER_MAGIC or xxhash.xxh3_64_intdigest(footer[:-8]) != sign:
+            raise CorruptBlock("the footer of the sealed segment does not verify", path, at)
+        if version > FORMAT_VERSION:
+            raise UnsupportedFormat(f"{path} has format version {version}; use a newer release")
+        if own != segment_id or total != size:
+            raise CorruptBlock(f"the footer is not that of segment {segment_id}", path, at)
+        pages = _read_summary(data, summary_at, segment_id, path)["pages"]
+        table = file.node(root_at, root_bytes)
+        entry = entry_of_table(schema, table, root_at, root_bytes).reshape(-1, 1)
+        entry.flags.writeable = False
+        return cls(
+            file,
+            ((height + 1, entry),),
+            {name: tuple(offsets) for name, offsets in pages.items()},
+            events,
+            first,
+            last,
+            size,
+            True,
+        )
+
+    @classmethod
+    def open_extent(cls, file: SegmentFile, extent: Extent) -> SegmentView:
+        """Rebuild the flank of an unsealed segment from the heads of its unfinished nodes' children."""
+        file.data(extent.length)
+        fragments = []
+        for level, children in enumerate(extent.levels, 1):
+            entries = []
+            for offset, length in children:
+                if level == 1:
+                    table = file.leaf(offset, length).zones
+                else:
+                    table = file.node(offset, length)
+                entries.append(entry_of_table(file.schema, table, offset, length))
+            if entries:
+                joined = np.ascontiguousarray(np.stack(entries, axis=1))
+                joined.flags.writeable = False
+                fragments.append((level, joined))
+        return cls.of_flank(file, fragments, extent)
+
+    @classmethod
+    def of_flank(
+        cls, file: SegmentFile, fragments: Sequence[tuple[int, Table]], extent: Extent
+    ) -> SegmentView:
+        """A view of the active segment from its writer's flank, level 1 first."""
+        tables = tuple((level, table) for level, table in reversed(fragments) if table.shape[1])
+        return cls(
+            file,
+            tables,
+            {name: tuple(pages) for name, pages in extent.pages.items()},
+            extent.events,
+            int(tables[0][1][ROW_FIRST, 0]) if tables else 0,
+            int(tables[-1][1][ROW_LAST, -1]) if tables else 0,
+            extent.length,
+            False,
+        )
+
+    def aggregate(
+        self, selection: Selection, start: int, last: int, words: Table, metrics: ScanMetrics | None
+    ) -> None:
+        """Merge the events with start <= t <= last into an element over the selection."""
+        for level, table in self.fragments:
+            self._aggregate(level, table, selection, start, last, words, metrics)
+
+    def _aggregate(
+        self,
+        level: int,
+        table: Table,
+        selection: Selection,
+        start: int,
+        last: int,
+        words: Table,
+        metrics: ScanMetrics | None,
+    ) -> None:
+        first, end, full_first, full_end = find_children(table, start, last)
+        merge_children(table, full_first, full_end, selection.positions, selection.kinds, words)
+        for child in (*range(first, full_first), *range(full_end, end)):
+            offset, length = int(table[ROW_OFFSET, child]), int(table[ROW_LENGTH, child])
+            if level > 1:
+                if metrics is not None:
+                    metrics.nodes_read += 1
+                below = self.file.node(offset, length)
+                self._aggregate(level - 1, below, selection, start, last, words, metrics)
+            else:
+                self._aggregate_leaf(offset, length, selection, start, last, words, metrics)
+
+    def _aggregate_leaf(
+        self,
+        offset: int,
+        length: int,
+        selection: Selection,
+        start: int,
+        last: int,
+        words: Table,
+        metrics: ScanMetrics | None,
+    ) -> None:
+        leaf = self.file.leaf(offset, length)
+        if metrics is not None:
+            metrics.blocks_read += 1
+        zones = leaf.zones
+        first, end, full_first, full_end = find_children(zones, start, last)
+        merge_children(zones, full_first, full_end, selection.positions, selection.kinds, words)
+        for zone in (*range(first, full_first), *range(full_end, end)):
+            base = zone * ZONE_EVENTS
+            stop = min(base + ZONE_EVENTS, leaf.events)
+            ticks = leaf.ticks(base, stop)
+            low = int(np.searchsorted(ticks, start, "left"))
+            high = int(np.searchsorted(ticks, last, "right"))
+            if metrics is not None:
+                metrics.events_read += high - low
+            if high > low:
+                self._aggregate_rows(leaf, base + low, base + high, ticks[low:high], selection, words)
+
+    def _aggregate_rows(
+        self,
+        leaf: LeafReader,
+        first: int,
+        end: int,
+        ticks: npt.NDArray[np.int64],
+        selection: Selection,
+        words: Table,
+    ) -> None:
+        table = np.zeros((5 + ROWS_PER_ATTRIBUTE * len(selection.names), 1), np.int64)
+        table[ROW_COUNT, 0] = end - first
+        table[ROW_FIRST, 0] = ticks[0]
+        table[ROW_LAST, 0] = ticks[-1]
+        bounds = np.array([0, end - first], np.int64)
+        bounds.flags.writeable = False
+        row = 5
+        for attribute in selection.attributes:
+            dictionary = self._dictionary(leaf, attribute.name)
+            array = leaf.column(attribute.name, first, end, dictionary)
+            ColumnView(attribute, array).aggregate(bounds, table, row)
+            row += ROWS_PER_ATTRIBUTE
+        table.flags.writeable = False
+        every = np.arange(len(selection.names))
+        merge_children(table, 0, 1, every, selection.kinds, words)
+
+    def _dictionary(self, leaf: LeafReader, name: str) -> pa.Array | None:
+        if leaf.uses_dictionary(name):
+            return self.file.dictionary(name, self.pages.get(name, ()))
+        return None
+
+    def leaves(
+        self, start: int, last: int, pruner: Pruner | None, metrics: ScanMetrics | None
+    ) -> Iterator[LeafReader]:
+        """Leaves, in time order, that may hold wanted events with start <= t <= last."""
+        for level, table in self.fragments:
+            yield from self._leaves(level, table, start, last, pruner, metrics)
+
+    def _leaves(
+        self,
+        level: int,
+        table: Table,
+        start: int,
+        last: int,
+        pruner: Pruner | None,
+        metrics: ScanMetrics | None,
+    ) -> Iterator[LeafReader]:
+        first, end, _, _ = find_children(table, start, last)
+        wanted = None if pruner is None else pruner.mask(table[:, first:end])
+        offsets = table[ROW_OFFSET].tolist()
+        lengths = table[ROW_LENGTH].tolist()
+        for child in range(first, end):
+            if wanted is not None and not wanted[child - first]:
+                if metrics is not None:
+                    metrics.blocks_skipped += 1
+                continue
+            if level == 1:
+                if metrics is not None:
+                    metrics.blocks_read += 1
+                yield self.file.leaf(offsets[child], lengths[child])
+            else:
+                if metrics is not None:
+                    metrics.nodes_read += 1
+                below = self.file.node(offsets[child], lengths[child])
+                yield from self._leaves(level - 1, below, start, last, pruner, metrics)
+
+    def scan(
+        self,
+        columns: Sequence[str],
+        output: pa.Schema,
+        start: int,
+        last: int,
+        pruner: Pruner | None = None,
+        dictionary: bool = False,
+        metrics: ScanMetrics | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the columns of events with start <= t <= last, leaf by leaf.
+
+        Parameters
+        ----------
+        columns : sequence of str
+            May name attributes that this segment lacks: they come as nulls.
+        output : pyarrow.Schema
+            Of the batches, in the order of ``columns``.
+        start, last : int
+            Ticks, inclusive.
+        pruner : Pruner, optional
+            Skips; does not filter.
+        dictionary : bool
+            Leave dictionary-encoded strings encoded (the batch then has its own schema).
+        """
+        for leaf in self.leaves(start, last, pruner, metrics):
+            for first, end in rows_within(leaf, start, last, pruner):
+                if metrics is not None:
+                    metrics.events_read += end - first
+                    metrics.bytes_read += sum(
+                        leaf.chunk_bytes(name) for name in columns if name in leaf.schema
+                    )
+                arrays = [
+                    leaf.column(name, first, end, self._dictionary(leaf, name), dictionary)
+                    if name in leaf.schema
+                    else pa.nulls(end - first, output.field(i).type)
+                    for i, name in enumerate(columns)
+                ]
+                if not arrays:
+                    yield _counted(output, end - first)
+                elif dictionary and any(pa.types.is_dictionary(array.type) for array in arrays):
+                    yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
+                else:
+                    yield pa.RecordBatch.from_arrays(arrays, schema=output)
+
+    def close(self) -> None:
+        """Close the file beneath."""
+        self.file.close()
+
+
+def _counted(schema: pa.Schema, rows: int) -> pa.RecordBatch:
+    """A batch without columns that still knows how many rows it stands for."""
+    del schema
+    struct = pa.StructArray.from_arrays([pa.nulls(rows)], names=["_"])
+    return pa.RecordBatch.from_struct_array(struct).select([])
+
+
+def rows_within(
+    leaf: LeafReader, start: int, last: int, pruner: Pruner | None
+) -> list[tuple[int, int]]:
+    """Runs of rows of a leaf within the time bounds whose zones the pruner keeps."""
+    zones = leaf.zones
+    first_row, end_row = 0, leaf.events
+    if zones[ROW_FIRST, 0] < start or zones[ROW_LAST, -1] > last:
+        first, end, full_first, full_end = find_children(zones, start, last)
+        if end <= first:
+            return []
+        first_row = first * ZONE_EVENTS
+        end_row = min(end * ZONE_EVENTS, leaf.events)
+        if full_first > first:
+            ticks = leaf.ticks(first_row, min(first_row + ZONE_EVENTS, leaf.events))
+            first_row += int(np.searchsorted(ticks, start, "left"))
+        base = (end - 1) * ZONE_EVENTS
+        if full_end < end or zones[ROW_LAST, end - 1] > last:
+            ticks = leaf.ticks(base, end_row)
+            end_row = base + int(np.searchsorted(ticks, last, "right"))
+        if end_row <= first_row:
+            return []
+    if pruner is None:
+        return [(first_row, end_row)]
+    wanted = np.flatnonzero(pruner.mask(zones))
+    if wanted.size == zones.shape[1]:
+        return [(first_row, end_row)]
+    runs: list[tuple[int, int]] = []
+    if wanted.size:
+        breaks = np.flatnonzero(np.diff(wanted) > 1)
+        firsts = wanted[np.concatenate(([0], breaks + 1))]
+        lasts = wanted[np.concatenate((breaks, [wanted.size - 1]))]
+        for one, other in zip(firsts.tolist(), lasts.tolist(), strict=True):
+            low = max(first_row, one * ZONE_EVENTS)
+            high = min(end_row, (other + 1) * ZONE_EVENTS)
+            if high > low:
+                runs.append((low, high))
+    return runs
+
+
+def _read_summary(data: memoryview, offset: int, segment_id: int, path: str) -> dict[str, dict[str, list[int]]]:
+    frame = open_block(data, offset, segment_id, path)
+    if frame.kind is not BlockKind.SUMMARY:
+        raise CorruptBlock(f"expected the summary, found a {frame.kind.name} block", path, offset)
+    at = offset + 64
+    length = int.from_bytes(data[at : at + 8], "little")
+    document: dict[str, dict[str, list[int]]] = json.loads(bytes(data[at + 8 : at + 8 + length]))
+    return document
