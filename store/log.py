@@ -1,0 +1,467 @@
+"""The write-ahead log: small appends made durable by one sequential write each.
+
+Purpose
+    Events that do not fill a leaf yet are kept in memory and in this file.  After a crash the store
+    replays the file and is where it was.
+
+Guarantee
+    When ``sync(position)`` has returned, every record that ends at or before that position survives
+    a power cut.  A record is read back whole and at its place, or the log ends before it.  Damage
+    to a record that was durable raises :class:`CorruptBlock` whenever it can be told from the
+    traces of a power cut (below).
+
+Layout
+    All numbers are little-endian and unsigned; each record begins at a multiple of eight bytes.
+
+    =====================  ======  =====  =======================================================
+    header (32 bytes)      offset  size   meaning
+    =====================  ======  =====  =======================================================
+    magic                       0      8  ``CHRONLOG``
+    version                     8      4  1
+    nonce                      12      4  random, so that no two logs have the same header
+    sequence                   16      8  number of this log among those of its stream
+    checksum                   24      8  XXH3-64 of bytes 0 to 23, seed 0
+    =====================  ======  =====  =======================================================
+
+    =====================  ======  =====  =======================================================
+    record (16 bytes + n)  offset  size   meaning
+    =====================  ======  =====  =======================================================
+    checksum                    0      8  XXH3-64 of bytes 8 to the end of the padding; the seed
+                                          is the header's checksum XOR the record's offset
+    length                      8      4  n, the bytes of the payload
+    kind                       12      2  what the payload is; the log does not look at it
+    unsynced                   14      2  when this was written, every byte that lies more than
+                                          ``unsynced`` x 512 bytes before the record was durable;
+                                          65535: nothing is known
+    payload                    16      n
+    padding                16 + n    0-7  zeros, up to the next multiple of eight
+    =====================  ======  =====  =======================================================
+
+    The seed ties a record to its log and to its place: zeros, blocks of a deleted log, an older
+    record of this one or two swapped records do not pass.
+
+What the end of a log can look like
+    A power cut may leave any part of what was not synced: whole sectors, in any order, others zero
+    or stale.  So the first record that does not pass ends the log, *even if valid ones follow*:
+    they were not acknowledged, because a sync covers everything before it.  The reader says
+    ``torn`` and the writer cuts there.
+
+    A flipped bit in a durable record looks the same at first.  The two are told apart by the field
+    ``unsynced`` of the records that follow: one of them may prove that the bad record was durable
+    when it was written itself.  Then nothing is cut and the error names the place.
+
+    ==========================================  ================================================
+    found                                       taken for
+    ==========================================  ================================================
+    nothing invalid                             a clean end
+    zeros, garbage or part of a record          torn: cut
+    the same, then valid records that prove     torn: cut
+    nothing about it
+    the same, then a record that was written    corruption: ``CorruptBlock``
+    when the bad place was durable already
+    an invalid header, at most 32 bytes long    a log whose creation was cut short: torn, empty
+    an invalid header, longer                   corruption: ``CorruptBlock``
+    ==========================================  ================================================
+
+Durability
+    ``append`` writes, ``sync`` makes durable: one sync for all threads that wait, see
+    :mod:`.group_commit`.
+
+Limits
+    The last records before a crash have no successors that could vouch for them: a bit that flips
+    in the last group that was synced cannot be told from a torn tail and costs these records.  The
+    search for a witness gives up after ``SEARCH_BYTES`` hashed bytes and then says torn.
+
+    After a *failed* sync the bytes on disk are unknown while the page cache shows them as good.
+    Who opens such a store again in the same run of the system should carry the records over to a
+    new log (``create``, ``append`` each, ``sync``) instead of calling ``reopen``.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import struct
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+import numpy as np
+from xxhash import xxh3_64, xxh3_64_intdigest
+
+from ..errors import CorruptBlock, InvalidArgument, StoreClosed, UnsupportedFormat
+from .files import AppendFile, Files
+from .group_commit import GroupCommit
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = [
+    "LOG_CHECKSUM",
+    "LOG_HEADER",
+    "LOG_MAGIC",
+    "LOG_RECORD",
+    "LOG_VERSION",
+    "LogContents",
+    "LogRecord",
+    "LogWriter",
+    "read_log",
+]
+
+LOG_MAGIC = b"CHRONLOG"
+LOG_VERSION = 1
+
+LOG_HEADER = struct.Struct("<8sIIQ")
+"""Magic, version, nonce, sequence; the checksum follows."""
+
+LOG_CHECKSUM = struct.Struct("<Q")
+"""XXH3-64, behind the header and in front of each record."""
+
+LOG_RECORD = struct.Struct("<IHH")
+"""Length, kind, unsynced; the payload follows."""
+
+HEADER_BYTES = LOG_HEADER.size + LOG_CHECKSUM.size
+RECORD_BYTES = LOG_CHECKSUM.size + LOG_RECORD.size
+ALIGNMENT = 8
+PADDING = tuple(bytes(count) for count in range(ALIGNMENT))
+
+SECTOR_SHIFT = 9
+UNSYNCED_UNKNOWN = 0xFFFF
+LENGTH_MAX = 0xFFFFFFFF
+KIND_MAX = 0xFFFF
+
+FRAME = struct.Struct("<QIHH")
+"""Checksum and :data:`LOG_RECORD`, unpacked at once."""
+
+JOIN_BYTES = 1 << 17
+"""Payloads up to this size are joined into one buffer, which is cheaper than gathering."""
+
+SEARCH_BLOCK = 1 << 20
+"""Bytes whose offsets are looked at together in the search for a witness."""
+
+SEARCH_BYTES = 1 << 26
+"""Most bytes that are hashed in the search for a record that vouches for a bad one."""
+
+
+class LogRecord(NamedTuple):
+    """One record as it was read back."""
+
+    kind: int
+    payload: memoryview
+    end: int
+    """Offset of the byte after the record and its padding, as ``append`` returned it."""
+
+
+class LogContents(NamedTuple):
+    """What a log holds."""
+
+    sequence: int
+    records: list[LogRecord]
+    valid_length: int
+    """Offset of the end of the last valid record; 0 when the header is missing."""
+    torn: bool
+    """Whether bytes follow that are not a valid record, or the header is missing."""
+
+
+class LogWriter:
+    """The end of a log; any number of threads may append and sync.
+
+    Made by :meth:`create` or :meth:`reopen`.
+    """
+
+    def __init__(self, file: AppendFile, sequence: int, salt: int, records: int) -> None:
+        self.path = file.path
+        self.sequence = sequence
+        self._file = file
+        self._salt = salt
+        self._records = records
+        self._size = file.size
+        self._closed = False
+        self._lock = threading.Lock()
+        self._commit = GroupCommit(file.sync, self._end, file.size, f"log {file.path}")
+
+    @classmethod
+    def create(cls, files: Files, path: str, sequence: int, *, nonce: int | None = None) -> Self:
+        """Create an empty log; it is durable, with its name, when this returns.
+
+        Parameters
+        ----------
+        files : Files
+        path : str
+            Must be free, in a directory that exists.
+        sequence : int
+            Number of the log among those of its stream.
+        nonce : int, optional
+            32 bits; random unless a test wants the same bytes each time.
+        """
+        if nonce is None:
+            nonce = int.from_bytes(os.urandom(4), "little")
+        header = LOG_HEADER.pack(LOG_MAGIC, LOG_VERSION, nonce, sequence)
+        salt: int = xxh3_64_intdigest(header)
+        file = files.create(path)
+        try:
+            file.write(header + LOG_CHECKSUM.pack(salt))
+            file.sync()
+            files.sync_directory(posixpath.dirname(path))
+        except BaseException:
+            file.close()
+            raise
+        return cls(file, sequence, salt, 0)
+
+    @classmethod
+    def reopen(cls, files: Files, path: str, valid_length: int, records: int) -> Self:
+        """Cut a torn tail off, make what is left durable and continue.
+
+        Parameters
+        ----------
+        files : Files
+        path : str
+        valid_length, records : int
+            From :func:`read_log`; a log without a header (``valid_length`` 0) must be made anew.
+        """
+        with files.open(path) as reading:
+            found = _read_header(bytes(reading.read(0, min(reading.size, HEADER_BYTES))), path)
+            size = reading.size
+        if found is None or not HEADER_BYTES <= valid_length <= size:
+            raise InvalidArgument(
+                f"cannot continue log {path} ({size} bytes) at byte {valid_length}: "
+                f"remove it and create a new one"
+            )
+        sequence, salt = found
+        file = files.append(path)
+        try:
+            if size > valid_length:
+                file.truncate(valid_length)
+            # The records may come from a process that was killed before it could sync them.
+            file.sync()
+        except BaseException:
+            file.close()
+            raise
+        return cls(file, sequence, salt, records)
+
+    @property
+    def size(self) -> int:
+        """Length of the log in bytes: the position after the last record."""
+        return self._size
+
+    @property
+    def durable_size(self) -> int:
+        """Position up to which everything survives a power cut."""
+        return self._commit.durable
+
+    @property
+    def records(self) -> int:
+        """Number of records in the log."""
+        return self._records
+
+    def append(self, kind: int, parts: Sequence[Buffer]) -> int:
+        """Write one record, not yet durably, and return the position after it.
+
+        Parameters
+        ----------
+        kind : int
+            0 to 65535.
+        parts : sequence of buffers
+            The payload in pieces, less than 4 GiB in all.
+
+        Raises
+        ------
+        StorageFull, StorageFailed
+            The log is as it was before.  After a full disk it may be tried again.
+        """
+        length = 0
+        for part in parts:
+            length += len(part) if type(part) is bytes else memoryview(part).nbytes
+        if length > LENGTH_MAX or not 0 <= kind <= KIND_MAX:
+            raise InvalidArgument(
+                f"a log record holds less than 4 GiB and has a kind of 0 to {KIND_MAX}, "
+                f"found {length} bytes of kind {kind}"
+            )
+        padding = PADDING[-length & (ALIGNMENT - 1)]
+        end = 0
+        with self._lock:
+            if self._commit.failure is not None or self._closed:
+                raise self._unusable()
+            start, records = self._size, self._records
+            unsynced = (start - self._commit.durable + 511) >> SECTOR_SHIFT
+            fixed = LOG_RECORD.pack(length, kind, min(unsynced, UNSYNCED_UNKNOWN))
+            try:
+                if length <= JOIN_BYTES:
+                    body = b"".join((fixed, *parts, padding))
+                    checksum = xxh3_64_intdigest(body, self._salt ^ start)
+                    self._file.write(LOG_CHECKSUM.pack(checksum) + body)
+                else:
+                    digest = xxh3_64(fixed, self._salt ^ start)
+                    for part in parts:
+                        digest.update(part)
+                    digest.update(padding)
+                    head = LOG_CHECKSUM.pack(digest.intdigest()) + fixed
+                    self._file.writev((head, *parts, padding))
+                self._records = records + 1
+                self._size = end = start + RECORD_BYTES + length + len(padding)
+            except BaseException:
+                self._take_back(start, records)
+                raise
+        return end
+
+    def sync(self, position: int | None = None) -> None:
+        """Return when everything before a position is durable; see the module on group commit.
+
+        Parameters
+        ----------
+        position : int, optional
+            A position that :meth:`append` returned; the present end by default.
+
+        Raises
+        ------
+        StorageFull, StorageFailed
+            It may be durable or not; the log takes nothing more.
+        """
+        if self._closed:
+            raise self._unusable()
+        self._commit.sync(self._size if position is None else position)
+
+    def close(self) -> None:
+        """Close the file without syncing; doing so again does nothing."""
+        with self._lock:
+            self._closed = True
+            self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _end(self) -> int:
+        return self._size
+
+    def _take_back(self, start: int, records: int) -> None:
+        """Cut a half-written record off; a log that cannot do so takes nothing more."""
+        self._size, self._records = start, records
+        try:
+            if self._file.size > start:
+                self._file.truncate(start)
+        except Exception as error:
+            self._commit.failure = error
+
+    def _unusable(self) -> Exception:
+        if self._commit.failure is not None:
+            return self._commit.failed()
+        return StoreClosed(f"log {self.path} was used after it had been closed")
+
+
+def read_log(files: Files, path: str) -> LogContents:
+    """Read a log up to its last valid record, verifying each.
+
+    Parameters
+    ----------
+    files : Files
+    path : str
+        A log, which a writer in another process may be appending to.
+
+    Returns
+    -------
+    LogContents
+        The payloads are read-only views of one buffer that they keep alive.
+
+    Raises
+    ------
+    CorruptBlock
+        A durable record or the header is damaged; see the module for what can be told.
+    UnsupportedFormat
+        The log was written by a newer version.
+    """
+    data = files.read(path)
+    contents = _parse(data, path)
+    if contents.torn and (witness := _find_witness(data, contents.valid_length)) is not None:
+        # A writer that ran out of space may have replaced its last record while this read went on.
+        data = files.read(path)
+        contents = _parse(data, path)
+        witness = _find_witness(data, contents.valid_length) if contents.torn else None
+        if witness is not None:
+            raise CorruptBlock(
+                f"a log record does not carry its checksum, and the record at byte {witness} shows "
+                f"that it was durable",
+                file=path,
+                offset=contents.valid_length,
+            )
+    return contents
+
+
+def _parse(data: bytes, path: str) -> LogContents:
+    header = _read_header(data[:HEADER_BYTES], path)
+    if header is None:
+        if len(data) > HEADER_BYTES:
+            raise CorruptBlock("the header of a log is damaged", file=path, offset=0)
+        return LogContents(0, [], 0, True)
+    sequence, salt = header
+    view = memoryview(data)
+    size = len(data)
+    records: list[LogRecord] = []
+    # Local names: this loop runs once per small append since the last leaf.
+    add, make, digest, frame_at = records.append, LogRecord, xxh3_64_intdigest, FRAME.unpack_from
+    start = HEADER_BYTES
+    while start + RECORD_BYTES <= size:
+        checksum, length, kind, _ = frame_at(data, start)
+        payload = start + RECORD_BYTES
+        end = payload + ((length + 7) & -8)
+        if end > size or checksum != digest(view[start + 8 : end], salt ^ start):
+            break
+        add(make(kind, view[payload : payload + length], end))
+        start = end
+    return LogContents(sequence, records, start, start < size)
+
+
+def _read_header(header: bytes, path: str) -> tuple[int, int] | None:
+    """Return the sequence and the salt of a log, or None when the header is not whole."""
+    if len(header) < HEADER_BYTES:
+        return None
+    magic, version, _, sequence = LOG_HEADER.unpack_from(header)
+    salt: int = xxh3_64_intdigest(header[: LOG_HEADER.size])
+    if magic != LOG_MAGIC or LOG_CHECKSUM.unpack_from(header, LOG_HEADER.size)[0] != salt:
+        return None
+    if version > LOG_VERSION:
+        raise UnsupportedFormat(
+            f"log {path} has format version {version}, this Chronicle reads up to {LOG_VERSION}: "
+            f"use the release that wrote it, or a newer one"
+        )
+    return sequence, salt
+
+
+def _find_witness(data: bytes, bad: int) -> int | None:
+    """Find a valid record that was written when the one at ``bad`` was durable already.
+
+    Tries every aligned offset, nearest first, because the length of the bad record may be what is
+    damaged; the seed by offset makes each try independent of what lies between.
+    """
+    if bad < HEADER_BYTES:
+        return None
+    salt = LOG_CHECKSUM.unpack_from(data, LOG_HEADER.size)[0]
+    view = memoryview(data)
+    size = len(data)
+    budget = SEARCH_BYTES
+    for block in range(bad + RECORD_BYTES, size - RECORD_BYTES + 1, SEARCH_BLOCK):
+        words = np.frombuffer(
+            data, "<u8", min(SEARCH_BLOCK, (size - block) // 8 * 8 - 8) // 8 + 1, block
+        )
+        starts = block + 8 * np.arange(len(words) - 1, dtype=np.int64)
+        ends = starts + RECORD_BYTES + (words[1:] & LENGTH_MAX).astype(np.int64)
+        unsynced = (words[1:] >> 48).astype(np.int64)
+        # Only records that prove something, fit and are not zeros are worth a hash.
+        proves = (unsynced != UNSYNCED_UNKNOWN) & (starts - (unsynced << SECTOR_SHIFT) > bad)
+        for start in starts[proves & (ends <= size) & (words[:-1] != 0)].tolist():
+            checksum, length, _, _ = FRAME.unpack_from(data, start)
+            end = start + RECORD_BYTES + ((length + 7) & -8)
+            budget -= end - start
+            if budget < 0:
+                return None
+            if checksum == xxh3_64_intdigest(view[start + 8 : end], salt ^ start):
+                return int(start)
+    return None
