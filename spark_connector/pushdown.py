@@ -46,7 +46,7 @@ def narrow(scan: Scan, item: spark.Filter, stream: StreamSchema) -> Scan:
     AttributeNotFound
         When the filter names a column that the stream does not have.
     """
-    path = getattr(item, "attribute", ())
+    path: tuple[str, ...] = getattr(item, "attribute", ())
     if len(path) != 1 or scan.limit is not None:
         return scan
     attribute = stream.attribute(path[0])

@@ -199,7 +199,7 @@ class _Spill:
 
     @property
     def exhausted(self) -> bool:
-        return self._next == self._reader.num_record_batches
+        return bool(self._next == self._reader.num_record_batches)
 
     def last(self) -> int:
         assert self.batch is not None
