@@ -309,7 +309,7 @@ class RealFiles:
         full = self._full(path)
         with _writing("lock", path):
             while True:
-                lock = RealFileLock(os.open(full, os.O_RDWR | os.O_CREAT, 0o666), path)
+                lock = RealFileLock(_open_to_lock(full, writing=bool(content)), path)
                 descriptor = lock._open_descriptor()
                 try:
                     fcntl.flock(
@@ -335,6 +335,15 @@ class RealFiles:
 
     def local_path(self, path: str) -> str | None:
         return self._full(path)
+
+
+def _open_to_lock(full: str, *, writing: bool) -> int:
+    try:
+        return os.open(full, os.O_RDWR | os.O_CREAT, 0o666)
+    except PermissionError:
+        if writing:
+            raise
+        return os.open(full, os.O_RDONLY)  # another user's file can be locked all the same
 
 
 def _is_at(descriptor: int, full: str) -> bool:

@@ -1,0 +1,388 @@
+"""Files that fail on purpose, at the operation that a test asks for.
+
+Purpose
+    Prove that the store keeps its promises whichever operation fails: run a scenario with the fault
+    at operation 1, at operation 2, and so on until it runs through without meeting one::
+
+        for number in itertools.count(1):
+            memory = MemoryFiles()
+            files = FaultyFiles(memory, FaultPlan("crash_halfway", number))
+            with contextlib.suppress(SimulatedCrash):
+                scenario(files)
+            check(memory.crash(random, "tear"))
+            if not files.struck:
+                break
+
+Guarantee
+    Without a fault it does what the inner files do.  What is counted is every operation that
+    changes something, from 1: ``create``, ``write`` (a ``writev`` counts once), ``sync``,
+    ``truncate``, ``make_directory`` (each directory that is made), ``remove`` (``remove_tree``
+    counts each file and directory), ``replace``, ``link``, ``export``, ``sync_directory``,
+    ``lock``.
+
+Faults
+    ==================  ===========================================================================
+    fault               what operation k does
+    ==================  ===========================================================================
+    ``"eio"``           a write stores ``sectors`` x 512 bytes; then :class:`StorageFailed` (EIO)
+    ``"enospc"``        the same, but :class:`StorageFull`; removing, truncating and syncing work
+    ``"fsync"``         a sync fails and poisons its handle; in a ``MemoryFiles`` its bytes are lost
+                        in the next power cut, whatever is synced later.  Others work
+    ``"crash_before"``  nothing, then :class:`SimulatedCrash`
+    ``"crash_halfway"`` a write stores ``sectors`` x 512 bytes, others nothing; then the same
+    ``"crash_after"``   all of it, then the same
+    ==================  ===========================================================================
+
+    After a crash every operation but closing and unlocking raises :class:`SimulatedCrash` again, as
+    nothing happens in a process that is gone.  It is no ``Exception``, so that code which handles
+    errors does not handle it.
+
+Limits
+    Reads do not fail before a crash.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import threading
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn, Self, TypeVar
+
+from .file_contract import (
+    AppendFile,
+    FileLock,
+    Files,
+    ReadFile,
+    check_path,
+    poisoned,
+    storage_error,
+)
+from .memory_files import SECTOR_BYTES, MemoryAppendFile
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["Fault", "FaultPlan", "FaultyFiles", "Operation", "SimulatedCrash"]
+
+Fault = Literal["eio", "enospc", "fsync", "crash_before", "crash_halfway", "crash_after"]
+
+NEEDS_SPACE = frozenset({"create", "write", "make_directory", "link", "export", "lock", "replace"})
+"""Operations that a full disk refuses."""
+
+Result = TypeVar("Result")
+
+
+class SimulatedCrash(BaseException):
+    """The process or the machine is gone; nothing may catch this but the test."""
+
+
+@dataclass(frozen=True)
+class FaultPlan:
+    """Which operation fails, and how.
+
+    Parameters
+    ----------
+    fault : str, optional
+        One of the module's faults; none lets everything pass.
+    operation : int
+        The first operation that fails, counted from 1.
+    length : int, optional
+        How many operations in a row fail, if they do not crash; None is all that follow.
+    sectors : int
+        Sectors of 512 bytes that a write stores before it fails.
+    only : collection of str, optional
+        Count these operations only, for example ``{"sync"}``.
+    """
+
+    fault: Fault | None = None
+    operation: int = 1
+    length: int | None = 1
+    sectors: int = 0
+    only: Collection[str] | None = None
+
+
+class Operation(NamedTuple):
+    """One entry of the trace."""
+
+    number: int
+    """Which operation it was, from 1; 0 when the plan does not count its kind."""
+    name: str
+    path: str
+    nbytes: int
+
+
+class FaultyFiles:
+    """Files that pass everything on and fail as planned.
+
+    Parameters
+    ----------
+    inner : Files
+        Where the data goes.
+    plan : FaultPlan
+        May be replaced at any time; counting goes on.
+
+    Attributes
+    ----------
+    operations : int
+        Operations counted so far.
+    struck : bool
+        Whether the fault has happened.
+    crashed : bool
+        Whether it was a crash.
+    trace : list of Operation
+        What was asked for, in order, the failed ones included.
+    """
+
+    def __init__(self, inner: Files, plan: FaultPlan | None = None) -> None:
+        self.inner = inner
+        self.plan = plan or FaultPlan()
+        self.operations = 0
+        self.struck = False
+        self.crashed = False
+        self.trace: list[Operation] = []
+        self._mutex = threading.RLock()
+
+    def alive(self) -> None:
+        """Raise if this process is supposed to be gone."""
+        if self.crashed:
+            raise SimulatedCrash("an operation after the simulated crash")
+
+    def due(self, name: str, path: str, length: int = 0) -> Fault | None:
+        """Count an operation and return the fault that hits it, if one does."""
+        with self._mutex:
+            self.alive()
+            plan = self.plan
+            counted = plan.only is None or name in plan.only
+            self.operations += counted
+            self.trace.append(Operation(self.operations if counted else 0, name, path, length))
+            last = None if plan.length is None else plan.operation + plan.length
+            if (
+                plan.fault is None
+                or not counted
+                or self.operations < plan.operation
+                or (last is not None and self.operations >= last)
+                or (plan.fault == "enospc" and name not in NEEDS_SPACE)
+                or (plan.fault == "fsync" and name not in ("sync", "sync_directory"))
+            ):
+                return None
+            self.struck = True
+            return plan.fault
+
+    def strike(self, fault: Fault, doing: str, path: str) -> NoReturn:
+        """Raise what a fault raises."""
+        if fault.startswith("crash"):
+            self.crashed = True
+            raise SimulatedCrash(f"simulated crash: {doing} {path}")
+        number = errno.ENOSPC if fault == "enospc" else errno.EIO
+        error = OSError(number, os.strerror(number), path)
+        raise storage_error(error, doing, path) from error
+
+    def change(self, name: str, path: str, act: Callable[[], Result]) -> Result:
+        """Carry out an operation that happens whole or not at all, unless its fault is due."""
+        fault = self.due(name, path)
+        if fault is not None:
+            if fault == "crash_after":
+                act()
+            self.strike(fault, name, path)
+        return act()
+
+    def create(self, path: str) -> FaultyAppendFile:
+        return FaultyAppendFile(
+            self, self.change("create", path, lambda: self.inner.create(path)), path
+        )
+
+    def append(self, path: str) -> FaultyAppendFile:
+        self.alive()
+        return FaultyAppendFile(self, self.inner.append(path), path)
+
+    def open(self, path: str) -> FaultyReadFile:
+        self.alive()
+        return FaultyReadFile(self, self.inner.open(path), path)
+
+    def read(self, path: str) -> bytes:
+        self.alive()
+        return self.inner.read(path)
+
+    def size(self, path: str) -> int:
+        self.alive()
+        return self.inner.size(path)
+
+    def exists(self, path: str) -> bool:
+        self.alive()
+        return self.inner.exists(path)
+
+    def list(self, directory: str) -> list[str]:
+        self.alive()
+        return self.inner.list(directory)
+
+    def make_directory(self, path: str) -> None:
+        self.alive()
+        made = ""
+        for name in check_path(path).split("/"):
+            made = posixpath.join(made, name)
+            self._make_one(made)
+
+    def _make_one(self, path: str) -> None:
+        if not self.inner.exists(path):
+            self.change("make_directory", path, lambda: self.inner.make_directory(path))
+        else:
+            self.inner.make_directory(path)
+
+    def remove(self, path: str) -> None:
+        self.change("remove", path, lambda: self.inner.remove(path))
+
+    def remove_tree(self, path: str) -> None:
+        self.alive()
+        if not self.inner.exists(path):
+            return
+        for name in self.inner.list(path):
+            inner_path = posixpath.join(path, name)
+            if _is_directory(self.inner, inner_path):
+                self.remove_tree(inner_path)
+            else:
+                self.remove(inner_path)
+        self.change("remove", path, lambda: self.inner.remove_tree(path))
+
+    def replace(self, source: str, target: str) -> None:
+        self.change("replace", source, lambda: self.inner.replace(source, target))
+
+    def link(self, source: str, target: str) -> None:
+        self.change("link", source, lambda: self.inner.link(source, target))
+
+    def export(self, path: str, outside_path: str, *, length: int | None = None) -> None:
+        self.change("export", path, lambda: self.inner.export(path, outside_path, length=length))
+
+    def sync_directory(self, path: str) -> None:
+        self.change("sync_directory", path, lambda: self.inner.sync_directory(path))
+
+    def lock(self, path: str, *, exclusive: bool, content: bytes = b"") -> FileLock | None:
+        return self.change(
+            "lock", path, lambda: self.inner.lock(path, exclusive=exclusive, content=content)
+        )
+
+    def free_bytes(self) -> int:
+        self.alive()
+        return self.inner.free_bytes()
+
+    def local_path(self, path: str) -> str | None:
+        self.alive()
+        return self.inner.local_path(path)
+
+
+class FaultyAppendFile:
+    """The end of a file that may fail; see :class:`~.files.AppendFile`."""
+
+    def __init__(self, owner: FaultyFiles, inner: AppendFile, path: str) -> None:
+        self.path = path
+        self._owner = owner
+        self._inner = inner
+        self._poisoned = False
+
+    @property
+    def size(self) -> int:
+        self._owner.alive()
+        return self._inner.size
+
+    def tell(self) -> int:
+        return self.size
+
+    def write(self, data: Buffer) -> None:
+        self._write(memoryview(data).nbytes, (data,), lambda: self._inner.write(data))
+
+    def writev(self, parts: Sequence[Buffer]) -> None:
+        length = sum(memoryview(part).nbytes for part in parts)
+        self._write(length, parts, lambda: self._inner.writev(parts))
+
+    def sync(self) -> None:
+        self._check()
+        fault = self._owner.due("sync", self.path)
+        if fault in (None, "crash_after"):
+            self._inner.sync()
+        elif fault in ("fsync", "eio"):
+            self._poisoned = True
+            if isinstance(self._inner, MemoryAppendFile):
+                self._inner.fail_sync()
+        if fault is not None:
+            self._owner.strike(fault, "sync", self.path)
+
+    def truncate(self, size: int) -> None:
+        self._check()
+        self._owner.change("truncate", self.path, lambda: self._inner.truncate(size))
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _check(self) -> None:
+        self._owner.alive()
+        if self._poisoned:
+            raise poisoned(self.path)
+
+    def _write(self, length: int, parts: Sequence[Buffer], act: Callable[[], None]) -> None:
+        self._check()
+        fault = self._owner.due("write", self.path, length)
+        if fault in (None, "crash_after"):
+            act()
+        elif fault != "crash_before":
+            # Joined only now: a write that works must reach the inner file as it was asked for.
+            self._inner.write(b"".join(parts)[: self._owner.plan.sectors * SECTOR_BYTES])
+        if fault is not None:
+            self._owner.strike(fault, "write to", self.path)
+
+
+class FaultyReadFile:
+    """A file that can be read until the crash; see :class:`~.files.ReadFile`."""
+
+    def __init__(self, owner: FaultyFiles, inner: ReadFile, path: str) -> None:
+        self.path = path
+        self._owner = owner
+        self._inner = inner
+
+    @property
+    def size(self) -> int:
+        self._owner.alive()
+        return self._inner.size
+
+    def read(self, offset: int, length: int) -> memoryview | bytes:
+        self._owner.alive()
+        return self._inner.read(offset, length)
+
+    def map(self) -> memoryview:
+        self._owner.alive()
+        return self._inner.map()
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _is_directory(files: Files, path: str) -> bool:
+    try:
+        files.list(path)
+    except NotADirectoryError:
+        return False
+    return True

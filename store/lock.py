@@ -1,0 +1,308 @@
+"""Who may write to a store, and which versions readers still look at.
+
+Purpose
+    One process writes.  Any number of processes read, each a version that it opened earlier; the
+    writer deletes a file only when no version that is still read names it.  Both are files with an
+    ``flock`` on them: the system drops the lock however a process ends.
+
+Guarantee
+    There is never a second :class:`WriterLock`, in this process or another, and never one left over
+    from a process that is gone.  A lease that :meth:`ReaderLease.take` registered is counted by
+    :func:`live_leases` until it is released, its process ends or its time runs out, whichever is
+    last in force (below), and not for longer.
+
+Layout
+    ``LOCK`` holds ``{"host": ..., "pid": ..., "started": "2026-01-31T12:00:00+00:00"}``.  It stays
+    when the writer is gone: the lock on it counts, not that it exists.
+
+    ``readers/<uuid>.lease`` holds ``{"version": n, "host": ..., "pid": ..., "expires": t}``, with
+    the end in seconds since 1970 or null.  It is written and locked as ``<uuid>.lease.tmp`` and
+    then renamed, so whoever sees it sees all of it, locked.
+
+    ==========================  =================================================================
+    a lease                     is alive
+    ==========================  =================================================================
+    without time limit          while the process holds it
+    with time limit             while the process holds it, and until the time is over even when it
+                                has let go: for readers that planned work for other processes
+    ==========================  =================================================================
+
+How a reader pins a version
+    Read the manifest, take a lease for its version, read the manifest again; if it has moved on
+    meanwhile, release and begin anew.  Otherwise the writer may have looked for leases just before.
+
+Limits
+    A reader that may not write to the directory, or finds the disk full, gets a lease that is not
+    registered.  It reads what it has open (removed files stay readable through open handles and
+    mappings), but may find other files of its version gone.  Time limits compare the clocks of the
+    machines that share the directory.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import posixpath
+import socket
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timezone
+from types import TracebackType
+from typing import Any, Self
+
+from ..errors import StorageFull, StoreLocked
+from .files import FileLock, Files
+
+__all__ = ["READERS", "WRITER_LOCK", "ReaderLease", "WriterLock", "live_leases"]
+
+WRITER_LOCK = "LOCK"
+READERS = "readers"
+LEASE = ".lease"
+LEASE_TEMPORARY = ".lease.tmp"
+
+NOT_WRITABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+"""Errors of a directory in which this reader cannot leave a lease."""
+
+
+class WriterLock:
+    """The right to write to a store, held until :meth:`release` or the end of the process."""
+
+    def __init__(self, lock: FileLock) -> None:
+        self._lock = lock
+
+    @classmethod
+    def acquire(cls, files: Files, directory: str = "") -> Self:
+        """Become the writer.
+
+        Parameters
+        ----------
+        files : Files
+        directory : str
+            The store; must exist.
+
+        Raises
+        ------
+        StoreLocked
+            Somebody else is; the message names process and host.
+        """
+        path = posixpath.join(directory, WRITER_LOCK)
+        started = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        content = _encode({"host": socket.gethostname(), "pid": os.getpid(), "started": started})
+        lock = files.lock(path, exclusive=True, content=content)
+        if lock is None:
+            raise StoreLocked(_who_writes(files, path))
+        return cls(lock)
+
+    def release(self) -> None:
+        """Stop being the writer.  Doing so again does nothing."""
+        self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+
+class ReaderLease:
+    """The promise of the writer not to delete what one version names.
+
+    Attributes
+    ----------
+    version : int
+        The version that is read.
+    registered : bool
+        Whether the writer knows; False where the directory cannot be written to.
+    """
+
+    def __init__(
+        self, files: Files, version: int, path: str | None = None, lock: FileLock | None = None
+    ) -> None:
+        self.version = version
+        self._files = files
+        self._path = path
+        self._lock = lock
+
+    @classmethod
+    def take(
+        cls,
+        files: Files,
+        directory: str,
+        version: int,
+        ttl_seconds: float | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> Self:
+        """Register that a version is being read.
+
+        Parameters
+        ----------
+        files : Files
+        directory : str
+            The store or stream whose manifest has that version.
+        version : int
+        ttl_seconds : float, optional
+            Keep the lease alive for that long even if this process ends before.
+        clock : callable
+            Seconds since 1970.
+
+        Returns
+        -------
+        ReaderLease
+            Not registered where the directory cannot be written to; see the module's limits.
+        """
+        readers = posixpath.join(directory, READERS)
+        expires = None if ttl_seconds is None else clock() + ttl_seconds
+        content = _encode(
+            {
+                "version": version,
+                "host": socket.gethostname(),
+                "pid": os.getpid(),
+                "expires": expires,
+            }
+        )
+        lock: FileLock | None = None
+        path = ""
+        try:
+            if not files.exists(readers):
+                files.make_directory(readers)
+            while lock is None:  # None: a sweep got hold of the new file first, and removes it
+                path = posixpath.join(readers, uuid.uuid4().hex)
+                lock = files.lock(path + LEASE_TEMPORARY, exclusive=False, content=content)
+            files.replace(path + LEASE_TEMPORARY, path + LEASE)
+        except (OSError, StorageFull) as error:
+            if lock is not None:
+                lock.release()
+            if isinstance(error, StorageFull) or error.errno in NOT_WRITABLE:
+                return cls(files, version)
+            raise
+        return cls(files, version, path + LEASE, lock)
+
+    @property
+    def registered(self) -> bool:
+        return self._path is not None
+
+    def release(self) -> None:
+        """Give the version up, whatever time is left.  Doing so again does nothing."""
+        path, self._path = self._path, None
+        if path is not None:
+            with suppress(OSError):  # swept, or the directory is read-only by now
+                self._files.remove(path)
+        self._let_go()
+
+    def detach(self) -> None:
+        """Let go as if the process had ended: a lease with a time limit lives until it is over."""
+        self._path = None
+        self._let_go()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+    def _let_go(self) -> None:
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.release()
+
+
+def live_leases(
+    files: Files, directory: str, *, clock: Callable[[], float] = time.time
+) -> list[int]:
+    """Return the versions that readers hold, one per lease, ascending; remove dead leases.
+
+    Only the writer may call this.  A lease that is held but cannot be understood counts as version
+    0, which keeps everything.
+
+    Parameters
+    ----------
+    files : Files
+    directory : str
+    clock : callable
+        Seconds since 1970.
+    """
+    readers = posixpath.join(directory, READERS)
+    try:
+        names = files.list(readers)
+    except FileNotFoundError:
+        return []
+    versions = []
+    for name in names:
+        if not name.endswith((LEASE, LEASE_TEMPORARY)):
+            continue
+        path = posixpath.join(readers, name)
+        probe = files.lock(path, exclusive=True)
+        if probe is None:
+            # A temporary one is being written by a reader that will look at the manifest again.
+            if name.endswith(LEASE) and (lease := _lease(files, path)) is not None:
+                versions.append(lease[0])
+            continue
+        try:
+            lease = _lease(files, path)
+            left = lease is not None and lease[1] is not None and lease[1] > clock()
+            if left and lease is not None and name.endswith(LEASE):
+                versions.append(lease[0])
+            else:
+                files.remove(path)
+        finally:
+            probe.release()
+    return sorted(versions)
+
+
+def _lease(files: Files, path: str) -> tuple[int, float | None] | None:
+    """Return version and end of a lease, or None when it has just been removed."""
+    try:
+        found = _decode(files.read(path))
+    except FileNotFoundError:
+        return None
+    version, expires = found.get("version"), found.get("expires")
+    return (
+        version if isinstance(version, int) else 0,
+        expires if isinstance(expires, int | float) else None,
+    )
+
+
+def _who_writes(files: Files, path: str) -> str:
+    """Describe the holder of a writer lock, as far as its file tells."""
+    try:
+        holder = _decode(files.read(path))
+    except OSError:
+        holder = {}
+    store = files.local_path(posixpath.dirname(path)) or posixpath.dirname(path)
+    pid, host = holder.get("pid"), holder.get("host")
+    if pid == os.getpid() and host == socket.gethostname():
+        return (
+            f"the store {store} is open for writing in this process already (pid {pid}): "
+            f"use that handle or close it first, or open the store with mode='r'"
+        )
+    return (
+        f"the store {store} is open for writing in process {pid or 'unknown'} on host "
+        f"{host or 'unknown'} since {holder.get('started', 'an unknown time')}: close it there, or "
+        f"open the store with mode='r' to read beside it"
+    )
+
+
+def _encode(content: dict[str, Any]) -> bytes:
+    return json.dumps(content, sort_keys=True).encode("ascii") + b"\n"
+
+
+def _decode(content: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(content)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
