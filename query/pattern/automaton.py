@@ -1,0 +1,204 @@
+"""From the program to the tables that the kernels walk: positions and ordered edges.
+
+Purpose
+    Between two consumed events a program only jumps, splits and checks anchors.  All of that is done here
+    once: for each position (a MATCH instruction) the ordered list of what may be consumed next.  This is
+    Glushkov's automaton with the preference order kept.
+
+Layout
+    Position 0 is the entry, 1..P are the MATCH instructions.  The edges of position ``p`` are
+    ``first[p] .. first[p + 1]`` in order of preference; ``target`` is a position, or :data:`ACCEPT`;
+    ``anchor`` has bit 1 for ``^`` and bit 2 for ``$``; ``absent`` has a bit per name in ``absences``.
+
+Guarantee
+    The first edge, in order, that leads to a match leads to the match that the standard prefers.  No two
+    edges of a position have the same target unless the later one asks for less (other anchors or absences).
+
+Limits
+    Refused beyond :data:`EDGES_MAX` edges.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import ResourceLimit
+from .program import Program
+
+__all__ = ["ACCEPT", "Automaton", "build_automaton"]
+
+ACCEPT = -1
+ANCHOR_START = 1
+ANCHOR_END = 2
+EDGES_MAX = 2_000_000
+ABSENCES_MAX = 32
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A way from one consumed event to the next, or to the end of the match."""
+
+    target: int
+    anchor: int
+    absent: int
+
+
+@dataclass(frozen=True)
+class Automaton:
+    """Positions and their ordered edges.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Variable of each position; ``names[0]`` is empty.
+    excluded : tuple of bool
+        Whether the position lies between ``{-`` and ``-}``.
+    edges : tuple of tuple of Edge
+        Per position, preferred first.
+    absences : tuple of str
+        Variables of ``[^ ]`` elements, by bit.
+    """
+
+    names: tuple[str, ...]
+    excluded: tuple[bool, ...]
+    edges: tuple[tuple[Edge, ...], ...]
+    absences: tuple[str, ...]
+
+    @property
+    def positions(self) -> int:
+        """Number of positions, the entry not counted."""
+        return len(self.names) - 1
+
+    @property
+    def empty_match(self) -> bool:
+        """Whether the pattern can match no event at all."""
+        return any(edge.target == ACCEPT for edge in self.edges[0])
+
+    @property
+    def anchored_start(self) -> bool:
+        """Whether every match begins at the start of the partition."""
+        return all(edge.anchor & ANCHOR_START for edge in self.edges[0])
+
+    @cached_property
+    def tables(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        """``first``, ``target`` and ``flags`` (anchor in the low two bits, absences above)."""
+        counts = [len(edges) for edges in self.edges]
+        first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+        flat = [edge for edges in self.edges for edge in edges]
+        target = np.array([edge.target for edge in flat], dtype=np.int32)
+        flags = np.array([edge.anchor | (edge.absent << 2) for edge in flat], dtype=np.int64)
+        return first, target, flags
+
+    @cached_property
+    def length_max(self) -> int | None:
+        """Most events a match can have; None when there is no bound."""
+        longest = [0] * len(self.names)
+        state = [0] * len(self.names)  # 0 new, 1 open, 2 done
+        stack = [(0, 0)]
+        state[0] = 1
+        while stack:
+            position, cursor = stack.pop()
+            edges = self.edges[position]
+            if cursor < len(edges):
+                stack.append((position, cursor + 1))
+                target = edges[cursor].target
+                if target == ACCEPT or state[target] == 2:
+                    continue
+                if state[target] == 1:
+                    return None
+                state[target] = 1
+                stack.append((target, 0))
+                continue
+            state[position] = 2
+            longest[position] = max(
+                (1 + longest[e.target] for e in edges if e.target != ACCEPT), default=0
+            )
+        return longest[0]
+
+
+def _closure(
+    program: Program, start: int, position_of: dict[int, int], absence_bit: dict[str, int]
+) -> tuple[Edge, ...]:
+    edges: list[Edge] = []
+    by_target: dict[int, list[Edge]] = {}
+    seen: set[tuple[int, frozenset[int], int, int]] = set()
+    stack: list[tuple[int, frozenset[int], int, int]] = [(start, frozenset(), 0, 0)]
+    while stack:
+        state = stack.pop()
+        if state in seen:
+            continue
+        seen.add(state)
+        at, fresh, anchor, absent = state
+        step = program.instructions[at]
+        if step.op in ("MATCH", "ACCEPT"):
+            target = position_of[at] if step.op == "MATCH" else ACCEPT
+            edge = Edge(target, anchor, absent)
+            before = by_target.setdefault(target, [])
+            weaker = any(
+                e.anchor & anchor == e.anchor and e.absent & absent == e.absent for e in before
+            )
+            if not weaker:
+                before.append(edge)
+                edges.append(edge)
+        elif step.op == "SPLIT":
+            stack.append((step.other, fresh, anchor, absent))
+            stack.append((step.target, fresh, anchor, absent))
+        elif step.op == "JUMP":
+            stack.append((step.target, fresh, anchor, absent))
+        elif step.op == "ENTER":
+            stack.append((at + 1, fresh | {step.loop}, anchor, absent))
+        elif step.op == "AGAIN":
+            if step.loop in fresh:  # the iteration consumed nothing: leave the loop
+                stack.append((at + 1, fresh - {step.loop}, anchor, absent))
+            else:
+                stack.append((step.target, fresh, anchor, absent))
+        elif step.op == "START":
+            stack.append((at + 1, fresh, anchor | ANCHOR_START, absent))
+        elif step.op == "END":
+            stack.append((at + 1, fresh, anchor | ANCHOR_END, absent))
+        else:  # ABSENT
+            bits = 0
+            for name in step.names:
+                bits |= 1 << absence_bit[name]
+            stack.append((at + 1, fresh, anchor, absent | bits))
+    return tuple(edges)
+
+
+def build_automaton(program: Program) -> Automaton:
+    """Do everything between two events ahead of time.
+
+    Raises
+    ------
+    ResourceLimit
+        When there are too many edges or absences.
+    """
+    position_of: dict[int, int] = {}
+    names = [""]
+    excluded = [False]
+    absence_bit: dict[str, int] = {}
+    for at, step in enumerate(program.instructions):
+        if step.op == "MATCH":
+            position_of[at] = len(names)
+            names.append(step.name)
+            excluded.append(step.excluded)
+        for name in step.names:
+            absence_bit.setdefault(name, len(absence_bit))
+    if len(absence_bit) > ABSENCES_MAX:
+        raise ResourceLimit(
+            f"a pattern may name {ABSENCES_MAX} absent variables, found {len(absence_bit)}"
+        )
+    starts = [0] + [at + 1 for at in position_of]
+    edges = []
+    total = 0
+    for start in starts:
+        edges.append(_closure(program, start, position_of, absence_bit))
+        total += len(edges[-1])
+        if total > EDGES_MAX:
+            raise ResourceLimit(
+                f"the pattern needs more than {EDGES_MAX} transitions; use smaller quantifier bounds"
+            )
+    return Automaton(tuple(names), tuple(excluded), tuple(edges), tuple(absence_bit))

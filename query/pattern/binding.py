@@ -1,0 +1,445 @@
+"""Binding: names become columns, variables and navigations.
+
+Purpose
+    A condition or measure is a scalar expression over *leaves*: the value of a column in some row of the
+    match (or some rows away from it), an aggregate over the rows of some variables, the match number.
+    The binder cuts an expression into a scalar part, which DuckDB or the matcher's stack machine evaluates,
+    and its leaves, and enforces the standard's rules about them.
+
+Layout
+    :class:`Navigation` ``(row, variables, first, offset, final, shift)`` means: among the rows of the
+    match that carry one of ``variables`` (None: any), take the first or last, ``offset`` rows on, then go
+    ``shift`` rows further in the partition, and evaluate ``row`` there.  In the scalar part, leaf ``i``
+    stands as the column ``@i``.
+
+Guarantee
+    What binds follows the rules of ISO/IEC 9075-2: one variable in an argument, no nesting except PREV and
+    NEXT around FIRST and LAST, no FINAL in DEFINE, offsets that are literals.  Errors carry line and column.
+
+Limits
+    CLASSIFIER() inside FIRST, LAST, PREV, NEXT stands alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlglot import exp
+
+from ...errors import AttributeNotFound, SqlError
+from ...schema import StreamSchema
+from ..dialect import to_text
+from .parse import position_error
+from .scalar import AGGREGATES, check_functions, function_name
+
+__all__ = [
+    "CLASSIFIER",
+    "Aggregate",
+    "Binder",
+    "Bound",
+    "Leaf",
+    "MatchNumber",
+    "Navigation",
+    "RowExpression",
+]
+
+CLASSIFIER = "@classifier"
+SHIFT_MAX = 1_000_000
+
+
+@dataclass(frozen=True)
+class RowExpression:
+    """A scalar expression over the columns of one row.
+
+    Attributes
+    ----------
+    sql : str
+        The expression in DuckDB's SQL; column names are quoted.
+    columns : tuple of str
+        The columns it reads; :data:`CLASSIFIER` among them stands for the row's variable.
+    column : str or None
+        The column's name, when the expression is nothing but a column.
+    """
+
+    sql: str
+    columns: tuple[str, ...]
+    column: str | None = None
+
+
+@dataclass(frozen=True)
+class Navigation:
+    """The value of an expression in a row found from the match; see the module's docstring."""
+
+    row: RowExpression
+    variables: frozenset[str] | None
+    first: bool = False
+    offset: int = 0
+    final: bool = False
+    shift: int = 0
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """An aggregate over the rows of the match that carry one of ``variables``.
+
+    Attributes
+    ----------
+    function : str
+        Its name, lower case.
+    sql : str
+        The whole call in DuckDB's SQL, over the columns of the rows.
+    argument : RowExpression or None
+        The only argument of a plain call; None for ``count(*)`` and for calls of other forms.
+    columns : tuple of str
+    plain : bool
+        Neither DISTINCT, FILTER, ORDER BY nor a second argument.
+    """
+
+    function: str
+    sql: str
+    argument: RowExpression | None
+    columns: tuple[str, ...]
+    variables: frozenset[str] | None
+    final: bool
+    plain: bool
+
+
+@dataclass(frozen=True)
+class MatchNumber:
+    """MATCH_NUMBER()."""
+
+
+Leaf = Navigation | Aggregate | MatchNumber
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A bound expression: the scalar part over columns ``@0``, ``@1``, ... and the leaves they stand for."""
+
+    scalar: exp.Expression
+    leaves: tuple[Leaf, ...]
+    at: int
+
+    @property
+    def sql(self) -> str:
+        """The scalar part in DuckDB's SQL."""
+        return to_text(self.scalar)
+
+
+class Binder:
+    """Binds the expressions of one clause.
+
+    Parameters
+    ----------
+    schema : StreamSchema
+    variables : dict of str to frozenset of str
+        Pattern variables and subsets, each with the variables it stands for.
+    sql : str
+        The whole SQL text, for positions.
+    """
+
+    def __init__(
+        self, schema: StreamSchema, variables: dict[str, frozenset[str]], sql: str
+    ) -> None:
+        self.schema = schema
+        self.variables = variables
+        self.sql = sql
+        self.at = 0
+        self.in_define = False
+
+    def bind(self, node: exp.Expression, at: int, *, define: bool) -> Bound:
+        """Bind one expression of DEFINE or MEASURES."""
+        self.at = at
+        self.in_define = define
+        check_functions(_without_navigation(node), self.sql, at)
+        leaves: list[Leaf] = []
+        scalar = self._transform(node.copy(), leaves, final=False, marked=False)
+        return Bound(scalar, tuple(leaves), at)
+
+    def fail(self, message: str, node: Any = None) -> SqlError:
+        """An error at a node."""
+        at = self.at
+        if node is not None:
+            starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
+            at = min(starts, default=at)
+        return position_error(message, self.sql, at)
+
+    # -- expressions ----------------------------------------------------------------------------
+
+    def _leaf(self, leaf: Leaf, leaves: list[Leaf]) -> exp.Expression:
+        if leaf in leaves:
+            index = leaves.index(leaf)
+        else:
+            index = len(leaves)
+            leaves.append(leaf)
+        return exp.column(exp.to_identifier(f"@{index}", quoted=True))
+
+    def _transform(
+        self, node: Any, leaves: list[Leaf], final: bool, marked: bool
+    ) -> exp.Expression:
+        name = _special(node)
+        if name in ("running", "final"):
+            inner = node.expressions[0]
+            kind = _special(inner)
+            if kind not in ("first", "last") and not _is_aggregate(inner):
+                raise self.fail(f"{name.upper()} stands before FIRST, LAST or an aggregate", node)
+            if name == "final" and self.in_define:
+                raise self.fail("FINAL cannot be used in DEFINE: the match is not known yet", node)
+            return self._transform(inner, leaves, final=name == "final", marked=True)
+        if name in ("first", "last", "prev", "next", "classifier"):
+            return self._leaf(self._navigation(node, final), leaves)
+        if name == "match_number":
+            if node.expressions:
+                raise self.fail("MATCH_NUMBER() takes no argument", node)
+            return self._leaf(MatchNumber(), leaves)
+        if _is_aggregate(node):
+            return self._leaf(self._aggregate(node, final), leaves)
+        if isinstance(node, exp.Column):
+            row, variables = self._row(node, "a column")
+            return self._leaf(Navigation(row, variables, final=final), leaves)
+        for key, value in list(node.args.items()):
+            if isinstance(value, exp.Expr):
+                node.set(key, self._transform(value, leaves, False, False))
+            elif isinstance(value, list):
+                node.set(
+                    key,
+                    [
+                        self._transform(item, leaves, False, False)
+                        if isinstance(item, exp.Expr)
+                        else item
+                        for item in value
+                    ],
+                )
+        return node  # type: ignore[no-any-return]
+
+    def _offset(self, node: Any, of: str) -> int:
+        if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
+            value = int(node.name)
+            if value <= SHIFT_MAX:
+                return value
+            raise self.fail(f"the offset of {of} may go to {SHIFT_MAX}, found {value}", node)
+        raise self.fail(f"the offset of {of} must be a literal integer, 0 or more", node)
+
+    def _navigation(self, node: Any, final: bool) -> Navigation:
+        name = _special(node)
+        if name in ("prev", "next"):
+            arguments = node.expressions
+            if not 1 <= len(arguments) <= 2:
+                raise self.fail(f"{name.upper()} takes an expression and an offset", node)
+            shift = self._offset(arguments[1], name.upper()) if len(arguments) == 2 else 1
+            inner = arguments[0]
+            kind = _special(inner)
+            if kind in ("running", "final"):
+                if kind == "final" and self.in_define:
+                    raise self.fail("FINAL cannot be used in DEFINE: the match is not known yet", node)
+                final = kind == "final"
+                inner = inner.expressions[0]
+                kind = _special(inner)
+                if kind not in ("first", "last"):
+                    raise self.fail("RUNNING and FINAL stand before FIRST or LAST here", node)
+            if kind in ("prev", "next"):
+                raise self.fail(f"{name.upper()} cannot hold {kind.upper()}; add the offsets", node)
+            if kind in ("first", "last"):
+                base = self._navigation(inner, final)
+            else:
+                row, variables = self._argument(inner, name.upper())
+                base = Navigation(row, variables, final=final)
+            return Navigation(
+                base.row,
+                base.variables,
+                base.first,
+                base.offset,
+                base.final,
+                -shift if name == "prev" else shift,
+            )
+        if name == "classifier":
+            row, variables = self._argument(node, "CLASSIFIER")
+            return Navigation(row, variables, final=final)
+        if isinstance(node, exp.Anonymous):
+            arguments = node.expressions
+        else:
+            arguments = [node.this]
+            if node.args.get("expression") is not None:
+                arguments.append(node.args["expression"])
+        if not 1 <= len(arguments) <= 2:
+            raise self.fail(f"{name.upper()} takes an expression and an offset", node)
+        offset = self._offset(arguments[1], name.upper()) if len(arguments) == 2 else 0
+        row, variables = self._argument(arguments[0], name.upper())
+        return Navigation(row, variables, name == "first", offset, final)
+
+    def _argument(self, node: Any, of: str) -> tuple[RowExpression, frozenset[str] | None]:
+        row, variables = self._row(node, of)
+        if not row.columns:
+            raise self.fail(f"the argument of {of} must read a column", node)
+        if CLASSIFIER in row.columns and row.column is None:
+            raise self.fail(f"CLASSIFIER() must stand alone as the argument of {of}", node)
+        return row, variables
+
+    def _row(self, node: Any, of: str) -> tuple[RowExpression, frozenset[str] | None]:
+        """An expression over the columns of one row, and the variables that choose the row."""
+        columns: dict[str, None] = {}
+        qualifiers: set[str] = set()
+        lone = False
+
+        def visit(part: Any) -> Any:
+            nonlocal lone
+            kind = _special(part)
+            if kind == "classifier":
+                arguments = part.expressions
+                if len(arguments) > 1 or (
+                    arguments and (not isinstance(arguments[0], exp.Column) or arguments[0].table)
+                ):
+                    raise self.fail("CLASSIFIER takes nothing or one pattern variable", part)
+                qualifiers.add(self._variable(arguments[0].this) if arguments else "")
+                columns[CLASSIFIER] = None
+                lone = part is node
+                return exp.column(exp.to_identifier(CLASSIFIER, quoted=True))
+            if kind:
+                raise self.fail(f"{kind.upper()} cannot be used inside {of}", part)
+            if _is_aggregate(part):
+                raise self.fail(f"an aggregate cannot be used inside {of}", part)
+            if isinstance(part, exp.Column):
+                if isinstance(part.this, exp.Star):
+                    raise self.fail(f"{part.sql()} can only be counted", part)
+                if part.args.get("db"):
+                    raise self.fail(f"{part.sql()} is neither column nor variable.column", part)
+                qualifier = part.args.get("table")
+                qualifiers.add(self._variable(qualifier) if qualifier is not None else "")
+                found = self._column(part)
+                columns[found] = None
+                lone = part is node
+                return exp.column(exp.to_identifier(found, quoted=True))
+            return part
+
+        shaped = node.copy().transform(visit) if not _special(node) else visit(node)
+        if isinstance(node, exp.Column):
+            lone = True
+        if len(qualifiers) > 1:
+            shown = ", ".join(sorted(q or "(no variable)" for q in qualifiers))
+            raise self.fail(f"the argument of {of} must use one variable, found {shown}", node)
+        qualifier = next(iter(qualifiers), "")
+        names = tuple(columns)
+        row = RowExpression(to_text(shaped), names, names[0] if lone and len(names) == 1 else None)
+        return row, self.variables[qualifier] if qualifier else None
+
+    def _column(self, part: Any) -> str:
+        try:
+            return self.schema.resolve(part.name)
+        except AttributeNotFound as error:
+            raise self.fail(str(error), part) from None
+
+    def _variable(self, identifier: Any) -> str:
+        name = identifier.name
+        folded = name if identifier.args.get("quoted") else name.upper()
+        if folded not in self.variables:
+            known = ", ".join(sorted(self.variables))
+            raise self.fail(f"unknown pattern variable {name!r}; PATTERN and SUBSET have {known}", identifier)
+        return str(folded)
+
+    def _aggregate(self, node: Any, final: bool) -> Aggregate:
+        call = node.copy()
+        inner = call
+        while isinstance(inner, exp.Filter | exp.WithinGroup):
+            inner = inner.this
+        function = function_name(inner)
+        anonymous = isinstance(inner, exp.Anonymous)
+        arguments = inner.expressions if anonymous else [inner.this]
+        first = arguments[0] if arguments else None
+        qualified = (
+            isinstance(first, exp.Column)
+            and isinstance(first.this, exp.Star)
+            and first.args.get("table") is not None
+        )
+        if isinstance(first, exp.Star) or qualified or (function == "count" and first is None):
+            if function != "count":
+                raise self.fail(f"only count takes *, found {function}", node)
+            if call is not inner:
+                raise self.fail("count(*) takes no FILTER here; count a CASE", node)
+            variables = None
+            if qualified and first is not None:
+                variables = self.variables[self._variable(first.args["table"])]
+            return Aggregate("count", "count(*)", None, (), variables, final, True)
+        extra = [
+            value
+            for key, value in inner.args.items()
+            if key not in ("this", "expressions", "big_int") and value not in (None, [], False)
+        ]
+        plain = (
+            call is inner
+            and len(arguments) == 1
+            and not extra
+            and not isinstance(first, exp.Distinct | exp.Order)
+        )
+        argument = None
+        if plain:
+            argument, _ = self._row(first, f"{function}()")
+        shaped, variables, columns = self._call(call, inner, function)
+        return Aggregate(
+            function, to_text(shaped), argument, tuple(columns), variables, final, plain
+        )
+
+    def _call(
+        self, call: Any, inner: Any, function: str
+    ) -> tuple[Any, frozenset[str] | None, dict[str, None]]:
+        """Resolve the columns of a whole aggregate call; all must use one variable."""
+        columns: dict[str, None] = {}
+        chosen: set[frozenset[str] | None] = set()
+        for part in list(call.walk(bfs=False)):
+            if part is inner or part is call or part.parent is None and part is not call:
+                continue
+            kind = _special(part)
+            if kind == "classifier" or isinstance(part, exp.Column):
+                if isinstance(part, exp.Column) and _special(part.parent) == "classifier":
+                    continue
+                row, variables = self._row(part, f"{function}()")
+                chosen.add(variables)
+                columns[row.columns[0]] = None
+                part.replace(exp.column(exp.to_identifier(row.columns[0], quoted=True)))
+            elif kind:
+                raise self.fail(f"{kind.upper()} cannot be used inside an aggregate", part)
+            elif _is_aggregate(part):
+                raise self.fail("an aggregate cannot be used inside an aggregate", part)
+        if len(chosen) > 1:
+            raise self.fail(f"the arguments of {function}() must use one variable", call)
+        return call, next(iter(chosen), None), columns
+
+
+def _special(node: Any) -> str:
+    """Name of a row pattern function (FIRST, LAST, PREV, NEXT, CLASSIFIER, ...), else empty."""
+    if isinstance(node, exp.First):
+        return "first"
+    if isinstance(node, exp.Last):
+        return "last"
+    if isinstance(node, exp.Anonymous):
+        name = str(node.this).lower()
+        if name in (
+            "prev", "next", "classifier", "match_number", "running", "final", "first", "last",
+        ):  # fmt: skip
+            return name
+    return ""
+
+
+def _is_aggregate(node: Any) -> bool:
+    if isinstance(node, exp.Filter | exp.WithinGroup):
+        return True
+    if isinstance(node, exp.AggFunc):
+        return not isinstance(node, exp.First | exp.Last)
+    if isinstance(node, exp.Anonymous):
+        return str(node.this).lower() in AGGREGATES
+    if isinstance(node, exp.Func):
+        return function_name(node) in AGGREGATES
+    return False
+
+
+def _without_navigation(node: exp.Expression) -> exp.Expression:
+    """A copy in which row pattern functions are plain tuples, for the check of the other functions."""
+
+    def visit(part: Any) -> Any:
+        if _special(part):
+            inside = part.expressions if isinstance(part, exp.Anonymous) else [part.this]
+            return exp.Tuple(expressions=[visit(item) if _special(item) else item for item in inside])
+        return part
+
+    return node.copy().transform(visit)  # type: ignore[no-any-return]
+

@@ -1,0 +1,282 @@
+"""The machine for EVENT SELECTION: every set of events that is a match.
+
+Purpose
+    Under a strategy each match is a result, and a match is a set of events (thesis, Definitions 2.15-2.17): two
+    labelings of the same events count once.  :func:`match_selected` walks the sets of events from each
+    first event in lexicographic order and keeps, for each set, all its labelings at once.
+
+Layout
+    A *frame* is an event of the set that is being built; its *threads* are the labelings, preferred first,
+    each a column of :class:`~.machine.Path` with a parent in the frame before.  Where no condition depends on
+    the path, threads that reached the same position are one.
+
+    ==========  ===========================================================================
+    contiguous  the next event is the next row
+    next        a thread takes the first row that satisfies anything it could go on with
+    any         a thread takes each row in turn that satisfies something it could go on with
+    ==========  ===========================================================================
+
+Guarantee
+    Each set once, with the labeling that the preference order of the pattern puts first; sets of one first
+    event in lexicographic order of their rows.  ``[^X]`` looks only at rows that are passed over.
+
+Limits
+    All sets that begin with one event must fit the output buffers (their limit is the caller's), because
+    a start whose window is not complete yet is undone.  The number of sets is exponential by nature:
+    ``steps_max`` bounds each start.  This file calls code of :mod:`.machine`: change both together.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...compiled import kernel
+from .machine import (
+    BUDGET,
+    DONE,
+    ERROR_DEPTH,
+    ERROR_ROW,
+    GROUP,
+    MATCHES,
+    OUTPUT_FULL,
+    OVERFLOW,
+    PATH_FULL,
+    ROWS,
+    SLICE,
+    STACK_MAX,
+    STEPS,
+    begin_path,
+    extend_path,
+    holds,
+)
+
+__all__ = ["CONTIGUOUS", "SKIP_ANY", "SKIP_NEXT", "match_selected"]
+
+CONTIGUOUS, SKIP_NEXT, SKIP_ANY = range(3)
+
+
+@kernel
+def match_selected(
+    tables, cond, path, frame, thread_done, stamp, words, start_words, absent, offsets, position, seen, number, time, window,
+    now, final, lookahead, first_bits, follow, merge, strategy, steps_max, slice_max, state, out,
+):  # fmt: skip
+    """Find every match of each group under a strategy; arguments as for ``match_contiguous``.
+
+    ``frame``: (4, frames) scratch: first thread, end of threads, next row to look at, absences seen.
+    ``follow[p]``: bits of the positions that may come after ``p`` (all ones when bits are not positions).
+    ``merge``: threads at one position are one.  ``start_words`` may lack bits of rows from which no match
+    can begin; under SKIP TILL NEXT ``words`` may not lack any, for an event that leads nowhere still must not
+    be passed over.
+    """
+    si = np.zeros(STACK_MAX, np.int64)
+    sf = np.zeros(STACK_MAX, np.float64)
+    sn = np.ones(STACK_MAX, np.uint8)
+    one = np.uint64(1)
+    groups = offsets.shape[0] - 1
+    frames = frame.shape[1]
+    threads = path.place.shape[0]
+    tracked = cond.begin.shape[0] > 1
+    budget = slice_max
+    stamps = np.int64(0)
+    stamp[:] = 0
+    path.parent[0] = 0
+    for g in range(state[GROUP], groups):
+        state[GROUP] = g
+        begin = offsets[g]
+        end = offsets[g + 1]
+        usable = end if final else max(begin, end - lookahead)
+        s = position[g]
+        while s < usable:
+            while s < usable and start_words[s] & first_bits == 0:
+                s += 1
+            if s >= usable:
+                break
+            horizon = time[s] + window if window >= 0 else np.int64(9223372036854775807)
+            if window >= 0 and horizon < time[s]:
+                horizon = np.int64(9223372036854775807)
+            waits = not final and now <= horizon
+            kept_matches = state[MATCHES]
+            kept_rows = state[ROWS]
+            kept_number = number[g]
+            more = False
+            steps = 0
+            depth = 0  # number of events in the set; frame `depth` is its last one, frame 0 the entry
+            path.place[0] = 0
+            thread_done[0] = 0
+            if tracked:
+                begin_path(cond, path)
+            frame[0, 0] = 0
+            frame[1, 0] = 1
+            frame[2, 0] = s
+            frame[3, 0] = 0
+            while depth >= 0 and not more:
+                low = frame[0, depth]
+                high = frame[1, depth]
+                x = frame[2, depth]
+                # is there a next row for this frame?
+                reach = x
+                if depth == 0 and x > s:
+                    depth -= 1
+                    continue
+                if strategy == 0 and depth > 0 and x > path.row[depth - 1] + 1:
+                    depth -= 1
+                    continue
+                wanted = np.uint64(0)
+                alive = False
+                for t in range(low, high):
+                    if thread_done[t] == 0:
+                        alive = True
+                        wanted |= follow[path.place[t]]
+                if not alive or wanted == 0:
+                    depth -= 1
+                    continue
+                contiguous = strategy == 0 or depth == 0
+                if not contiguous:
+                    while (
+                        reach < usable
+                        and time[reach] <= horizon
+                        and words[reach] & wanted == 0
+                    ):
+                        frame[3, depth] |= absent[reach]
+                        reach += 1
+                        steps += 1
+                if reach >= usable:
+                    if waits:
+                        more = True
+                    depth -= 1
+                    continue
+                if time[reach] > horizon:
+                    depth -= 1
+                    continue
+                x = reach
+                frame[2, depth] = x + 1
+                passed = frame[3, depth]
+                frame[3, depth] = passed | absent[x]
+                # threads that take row x
+                stamps += 1
+                top = high
+                for t in range(low, high):
+                    if thread_done[t]:
+                        continue
+                    p = path.place[t]
+                    satisfied = False
+                    for c in range(tables.first[p], tables.first[p + 1]):
+                        q = tables.target[c]
+                        if q < 0:
+                            continue
+                        if (words[x] >> np.uint64(tables.bit[q])) & one == 0:
+                            continue
+                        steps += 1
+                        which = tables.condition[q]
+                        if which >= 0:
+                            truth = holds(
+                                cond, path, which, t, depth, q, x, begin, end, number[g] + 1, si, sf, sn
+                            )
+                            if truth < 0:
+                                state[ERROR_ROW] = x
+                                return OVERFLOW
+                            if truth == 0:
+                                continue
+                        satisfied = True
+                        flags = tables.flags[c]
+                        if flags & 1 and (x != begin or seen[g]):
+                            continue
+                        if flags & 2:  # an event after the end of the partition: never
+                            continue
+                        if (flags >> 2) & passed:
+                            continue
+                        if merge:
+                            if stamp[q] == stamps:
+                                continue
+                            stamp[q] = stamps
+                        if top >= threads:
+                            state[MATCHES] = kept_matches
+                            state[ROWS] = kept_rows
+                            number[g] = kept_number
+                            position[g] = s
+                            return PATH_FULL
+                        if tracked:
+                            if extend_path(cond, path, t, top, depth, q, x):
+                                state[ERROR_ROW] = x
+                                return OVERFLOW
+                        path.place[top] = q
+                        path.parent[top] = t
+                        thread_done[top] = 0
+                        top += 1
+                    if satisfied and strategy == 1:
+                        thread_done[t] = 1
+                if steps > steps_max:
+                    state[ERROR_ROW] = s
+                    state[ERROR_DEPTH] = depth
+                    return BUDGET
+                if top == high:
+                    continue
+                if depth + 2 >= frames:
+                    state[MATCHES] = kept_matches
+                    state[ROWS] = kept_rows
+                    number[g] = kept_number
+                    position[g] = s
+                    return PATH_FULL
+                path.row[depth] = x
+                depth += 1
+                frame[0, depth] = high
+                frame[1, depth] = top
+                frame[2, depth] = x + 1
+                frame[3, depth] = 0
+                # is the set a match? the first thread that may stop here labels it
+                chosen = -1
+                for t in range(high, top):
+                    p = path.place[t]
+                    for c in range(tables.first[p], tables.first[p + 1]):
+                        if tables.target[c] >= 0:
+                            continue
+                        flags = tables.flags[c]
+                        if flags & 1:
+                            continue
+                        if flags & 2:
+                            if x + 1 < end:
+                                continue
+                            if not final:
+                                more = True
+                                continue
+                        chosen = t
+                        break
+                    if chosen >= 0:
+                        break
+                if more:
+                    break
+                if chosen >= 0:
+                    m = state[MATCHES]
+                    r = state[ROWS]
+                    if m >= out.start.shape[0] or r + depth > out.row.shape[0]:
+                        state[MATCHES] = kept_matches
+                        state[ROWS] = kept_rows
+                        number[g] = kept_number
+                        position[g] = s
+                        return OUTPUT_FULL
+                    number[g] += 1
+                    out.group[m] = g
+                    out.start[m] = s
+                    out.length[m] = depth
+                    out.number[m] = number[g]
+                    t = chosen
+                    for i in range(depth - 1, -1, -1):
+                        out.row[r + i] = path.row[i]
+                        out.place[r + i] = path.place[t]
+                        t = path.parent[t]
+                    state[MATCHES] = m + 1
+                    state[ROWS] = r + depth
+            if more:
+                state[MATCHES] = kept_matches
+                state[ROWS] = kept_rows
+                number[g] = kept_number
+                break
+            s += 1
+            position[g] = s
+            budget -= steps + 1
+            state[STEPS] += steps + 1
+            if budget < 0:
+                return SLICE
+        position[g] = s
+    state[GROUP] = groups
+    return DONE
