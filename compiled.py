@@ -23,7 +23,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numba
 from numba.core import config as numba_config
@@ -32,8 +32,6 @@ __all__ = ["cache_directory", "kernel"]
 
 KERNEL_GENERATION = 1
 """Raised when kernels change in a way that a cache from an older release must not survive."""
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def cache_directory() -> Path:
@@ -62,7 +60,7 @@ def _writable_cache() -> bool:
 _CACHED = _writable_cache()
 
 
-def kernel(function: Function) -> Function:
+def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a function over arrays; see the module's docstring for what that promises."""
     try:
         compiled = numba.njit(nogil=True, cache=_CACHED, fastmath=False, error_model="numpy")(
@@ -72,5 +70,5 @@ def kernel(function: Function) -> Function:
         compiled = numba.njit(nogil=True, cache=False, fastmath=False, error_model="numpy")(
             function
         )
-    result: Function = compiled
+    result: Callable[..., Any] = compiled
     return result

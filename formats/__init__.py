@@ -1,0 +1,48 @@
+"""External formats: JSON, NDJSON, CSV, Arrow and Parquet, in and out, compressed or not.
+
+Reading: :class:`EventReader` with a :class:`Layout` (types told or given, times, bad rows), or
+:func:`read_batches` for a stream that exists.  Writing: :func:`encode` turns record batches into
+chunks of bytes.  ``kinds.py`` knows names, suffixes and media types.  This package knows neither
+store nor server.
+"""
+
+from __future__ import annotations
+
+from .badrows import BadRow, BadRowPolicy, fail
+from .kinds import (
+    FORMATS,
+    detect,
+    format_of_media_type,
+    media_type_of,
+    stem_of,
+    suffixes_of,
+)
+from .layout import Layout, conform
+from .reader import EventReader, read_batches
+from .sources import ByteSource, Readable
+from .typenames import name_of_type, parse_pairs, parse_type, parse_types
+from .writers import encode, write
+
+__all__ = [
+    "FORMATS",
+    "BadRow",
+    "BadRowPolicy",
+    "ByteSource",
+    "EventReader",
+    "Layout",
+    "Readable",
+    "conform",
+    "detect",
+    "encode",
+    "fail",
+    "format_of_media_type",
+    "media_type_of",
+    "name_of_type",
+    "parse_pairs",
+    "parse_type",
+    "parse_types",
+    "read_batches",
+    "stem_of",
+    "suffixes_of",
+    "write",
+]

@@ -1,0 +1,100 @@
+"""Telling a column's type from a sample of its values.
+
+Purpose
+    A new stream needs types before its first event is stored.  :func:`infer_text` tells them from
+    text (CSV, and JSON strings), :func:`infer_typed` from what a typed format says.
+
+Guarantee
+    The rule is short enough to know by heart: a column of text is
+
+    1. ``int64`` (``uint64`` where needed) when its values are whole numbers, 2. else ``float64``
+    when they are numbers (digits that no integer type holds included), 3. else ``bool``, ``date``
+    or ``timestamp`` when **all** of them are ``true``/``false``, ISO dates or ISO times, 4. else
+    ``string``.
+
+    For numbers four values in five suffice: one ``abc`` among numbers is a bad value to be
+    reported, not a reason to turn the column into text.  A column without any value stays
+    undecided until one comes.
+
+Limits
+    What the sample does not show cannot be known: whole numbers widen to floats later
+    (``layout.py``), everything else that does not fit is a bad value, and ``--types`` settles it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .convert import FLOAT_TEXT, INTEGER_TEXT
+from .isotime import parse_iso
+from .times import is_text
+
+__all__ = ["NUMERIC_SHARE", "infer_text", "infer_typed"]
+
+NUMERIC_SHARE = 0.8
+"""Share of a text column's values that must be numbers for the column to be numeric."""
+
+_BOOL_TEXT = r"^(?i:true|false)$"
+
+
+def infer_text(values: pa.Array, *, numbers: bool = True) -> pa.DataType | None:
+    """Type of a column of text; None when it has no values.
+
+    Parameters
+    ----------
+    values : pyarrow.Array of string
+    numbers : bool
+        Whether digits count as numbers; they do not in JSON strings.
+    """
+    values = values.drop_null()
+    if not len(values):
+        return None
+    trimmed = pc.utf8_trim_whitespace(values)
+    if numbers:
+        enough = NUMERIC_SHARE * len(values)
+        decimal = pc.match_substring_regex(trimmed, FLOAT_TEXT)
+        if pc.sum(decimal).as_py() >= enough:
+            digits = trimmed.filter(decimal)
+            return _whole_type(digits) or pa.float64()
+        if pc.all(pc.match_substring_regex(trimmed, _BOOL_TEXT)).as_py():
+            return pa.bool_()
+    times = parse_iso(trimmed)
+    if times.ok.all():
+        if not times.has_clock.any():
+            return pa.date32()
+        return pa.timestamp("ns" if np.any(times.nanos % 1000) else "us")
+    return pa.string()
+
+
+def _whole_type(digits: pa.Array) -> pa.DataType | None:
+    """The integer type that holds all of some numbers in text; None when none does."""
+    if not pc.all(pc.match_substring_regex(digits, INTEGER_TEXT)).as_py():
+        return None
+    if pc.any(pc.match_substring(digits, ".")).as_py():
+        return None
+    plain = pc.replace_substring_regex(digits, r"^\+", "")
+    for type_ in (pa.int64(), pa.uint64()):
+        try:
+            plain.cast(type_)
+        except pa.ArrowInvalid:
+            continue
+        return type_
+    return None
+
+
+def infer_typed(values: pa.Array) -> pa.DataType | None:
+    """Type of a column that has one already; None when it has no values or is of type null."""
+    type_ = values.type
+    if pa.types.is_null(type_):
+        return None
+    if is_text(type_):
+        if values.null_count == len(values):
+            return None
+        return pa.large_string() if pa.types.is_large_string(type_) else pa.string()
+    if pa.types.is_time(type_) or pa.types.is_duration(type_):
+        return pa.string() if pa.types.is_time(type_) else pa.int64()
+    if pa.types.is_float16(type_):
+        return pa.float32()
+    return type_

@@ -1,0 +1,206 @@
+"""Columns as JSON or CSV text, put together by Arrow a whole batch at a time.
+
+Purpose
+    Turning a batch into text by way of Python objects costs microseconds a value, most of it for
+    times. Here each column is cast to text at once and the rows are joined by one Arrow kernel;
+    the memory of the joined array *is* the output.
+
+Layout
+    type            JSON                                CSV
+    numbers         shortest form that reads back       the same
+    nan, inf        null (JSON has none)                nan, inf, -inf
+    bool            true, false                         the same
+    timestamp       "2018-08-01T05:00:00.25", with Z    2018-08-01 05:00:00.25, with Z when zoned
+                    when zoned
+    date            "2018-08-01"                        2018-08-01
+    decimal         1.50 (a number, all digits)         1.50
+    binary          base64                              base64
+    null            null                                empty (an empty string is "")
+
+    A fraction of a second has as many digits as the unit of the type, and none when it is zero.
+
+Limits
+    JSON readers that keep numbers as doubles lose digits of integers beyond 2**53.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .convert import flatten
+from .times import is_text
+
+__all__ = ["csv_bytes", "csv_header", "json_bytes"]
+
+_NEEDS_ESCAPE = r'[\x00-\x1f"\\]'
+_CONTROL = [chr(code) for code in range(0x20)]
+_CSV_QUOTED = r'[",\r\n\t;|]|^(NULL|null|\\N|)$|^\s|\s$'
+_TEXT = pa.large_string()
+
+
+def _text(value: str) -> pa.Scalar:
+    return pa.scalar(value, _TEXT)
+
+
+def _times(values: pa.Array, separator: str) -> pa.Array:
+    """Timestamps as ISO text without useless digits."""
+    type_ = values.type
+    per_second = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}[type_.unit]
+    plain = values
+    if per_second > 1:
+        ticks = values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+        if not np.any(ticks % per_second):
+            plain = pa.array(
+                ticks // per_second, mask=values.is_null().to_numpy(zero_copy_only=False)
+            ).cast(pa.timestamp("s", type_.tz))
+            per_second = 1
+    if type_.tz not in (None, "UTC"):
+        plain = plain.cast(pa.timestamp(plain.type.unit, "UTC"))
+    text = plain.cast(_TEXT)
+    if per_second > 1:
+        text = pc.replace_substring_regex(text, r"\.0+(Z?)$", r"\1")
+    if separator != " ":
+        text = pc.replace_substring(text, " ", separator, max_replacements=1)
+    return text
+
+
+def _base64(values: pa.Array) -> pa.Array:
+    return pa.array(
+        [None if v is None else base64.b64encode(v).decode("ascii") for v in values.to_pylist()],
+        _TEXT,
+    )
+
+
+def _escaped(text: pa.Array) -> pa.Array:
+    """Text with what JSON strings must not contain replaced."""
+    if not pc.any(pc.match_substring_regex(text, _NEEDS_ESCAPE)).as_py():
+        return text
+    text = pc.replace_substring(text, "\\", "\\\\")
+    text = pc.replace_substring(text, '"', '\\"')
+    if pc.any(pc.match_substring_regex(text, r"[\x00-\x1f]")).as_py():
+        for character in _CONTROL:
+            text = pc.replace_substring(text, character, json.dumps(character)[1:-1])
+    return text
+
+
+def _json_column(values: pa.Array) -> tuple[pa.Array, bool]:
+    """A column as text, and whether it goes between quotes."""
+    type_ = values.type
+    types = pa.types
+    if is_text(type_):
+        return _escaped(values.cast(_TEXT)), True
+    if types.is_timestamp(type_):
+        return _times(values, "T"), True
+    if types.is_floating(type_):
+        finite = pc.is_finite(values)
+        if not pc.all(finite).as_py():
+            values = pc.if_else(finite, values, pa.scalar(None, type_))
+        return values.cast(_TEXT), False
+    if types.is_integer(type_) or types.is_boolean(type_) or types.is_decimal(type_):
+        return values.cast(_TEXT), False
+    if types.is_date(type_) or types.is_time(type_):
+        return values.cast(_TEXT), True
+    if types.is_null(type_):
+        return values.cast(_TEXT), False
+    if types.is_binary(type_) or types.is_large_binary(type_) or types.is_fixed_size_binary(type_):
+        return _base64(values), True
+    return (
+        pa.array([json.dumps(v, default=_plain) for v in values.to_pylist()], _TEXT),
+        False,
+    )  # nested values and intervals, which only query results have
+
+
+def _plain(value: object) -> object:
+    isoformat = getattr(value, "isoformat", None)
+    if isoformat is not None:
+        return str(isoformat())
+    if isinstance(value, (bytes, bytearray)):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return value._asdict()
+    return str(value)
+
+
+def _joined(parts: list[pa.Array | pa.Scalar], count: int) -> bytes:
+    """The rows that the parts make side by side, as bytes."""
+    rows = pc.binary_join_element_wise(*parts, _text(""))
+    if isinstance(rows, pa.Scalar):  # every part was the same for all rows
+        return str(rows.as_py()).encode() * count
+    rows = flatten(rows)
+    _, offsets, data = rows.buffers()
+    width = 8 if pa.types.is_large_string(rows.type) else 4
+    borders = np.frombuffer(offsets, f"<i{width}", count + 1, rows.offset * width)
+    if data is None:
+        return b""
+    text: bytes = data.slice(int(borders[0]), int(borders[-1] - borders[0])).to_pybytes()
+    return text
+
+
+def json_bytes(batch: pa.RecordBatch, *, last: str = "}\n") -> bytes:
+    """Each row as a JSON object, followed by ``last`` (which closes it)."""
+    if not batch.num_rows:
+        return b""
+    if not batch.num_columns:
+        return ("{" + last).encode() * batch.num_rows
+    parts: list[pa.Array | pa.Scalar] = []
+    opening = "{"
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        text, quoted = _json_column(flatten(column))
+        opening += json.dumps(name, ensure_ascii=False) + ":"
+        if text.null_count:
+            if quoted:
+                text = pc.binary_join_element_wise(_text('"'), text, _text('"'), _text(""))
+            text = pc.fill_null(text, "null")
+            quoted = False
+        parts += [_text(opening + ('"' if quoted else "")), text]
+        opening = '",' if quoted else ","
+    parts.append(_text(opening[:-1] + last))
+    return _joined(parts, batch.num_rows)
+
+
+def csv_header(schema: pa.Schema) -> bytes:
+    """The header line."""
+    names = (f'"{n.replace(chr(34), chr(34) * 2)}"' if _odd(n) else n for n in schema.names)
+    return (",".join(names) + "\r\n").encode()
+
+
+def _odd(name: str) -> bool:
+    return bool(set(name) & set('",\r\n\t;|')) or name != name.strip() or not name
+
+
+def csv_bytes(batch: pa.RecordBatch) -> bytes:
+    """The rows as CSV (RFC 4180), without a header."""
+    if not batch.num_rows or not batch.num_columns:
+        return b""
+    parts: list[pa.Array | pa.Scalar] = []
+    for column in batch.columns:
+        values = flatten(column)
+        type_ = values.type
+        if pa.types.is_timestamp(type_):
+            text = _times(values, " ")
+        elif pa.types.is_floating(type_) or pa.types.is_date(type_):
+            text = values.cast(_TEXT)
+        elif is_text(type_):
+            text = values.cast(_TEXT)
+            odd = pc.match_substring_regex(text, _CSV_QUOTED)
+            if pc.any(odd).as_py():
+                doubled = pc.replace_substring(text, '"', '""')
+                quoted = pc.binary_join_element_wise(_text('"'), doubled, _text('"'), _text(""))
+                text = pc.if_else(odd, quoted, text)
+        else:
+            text, _ = _json_column(values)
+            if pa.types.is_nested(type_):
+                doubled = pc.replace_substring(text, '"', '""')
+                text = pc.binary_join_element_wise(_text('"'), doubled, _text('"'), _text(""))
+        if text.null_count:
+            text = pc.fill_null(text, "")
+        parts += [text, _text(",")]
+    parts[-1] = _text("\r\n")
+    if batch.num_columns == 1:  # a lone null would be a blank line, which readers skip
+        parts[0] = pc.if_else(pc.equal(parts[0], ""), "NULL", parts[0])
+    return _joined(parts, batch.num_rows)

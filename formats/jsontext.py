@@ -1,0 +1,466 @@
+"""Reading JSON: records cut out of an array of any size, or lines of NDJSON, parsed in chunks.
+
+Purpose
+    A JSON array cannot be parsed piece by piece with an ordinary parser.  :func:`_scan` follows
+    quotes and brackets byte by byte, in compiled code, and turns the array into one record a line
+    *in place*; chunks of such lines go to Arrow's JSON parser.
+
+Guarantee
+    One array of objects, objects one after another, pretty-printed or not: ``json``.  One object a
+    line: ``ndjson``.  An array that is not closed is an error, as is anything but white space
+    after it.  A broken line of NDJSON costs that line only; a broken record of an array is
+    reported, and the rest read as far as its brackets balance.
+
+Layout
+    state between chunks: bracket depth, inside a string, after a backslash, inside the array, done
+
+Limits
+    Nested objects and arrays can be in the records but not be stored.  A record must fit into 64
+    MB. A field that is a number in one record and text in the next is read the slow way, in
+    Python.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.json as pa_json
+
+from ..compiled import kernel
+from ..errors import InvalidData
+from .badrows import BadRow, shown
+from .chunks import CHUNK_BYTES, SAMPLE_BYTES, Texts
+from .sources import ByteSource
+
+__all__ = ["JsonLines", "JsonRecords", "looks_like_lines"]
+
+RECORD_BYTES_MAX = 64 << 20
+_BLOCK_BYTES = 1 << 20
+
+DEPTH, IN_STRING, ESCAPED, IN_ARRAY, DONE, NEED_COMMA, RECORDS = range(7)
+STATES = 7
+NOTHING_WRONG, NO_RECORD, AFTER_END, NO_COMMA, STRAY_COMMA = range(5)
+
+
+@kernel
+def _scan(data, state):  # type: ignore[no-untyped-def]
+    """Turn an array into lines in place.
+
+    Returns (position after the last complete record, position of an error or -1, its kind).
+    """
+    depth = state[DEPTH]
+    in_string = state[IN_STRING]
+    escaped = state[ESCAPED]
+    in_array = state[IN_ARRAY]
+    done = state[DONE]
+    need_comma = state[NEED_COMMA]
+    records = state[RECORDS]
+    last = 0
+    wrong = -1
+    kind = NOTHING_WRONG
+    for i in range(len(data)):
+        c = data[i]
+        if in_string:
+            if escaped:
+                escaped = 0
+            elif c == 92:
+                escaped = 1
+            elif c == 34:
+                in_string = 0
+            continue
+        if depth > 0:
+            if c == 34:
+                in_string = 1
+            elif c == 123 or c == 91:
+                depth += 1
+            elif c == 125 or c == 93:
+                depth -= 1
+                if depth == 0:
+                    last = i + 1
+                    records += 1
+                    need_comma = in_array
+            elif c == 10 or c == 13:
+                data[i] = 32
+            continue
+        if c == 32 or c == 9 or c == 10 or c == 13:
+            if c == 10 or c == 13:
+                data[i] = 10 if not in_array else 32
+        elif done:
+            wrong = i
+            kind = AFTER_END
+            break
+        elif c == 123:
+            if need_comma:
+                wrong = i
+                kind = NO_COMMA
+                break
+            depth = 1
+        elif c == 44 and in_array:
+            if not need_comma:
+                wrong = i
+                kind = STRAY_COMMA
+                break
+            need_comma = 0
+            data[i] = 10
+            last = i + 1
+        elif c == 91 and in_array == 0 and records == 0:
+            in_array = 1
+            data[i] = 32
+        elif c == 93 and in_array:
+            if records > 0 and not need_comma:
+                wrong = i
+                kind = STRAY_COMMA
+                break
+            done = 1
+            data[i] = 10
+            last = i + 1
+        else:
+            wrong = i
+            kind = NO_RECORD
+            break
+    state[DEPTH] = depth
+    state[IN_STRING] = in_string
+    state[ESCAPED] = escaped
+    state[IN_ARRAY] = in_array
+    state[DONE] = done
+    state[NEED_COMMA] = need_comma
+    state[RECORDS] = records
+    return last, wrong, kind
+
+
+@kernel
+def _record_spans(data, spans):  # type: ignore[no-untyped-def]
+    """Start and end of each top-level object in scanned text; gives their number."""
+    depth = 0
+    in_string = False
+    escaped = False
+    count = 0
+    start = 0
+    for i in range(len(data)):
+        c = data[i]
+        if in_string:
+            if escaped:
+                escaped = False
+            elif c == 92:
+                escaped = True
+            elif c == 34:
+                in_string = False
+        elif c == 34 and depth > 0:
+            in_string = True
+        elif c == 123 or c == 91:
+            if depth == 0:
+                start = i
+            depth += 1
+        elif (c == 125 or c == 93) and depth > 0:
+            depth -= 1
+            if depth == 0:
+                if count < len(spans):
+                    spans[count, 0] = start
+                    spans[count, 1] = i + 1
+                count += 1
+    return count
+
+
+class JsonChunk:
+    """Some complete JSON records; see :class:`~chronicle.formats.chunks.Chunk`."""
+
+    def __init__(
+        self, source: str, data: bytes, first_row: int, first_line: int | None, ignore_new: bool
+    ) -> None:
+        self.source = source
+        self.data = data
+        self.first_row = first_row
+        self.first_line = first_line
+        self._ignore_new = ignore_new
+        self._spans: npt.NDArray[np.int64] | None = None
+
+    def parse(self, types: Mapping[str, pa.DataType | None] | None) -> dict[str, pa.Array]:
+        """Columns parsed fast; fields that ``types`` does not name as Arrow sees fit.
+
+        Text that looks like a time stays text: what it means is decided elsewhere.
+        """
+        if not self.data.isascii():
+            try:
+                self.data.decode()
+            except UnicodeDecodeError as error:
+                raise pa.ArrowInvalid(str(error)) from None
+        table = self._parse(types)
+        stamps = [field.name for field in table.schema if pa.types.is_timestamp(field.type)]
+        if stamps:
+            table = self._parse({**(types or {}), **dict.fromkeys(stamps, pa.string())})
+        return {
+            name: table.column(at).combine_chunks() for at, name in enumerate(table.schema.names)
+        }
+
+    def _parse(self, types: Mapping[str, pa.DataType | None] | None) -> pa.Table:
+        explicit = None
+        ignore = False
+        if types is not None:
+            fields = [(name, type_) for name, type_ in types.items() if type_ is not None]
+            explicit = pa.schema(fields) if fields else None
+            ignore = self._ignore_new and 0 < len(fields) == len(types)
+        options = pa_json.ParseOptions(
+            explicit_schema=explicit,
+            unexpected_field_behavior="ignore" if ignore else "infer",
+        )
+        block = _BLOCK_BYTES
+        while True:
+            try:
+                table = pa_json.read_json(
+                    pa.BufferReader(self.data),
+                    read_options=pa_json.ReadOptions(block_size=block),
+                    parse_options=options,
+                )
+                break
+            except pa.ArrowInvalid as error:
+                if block > len(self.data) or "straddling" not in str(error):
+                    raise
+                block = len(self.data) + 1
+        if self.first_line is not None and table.num_rows != self.rows:
+            raise pa.ArrowInvalid("some line does not hold exactly one object")
+        return table
+
+    def texts(self) -> Texts:
+        """Every field as text, record by record in Python; only for chunks with a bad record."""
+        values: dict[str, list[str | None]] = {}
+        strings: dict[str, int] = {}
+        others: dict[str, int] = {}
+        records: list[int] = []
+        broken: list[tuple[int, str]] = []
+        spans = self._records()
+        for record, (start, end) in enumerate(spans.tolist()):
+            try:
+                found = _load(self.data[start:end])
+            except ValueError as error:
+                broken.append((record, str(error)))
+                continue
+            row = len(records)
+            records.append(record)
+            for name, value in found.items():
+                column = values.get(name)
+                if column is None:
+                    column = values[name] = [None] * row
+                    strings[name] = others[name] = 0
+                text: str | None
+                if value is None:
+                    text = None
+                elif isinstance(value, _Number):
+                    text = value
+                    others[name] += 1
+                elif isinstance(value, str):
+                    text = value
+                    strings[name] += 1
+                elif isinstance(value, bool):
+                    text = "true" if value else "false"
+                    others[name] += 1
+                else:
+                    text = json.dumps(value, ensure_ascii=False)
+                    strings[name] += 1
+                column.append(text)
+            if len(values) != len(found):
+                for column in values.values():
+                    if len(column) == row:
+                        column.append(None)
+        return Texts(
+            {name: pa.array(column, pa.string()) for name, column in values.items()},
+            np.asarray(records, np.int64),
+            frozenset(name for name in values if strings[name] > others[name]),
+            broken,
+        )
+
+    def describe(self, record: int) -> BadRow:
+        """Row, line and text of a record."""
+        start, end = self._records()[record].tolist()
+        line = None
+        if self.first_line is not None:
+            line = self.first_line + self.data.count(b"\n", 0, start)
+        text = self.data[start:end].strip().decode(errors="replace")
+        return BadRow(self.source, self.first_row + record, "", line=line, record=text)
+
+    def _records(self) -> npt.NDArray[np.int64]:
+        if self._spans is None:
+            self._spans = self._find_records()
+        return self._spans
+
+    def _find_records(self) -> npt.NDArray[np.int64]:
+        if self.first_line is not None:
+            return _line_spans(self.data)
+        spans = np.empty((self.data.count(b"{") + 1, 2), np.int64)
+        count = _record_spans(np.frombuffer(self.data, np.uint8), spans)
+        return spans[:count]
+
+    @property
+    def rows(self) -> int:
+        """Number of records, broken ones included."""
+        return len(self._records())
+
+
+def _line_spans(data: bytes) -> npt.NDArray[np.int64]:
+    """Start and end of each line that is not blank."""
+    breaks = np.flatnonzero(np.frombuffer(data, np.uint8) == 10)
+    starts = np.concatenate(([0], breaks + 1))
+    ends = np.concatenate((breaks, [len(data)]))
+    spans = np.stack((starts, ends), axis=1)
+    if b"\n\n" in data or b"\r" in data or b" \n" in data or data[:1].isspace():
+        kept = [bool(data[start:end].strip()) for start, end in spans.tolist()]
+        return spans[np.asarray(kept, np.bool_)]
+    return spans[ends > starts]
+
+
+class _Number(str):
+    """Digits of a JSON number, kept as they are."""
+
+    __slots__ = ()
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the field {twice!r} occurs twice")
+    return record
+
+
+def _load(text: bytes) -> dict[str, Any]:
+    """One record; a ValueError says what is wrong with it."""
+    try:
+        value = json.loads(
+            text.decode(),
+            parse_float=_Number,
+            parse_int=_Number,
+            parse_constant=_Number,
+            object_pairs_hook=_once,
+        )
+    except UnicodeDecodeError as error:
+        raise ValueError(f"expected UTF-8 text, found {error.reason}") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not valid JSON: {error.msg} at character {error.pos + 1}") from None
+    except RecursionError:
+        raise ValueError("not readable: nested too deeply") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"expected an object, found {shown(json.dumps(value))}")
+    return cast("dict[str, Any]", value)
+
+
+class JsonLines:
+    """The records of an NDJSON source, one a line."""
+
+    typed = False
+
+    def __init__(self, source: ByteSource, *, ignore_new: bool = False) -> None:
+        self.source = source
+        self._ignore_new = ignore_new
+
+    def chunks(self) -> Iterator[JsonChunk]:
+        """Chunks of complete lines."""
+        source = self.source
+        if source.peek(3).startswith(b"\xef\xbb\xbf"):
+            source.read(3)
+        carry = b""
+        row, line = 1, 1
+        size = SAMPLE_BYTES
+        while True:
+            more = source.read(size)
+            data = carry + more
+            size = CHUNK_BYTES
+            if not data:
+                return
+            if more:
+                end = data.rfind(b"\n") + 1
+                if end == 0:
+                    if len(data) > RECORD_BYTES_MAX:
+                        raise InvalidData(
+                            f"{source.name}, line {line}: the line does not end within "
+                            f"{RECORD_BYTES_MAX >> 20} MB; is this NDJSON?"
+                        )
+                    carry = data
+                    continue
+                data, carry = data[:end], data[end:]
+            else:
+                carry = b""
+            if data.strip():
+                chunk = JsonChunk(source.name, data, row, line, self._ignore_new)
+                yield chunk
+                row += chunk.rows
+            line += data.count(b"\n")
+
+
+class JsonRecords:
+    """The records of a JSON array (or of objects one after another)."""
+
+    typed = False
+
+    def __init__(self, source: ByteSource, *, ignore_new: bool = False) -> None:
+        self.source = source
+        self._ignore_new = ignore_new
+
+    def chunks(self) -> Iterator[JsonChunk]:
+        """Chunks of complete records, one a line."""
+        source = self.source
+        if source.peek(3).startswith(b"\xef\xbb\xbf"):
+            source.read(3)
+        state = np.zeros(STATES, np.int64)
+        carry = b""
+        row = 1
+        size = SAMPLE_BYTES
+        while more := source.read(size):
+            size = CHUNK_BYTES
+            before = int(state[RECORDS])
+            fresh = np.frombuffer(bytearray(more), np.uint8)
+            last, wrong, kind = _scan(fresh, state)
+            if last == 0 and wrong < 0:
+                carry += fresh.tobytes()
+                if len(carry) > RECORD_BYTES_MAX:
+                    raise InvalidData(
+                        f"{source.name}: record {row} does not end within {RECORD_BYTES_MAX >> 20} "
+                        "MB; expected an array of records (objects), or one object a line"
+                    )
+                continue
+            data = carry + fresh[:last].tobytes()
+            carry = fresh[last:].tobytes()
+            if data.strip():
+                yield JsonChunk(source.name, data, row, None, self._ignore_new)
+            row += int(state[RECORDS]) - before
+            if wrong >= 0:
+                self._raise(kind, row, bytes(more[wrong : wrong + 40]))
+        if state[DEPTH] or state[IN_STRING]:
+            raise InvalidData(
+                f"{source.name}: the file ends inside record {row}; it is cut off, or a quote or "
+                "bracket is missing there",
+                row=row,
+            )
+        if state[IN_ARRAY] and not state[DONE]:
+            raise InvalidData(
+                f"{source.name}: the array is not closed after record {row - 1}; the file is "
+                "cut off",
+                row=row,
+            )
+        if not state[IN_ARRAY] and not state[RECORDS]:
+            raise InvalidData(f"{source.name} is empty; expected a JSON array of records")
+
+    def _raise(self, kind: int, row: int, text: bytes) -> None:
+        found = shown(text.decode(errors="replace"))
+        what = {
+            NO_RECORD: f"expected a record (an object) as number {row}, found {found}",
+            AFTER_END: f"expected nothing after the end of the array, found {found}",
+            NO_COMMA: f"expected a comma after record {row - 1}, found {found}",
+            STRAY_COMMA: f"expected a record (an object) as number {row}, found {found}",
+        }[kind]
+        raise InvalidData(f"{self.source.name}: {what}", row=row)
+
+
+def looks_like_lines(head: bytes) -> bool:
+    """Whether text that starts with an object has that object on a line of its own."""
+    line, newline, _ = head.lstrip(b"\xef\xbb\xbf \t\r\n").partition(b"\n")
+    if not newline or not line.startswith(b"{"):
+        return False
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False

@@ -1,0 +1,197 @@
+"""The names of the external formats: what a file name, a media type or its first bytes say.
+
+Purpose
+    Every face (command line, REST, Spark) speaks of a format by one short name.  This module knows
+    the names, the file suffixes and media types that stand for them, and the magic bytes of the
+    compressions around them.
+
+Guarantee
+    ``detect`` never opens anything: it judges a name and the first bytes that a caller has read.
+    Magic bytes win over suffixes, because files are renamed more often than they are rewritten.
+
+Limits
+    Text formats have no magic: a file without a telling suffix is taken for JSON when it starts
+    with ``[`` or ``{``, else for CSV.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from ..errors import InvalidArgument, InvalidData
+
+__all__ = [
+    "COMPRESSIONS",
+    "FORMATS",
+    "READ_FORMATS",
+    "WRITE_FORMATS",
+    "Kind",
+    "detect",
+    "format_of_media_type",
+    "media_type_of",
+    "sniff_compression",
+    "stem_of",
+    "suffixes_of",
+]
+
+FORMATS = ("json", "ndjson", "csv", "arrow", "parquet")
+"""Formats by name.  ``json`` is one array of records, ``arrow`` the IPC stream (or file)."""
+
+READ_FORMATS = FORMATS
+WRITE_FORMATS = FORMATS
+
+COMPRESSIONS = ("gzip", "zstd", "bz2", "lz4")
+"""Compressions by the name that pyarrow gives them."""
+
+_SUFFIX = {
+    ".json": "json",
+    ".geojson": "json",
+    ".ndjson": "ndjson",
+    ".jsonl": "ndjson",
+    ".jsonlines": "ndjson",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".txt": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "arrow",
+    ".arrows": "arrow",
+    ".ipc": "arrow",
+    ".feather": "arrow",
+}
+_COMPRESSION_SUFFIX = {
+    ".gz": "gzip",
+    ".gzip": "gzip",
+    ".zst": "zstd",
+    ".zstd": "zstd",
+    ".bz2": "bz2",
+    ".lz4": "lz4",
+}
+_COMPRESSION_MAGIC = (
+    (b"\x1f\x8b", "gzip"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"BZh", "bz2"),
+    (b"\x04\x22\x4d\x18", "lz4"),
+)
+_MEDIA = {
+    "application/json": "json",
+    "text/json": "json",
+    "application/x-ndjson": "ndjson",
+    "application/ndjson": "ndjson",
+    "application/jsonl": "ndjson",
+    "application/x-jsonlines": "ndjson",
+    "application/jsonlines": "ndjson",
+    "text/csv": "csv",
+    "application/csv": "csv",
+    "text/tab-separated-values": "csv",
+    "application/vnd.apache.arrow.stream": "arrow",
+    "application/vnd.apache.arrow.file": "arrow",
+    "application/x-apache-arrow-stream": "arrow",
+    "application/vnd.apache.parquet": "parquet",
+    "application/x-parquet": "parquet",
+    "application/parquet": "parquet",
+}
+_MEDIA_OUT = {
+    "json": "application/json",
+    "ndjson": "application/x-ndjson",
+    "csv": "text/csv; charset=utf-8",
+    "arrow": "application/vnd.apache.arrow.stream",
+    "parquet": "application/vnd.apache.parquet",
+}
+
+
+class Kind(NamedTuple):
+    """What something is: a format name and a compression (None when plain)."""
+
+    format: str
+    compression: str | None
+
+
+def media_type_of(format: str) -> str:
+    """Media type under which a format is sent."""
+    try:
+        return _MEDIA_OUT[format]
+    except KeyError:
+        raise InvalidArgument(
+            f"unknown format {format!r}; known are {', '.join(FORMATS)}"
+        ) from None
+
+
+def format_of_media_type(media_type: str) -> str | None:
+    """Format that a ``Content-Type`` or one ``Accept`` entry stands for; None when unknown."""
+    return _MEDIA.get(media_type.split(";", 1)[0].strip().lower())
+
+
+def _split(name: str) -> tuple[str, str | None, str | None]:
+    """File name without known suffixes, the format and the compression that these name."""
+    base = os.path.basename(name)
+    stem, suffix = os.path.splitext(base)
+    compression = _COMPRESSION_SUFFIX.get(suffix.lower())
+    if compression is not None:
+        base = stem
+        stem, suffix = os.path.splitext(base)
+    format_ = _SUFFIX.get(suffix.lower())
+    return (stem if format_ is not None else base), format_, compression
+
+
+def stem_of(name: str) -> str:
+    """File name without its directory and without format and compression suffixes.
+
+    >>> stem_of("nab/realTweets/Twitter_volume_AAPL.csv.gz")
+    'Twitter_volume_AAPL'
+    """
+    return _split(name)[0]
+
+
+def suffixes_of(name: str) -> Kind | None:
+    """What the suffixes of a file name say; None when they name no known format."""
+    _, format_, compression = _split(name)
+    return None if format_ is None else Kind(format_, compression)
+
+
+def sniff_compression(head: bytes) -> str | None:
+    """Compression that the first bytes show; None when there is none that is known."""
+    for magic, compression in _COMPRESSION_MAGIC:
+        if head.startswith(magic):
+            return compression
+    return None
+
+
+def detect(name: str, head: bytes, format: str | None = None) -> str:
+    """Decide the format of some bytes.
+
+    Parameters
+    ----------
+    name : str
+        File name or another label; its suffix is a hint.
+    head : bytes
+        The first bytes after decompression, ideally some hundred of them.
+    format : str, optional
+        What the caller says it is: believed, unless magic bytes prove it wrong.
+
+    Raises
+    ------
+    InvalidArgument
+        When ``format`` is no known name.
+    InvalidData
+        When magic bytes contradict ``format``.
+    """
+    if format is not None and format not in READ_FORMATS:
+        raise InvalidArgument(f"unknown format {format!r}; known are {', '.join(READ_FORMATS)}")
+    found: str | None = None
+    if head.startswith(b"PAR1"):
+        found = "parquet"
+    elif head.startswith((b"ARROW1", b"\xff\xff\xff\xff")):
+        found = "arrow"
+    if found is not None:
+        if format is not None and format != found:
+            raise InvalidData(f"{name}: expected {format}, but the bytes are {found}")
+        return found
+    if format is not None:
+        return format
+    by_name = suffixes_of(name)
+    if by_name is not None:
+        return by_name.format
+    text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    return "json" if text[:1] in (b"[", b"{") else "csv"

@@ -1,0 +1,332 @@
+"""The columns that are to come out of a reading: names, types, and how they were settled.
+
+Purpose
+    One ingest may read many files of several formats into one stream.  A :class:`Layout` is shared
+    by the readers of all of them: it knows what was asked for (time, types, renames, selection),
+    what the stream has already, and what the files have shown so far.
+
+Guarantee
+    With a ``target`` the batches have exactly the stream's schema.  Without one, the types are
+    told from the first records (``infer.py``) and may widen while reading, never narrow: a column
+    that has shown whole numbers becomes floating point when a fraction comes, microseconds become
+    nanoseconds, a column without values takes its type from the first one.  :func:`conform` brings
+    earlier batches up to the final schema without loss.
+
+Layout
+    Renames come first; selection, types and the time column speak the new names.  Names are matched
+    exactly, else without regard to case.
+
+Limits
+    A type that was given (``types``, or the stream's own) never widens.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ..errors import InvalidArgument, InvalidData, SchemaMismatch, UnsupportedType
+from ..schema import StreamSchema
+from .convert import convert
+from .times import TimeRule, parse_time_format
+from .typenames import name_of_type, parse_types
+
+__all__ = ["Field", "Layout", "conform", "wider"]
+
+
+@dataclass
+class Field:
+    """One column to come out.
+
+    Attributes
+    ----------
+    name : str
+    type : pyarrow.DataType or None
+        None while no value has shown it.
+    fixed : bool
+        The type was given and stays.
+    required : bool
+        Nulls are bad values.
+    """
+
+    name: str
+    type: pa.DataType | None = None
+    fixed: bool = False
+    required: bool = False
+
+
+class Layout:
+    """What is read into which columns; see the module.
+
+    Parameters
+    ----------
+    time : str, optional
+        Name of the time column; the target's by default.
+    time_format : str or TimeRule
+        See ``times.py``.
+    types : mapping or ``name=type`` items
+    rename : mapping of str to str
+        New names by the names in the files.
+    select : sequence of str, optional
+        Columns to keep, by their new names; the time column is always kept.
+    target : StreamSchema, optional
+        Schema of the stream that the events go to.
+    file_column : str, optional
+        A further column of text that holds the name of the file.
+    """
+
+    def __init__(
+        self,
+        *,
+        time: str | None = None,
+        time_format: str | TimeRule = "auto",
+        types: Iterable[str] | Mapping[str, str | pa.DataType] = (),
+        rename: Mapping[str, str] | None = None,
+        select: Sequence[str] | None = None,
+        target: StreamSchema | None = None,
+        file_column: str | None = None,
+    ) -> None:
+        self.rule = (
+            time_format if isinstance(time_format, TimeRule) else parse_time_format(time_format)
+        )
+        self.target = target
+        self.rename = dict(rename or {})
+        self.select = None if select is None else list(dict.fromkeys(select))
+        self.types = parse_types(types)
+        self.file_column = file_column
+        self.fields: dict[str, Field] = {}
+        self.notes: dict[str, str] = {}
+        """Things that were assumed, in sentences, by what they are about."""
+        if target is not None:
+            if time is not None and time.lower() != target.time.lower():
+                raise InvalidArgument(
+                    f"the stream's time attribute is {target.time!r}, not {time!r}; rename the "
+                    f"column ({time}={target.time}) if it holds the time"
+                )
+            self.time = target.time
+            for attribute in target.attributes:
+                required = not attribute.nullable
+                self.fields[attribute.name] = Field(attribute.name, attribute.type, True, required)
+            for name, type_ in self.types.items():
+                known = self.fields.get(self._key(name))
+                if known is None:
+                    raise self._unknown_name(name, "types")
+                if known.type != type_:
+                    raise SchemaMismatch(
+                        f"column {name!r} is a {name_of_type(known.type)} in the stream, not a "
+                        f"{name_of_type(type_)}"
+                    )
+        else:
+            if time is None:
+                raise InvalidArgument(
+                    "which column is the time of the events? give its name (time)"
+                )
+            self.time = time
+        if file_column is not None and target is None:
+            self.fields[file_column] = Field(file_column, pa.string(), True)
+        elif file_column is not None and self._key(file_column) not in self.fields:
+            raise self._unknown_name(file_column, "file column")
+        if self.select is not None:
+            self._selected = {name.lower() for name in self.select} | {self.time.lower()}
+
+    # ---------------------------------------------------------------------------------- names
+
+    def _key(self, name: str) -> str:
+        if name in self.fields:
+            return name
+        folded = name.lower()
+        return next((known for known in self.fields if known.lower() == folded), name)
+
+    def _unknown_name(self, name: str, what: str, names: Iterable[str] = ()) -> InvalidArgument:
+        known = list(names) or list(self.fields)
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        return InvalidArgument(
+            f"{what}: there is no column {name!r}{hint} (columns are {', '.join(known)})"
+        )
+
+    def output(self, raw: str, source: str) -> str | None:
+        """Name under which a column of a source comes out; None when it is not wanted.
+
+        Raises
+        ------
+        SchemaMismatch
+            When the stream has no such attribute.
+        """
+        name = self.rename.get(raw, raw)
+        if self.select is not None and name.lower() not in self._selected:
+            return None
+        key = self._key(name)
+        if key in self.fields:
+            if self.file_column is not None and key.lower() == self.file_column.lower():
+                raise SchemaMismatch(
+                    f"{source}: has a column {raw!r} itself; give the file name another column"
+                )
+            return key
+        if self.target is not None:
+            near = difflib.get_close_matches(name, list(self.fields), n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise SchemaMismatch(
+                f"{source}: the stream has no attribute {name!r}; {hint}rename the column, or "
+                f"select the ones to read (the stream has {', '.join(self.fields)})"
+            )
+        if name.lower() == self.time.lower():
+            self.time = name
+        fixed = next((t for n, t in self.types.items() if n.lower() == name.lower()), None)
+        self.fields[name] = Field(name, fixed, fixed is not None, name == self.time)
+        if self.file_column is not None:  # stays last
+            self.fields[self.file_column] = self.fields.pop(self.file_column)
+        return name
+
+    def bind(self, names: Sequence[str], source: str) -> dict[str, str]:
+        """Map a source's column names to the ones that come out, in the source's order.
+
+        Raises
+        ------
+        InvalidData, SchemaMismatch, InvalidArgument
+            Doubled or unknown columns, a missing time, names in the options that no column has.
+        """
+        doubled = sorted({name for name in names if names.count(name) > 1})
+        if doubled:
+            raise InvalidData(
+                f"{source}: the column name {doubled[0]!r} occurs {names.count(doubled[0])} times; "
+                "each column needs a name of its own"
+            )
+        bound: dict[str, str] = {}
+        by_output: dict[str, str] = {}
+        for raw in names:
+            out = self.output(raw, source)
+            if out is None:
+                continue
+            other = by_output.setdefault(out.lower(), raw)
+            if other != raw:
+                raise InvalidData(
+                    f"{source}: the columns {other!r} and {raw!r} would both become {out!r}; "
+                    "rename or leave out one"
+                )
+            bound[raw] = out
+        present = {out.lower() for out in bound.values()}
+        if self.time.lower() not in present:
+            shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+            near = difflib.get_close_matches(self.time, names, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise InvalidData(
+                f"{source}: there is no time column {self.time!r}{hint} (columns are {shown})"
+            )
+        return bound
+
+    def check_names(self, names: Sequence[str], source: str) -> None:
+        """Refuse options that name columns which a source does not have.
+
+        Raises
+        ------
+        InvalidArgument
+        """
+        for old in self.rename:
+            if old not in names:
+                raise self._unknown_name(old, f"{source}: rename", names)
+        present = {self.rename.get(name, name).lower() for name in names}
+        if self.file_column is not None:
+            present.add(self.file_column.lower())
+        for what, wanted in (("select", self.select or ()), ("types", self.types)):
+            for name in wanted:
+                if name.lower() not in present and self._key(name) not in self.fields:
+                    raise self._unknown_name(name, f"{source}: {what}", names)
+
+    # ---------------------------------------------------------------------------------- types
+
+    def check(self, field: Field, source: str) -> None:
+        """Refuse a type that no stream can store, with a way out."""
+        type_ = field.type
+        if type_ is not None and pa.types.is_nested(type_):
+            what = "arrays" if pa.types.is_list(type_) else "objects"
+            raise UnsupportedType(
+                f"{source}: column {field.name!r} holds {what} ({type_}), which a stream cannot "
+                "store; select the other columns, or give it the type string to keep its JSON text"
+            )
+
+    def schema(self) -> pa.Schema:
+        """The columns that come out, as far as is known now; undecided ones count as text."""
+        if self.target is not None:
+            return self.target.arrow
+        return pa.schema(
+            [
+                pa.field(field.name, field.type or pa.string(), field.name != self.time)
+                for field in self.fields.values()
+            ]
+        )
+
+    def note(self, about: str, text: str | None) -> None:
+        """Remember something that was assumed, once."""
+        if text:
+            self.notes.setdefault(about, text)
+
+
+def wider(old: pa.DataType, new: pa.DataType) -> pa.DataType | None:
+    """The smallest type that holds the values of both; None when there is none."""
+    if old == new:
+        return old
+    types = pa.types
+    if types.is_floating(old) and types.is_floating(new):
+        return pa.float64()
+    if types.is_integer(old) and types.is_integer(new):
+        if types.is_uint64(old) or types.is_uint64(new):
+            return (
+                pa.uint64()
+                if types.is_unsigned_integer(old) and types.is_unsigned_integer(new)
+                else pa.float64()
+            )
+        widest = max(old.bit_width, new.bit_width)
+        if types.is_signed_integer(old) == types.is_signed_integer(new):
+            return old if old.bit_width == widest else new
+        return pa.int64()
+    if (types.is_integer(old) and types.is_floating(new)) or (
+        types.is_floating(old) and types.is_integer(new)
+    ):
+        return pa.float64()
+    if types.is_timestamp(old) and types.is_timestamp(new) and (old.tz is None) == (new.tz is None):
+        order = ("s", "ms", "us", "ns")
+        return pa.timestamp(max(old.unit, new.unit, key=order.index), old.tz)
+    if types.is_date(old) and types.is_timestamp(new):
+        return new
+    if types.is_timestamp(old) and types.is_date(new):
+        return old
+    if types.is_string(old) and types.is_large_string(new):
+        return new
+    if types.is_large_string(old) and types.is_string(new):
+        return old
+    return None
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Bring a batch that was read earlier up to a schema that has widened since.
+
+    Raises
+    ------
+    InvalidData
+        When a whole number is too large to become a float exactly.
+    """
+    if batch.schema.equals(schema):
+        return batch
+    arrays = []
+    for field in schema:
+        at = batch.schema.get_field_index(field.name)
+        if at < 0:
+            arrays.append(pa.nulls(batch.num_rows, field.type))
+            continue
+        column = batch.column(at)
+        if column.type != field.type:
+            rule = TimeRule("iso") if pa.types.is_timestamp(field.type) else None
+            result = convert(column, field.type, rule=rule)
+            if result.codes is not None:
+                value = column[int(result.codes.argmax())].as_py()
+                raise InvalidData(
+                    f"column {field.name!r} shows fractions and also the whole number {value}, "
+                    f"which no {name_of_type(field.type)} holds exactly; give the column a type"
+                )
+            column = result.values
+        arrays.append(column)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,0 +1,428 @@
+"""Reading events: any format from any source into batches of one layout.
+
+Purpose
+    :class:`EventReader` is where the parts meet: bytes (``sources.py``) are told apart
+    (``kinds.py``), cut into chunks of records (``csvtext.py``, ``jsontext.py``, ``columnar.py``),
+    given types (``layout.py``, ``infer.py``), converted (``convert.py``, ``times.py``) and
+    checked.  :func:`read_batches` is the short form for a stream that exists.
+
+Guarantee
+    Rows come out in the order of the source.  Every row of the source is either in a batch or has
+    been handed to ``on_bad`` with its place and reason; the default policy ends the reading there.
+    Each chunk is parsed fast; only one that does not fit is parsed again with care.  Memory is
+    bounded by a few chunks.
+
+Limits
+    What the first 16 MB of a text source do not show about its types can only widen later
+    (``layout.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ..errors import UnsupportedType
+from ..schema import StreamSchema
+from .badrows import BadRow, BadRowPolicy, fail, shown
+from .chunks import Chunk, ChunkReader
+from .columnar import ArrowRecords, ParquetRecords
+from .convert import convert, flatten
+from .converted import Converted
+from .csvtext import CsvRecords
+from .infer import infer_text, infer_typed
+from .jsontext import JsonLines, JsonRecords, looks_like_lines
+from .kinds import detect, stem_of
+from .layout import Field, Layout, wider
+from .sources import ByteSource, Readable
+from .times import TimeRule, decide, is_text
+
+__all__ = ["EventReader", "read_batches"]
+
+Columns = dict[str, pa.Array]
+
+
+class EventReader:
+    """Reads one source; iterate over it for record batches.
+
+    Parameters
+    ----------
+    source : path, "-", bytes, binary file, or iterable of bytes
+    format : {"json", "ndjson", "csv", "arrow", "parquet"}, optional
+        Told from the name and the first bytes by default.
+    layout : Layout
+        Shared by the readers of one ingest.
+    on_bad : callable
+        Called with each :class:`BadRow`; by default it raises :class:`InvalidData`.
+    name : str, optional
+        How messages call the source.
+    compression : {"auto", "gzip", "zstd", "bz2", "lz4", None}
+    separator, columns, nulls
+        For CSV: see :class:`CsvRecords`.
+
+    Attributes
+    ----------
+    rows : int
+        Rows that came out so far.
+    bad : int
+        Rows that did not.
+    """
+
+    def __init__(
+        self,
+        source: Readable,
+        format: str | None = None,
+        *,
+        layout: Layout,
+        on_bad: BadRowPolicy = fail,
+        name: str | None = None,
+        compression: str | None = "auto",
+        separator: str | None = None,
+        columns: Sequence[str] | None = None,
+        nulls: Sequence[str] = (),
+    ) -> None:
+        self.layout = layout
+        self.rows = 0
+        self.bad = 0
+        self._on_bad = on_bad
+        self._source = ByteSource(source, name=name, compression=compression)
+        self.name = self._source.name
+        self._bound: dict[str, str] = {}
+        self._seen: dict[str, None] = {}
+        self._types: dict[str, pa.DataType | None] | None = None
+        self._rule: TimeRule = layout.rule
+        try:
+            head = self._source.peek(4096)
+            self.format = detect(self.name, head, format)
+            if self.format == "json" and looks_like_lines(head):
+                self.format = "ndjson"
+            self._reader = self._open(separator, columns, nulls)
+        except BaseException:
+            self._source.close()
+            raise
+
+    def _open(
+        self, separator: str | None, columns: Sequence[str] | None, nulls: Sequence[str]
+    ) -> ChunkReader:
+        layout = self.layout
+        if self.format == "csv":
+            reader = CsvRecords(self._source, separator=separator, columns=columns, nulls=nulls)
+            self._bound = layout.bind(reader.names, self.name)
+            layout.check_names(reader.names, self.name)
+            return reader
+        if self.format in ("parquet", "arrow"):
+            batches: ParquetRecords | ArrowRecords = (
+                ParquetRecords(self._source)
+                if self.format == "parquet"
+                else ArrowRecords(self._source)
+            )
+            self._bound = layout.bind(batches.schema.names, self.name)
+            layout.check_names(batches.schema.names, self.name)
+            batches.keep(list(self._bound))
+            return batches
+        ignore = layout.select is not None
+        if self.format == "ndjson":
+            return JsonLines(self._source, ignore_new=ignore)
+        return JsonRecords(self._source, ignore_new=ignore)
+
+    @property
+    def consumed(self) -> int:
+        """Raw bytes read from the source so far."""
+        return self._source.consumed
+
+    @property
+    def size(self) -> int | None:
+        """Raw bytes of the source, where that is known beforehand."""
+        return self._source.size
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        try:
+            for chunk in self._reader.chunks():
+                batch = self._read(chunk)
+                if batch is not None and batch.num_rows:
+                    self.rows += batch.num_rows
+                    yield batch
+            if self._seen:
+                self.layout.check_names(list(self._seen), self.name)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Let go of the source."""
+        self._source.close()
+
+    # ------------------------------------------------------------------------------- one chunk
+
+    def _read(self, chunk: Chunk) -> pa.RecordBatch | None:
+        broken: list[tuple[int, str]] = []
+        records: Any = None
+        try:
+            columns = self._learn(chunk, chunk.parse(self._types))
+        except pa.ArrowInvalid:
+            texts = chunk.texts()
+            columns, records, broken = texts.columns, texts.records, texts.broken
+            if not len(records):
+                self._report(chunk, broken, [])
+                return None
+            self._observe(columns, texts.quoted)
+        count = len(next(iter(columns.values()))) if columns else 0
+        if records is None:
+            records = np.arange(count)
+        results = self._convert(columns, count)
+        good, found = self._judge(columns, results, records)
+        if broken or found:
+            self._report(chunk, broken, found)
+        batch = self._assemble(results)
+        return batch if good is None else batch.filter(pa.array(good))
+
+    def _learn(self, chunk: Chunk, columns: Columns) -> Columns:
+        """Settle what this chunk is the first to show; parse it again where that changes how to."""
+        quoted = frozenset(columns) if self.format in ("json", "ndjson") else frozenset()
+        self._observe(columns, quoted)
+        if self._reader.typed:
+            return columns
+        types = {raw: self._parse_type(raw, out, columns) for raw, out in self._bound.items()}
+        self._types = types
+        for raw, type_ in types.items():
+            values = columns.get(raw)
+            if type_ is not None and values is not None and values.type != type_:
+                return chunk.parse(types)
+        return columns
+
+    def _observe(self, columns: Columns, quoted: frozenset[str]) -> None:
+        """Bind new columns, and tell the types of undecided ones.
+
+        ``quoted`` are the columns of text in which digits are not numbers.
+        """
+        layout = self.layout
+        if self.format in ("json", "ndjson"):
+            if not self._bound:
+                self._bound = layout.bind(list(columns), self.name)
+            for raw in columns:
+                if raw not in self._seen:
+                    self._seen[raw] = None
+                    out = self._bound.get(raw) or layout.output(raw, self.name)
+                    if out is not None:
+                        self._bound[raw] = out
+        for raw, out in self._bound.items():
+            values = columns.get(raw)
+            if values is None or pa.types.is_null(values.type):
+                continue
+            field = layout.fields[out]
+            if out == layout.time:
+                self._observe_time(field, values)
+            elif field.type is None:
+                field.type = self._infer(values, numbers=raw not in quoted)
+                layout.check(field, self.name)
+            elif self._reader.typed and not field.fixed:
+                new = infer_typed(values)
+                field.type = (wider(field.type, new) if new is not None else None) or field.type
+
+    def _observe_time(self, field: Field, values: pa.Array) -> None:
+        """Settle how the time column is read, from the first chunk that has a time."""
+        if field.type is not None and self._rule is not self.layout.rule:
+            return
+        if values.null_count == len(values):
+            return
+        decision = decide(values, self._rule, column=field.name, wanted=field.type)
+        self._rule = decision.rule
+        field.type = decision.type
+        self.layout.note(f"time:{self._rule}", decision.note)
+
+    def _infer(self, values: pa.Array, *, numbers: bool) -> pa.DataType | None:
+        if self._reader.typed or not is_text(values.type):
+            return infer_typed(values)
+        return infer_text(values, numbers=numbers)
+
+    def _parse_type(self, raw: str, out: str, columns: Columns) -> pa.DataType | None:
+        """What the format's parser is to make of a column."""
+        field = self.layout.fields[out]
+        values = columns.get(raw)
+        type_ = field.type
+        direct = type_ is not None and not (
+            pa.types.is_timestamp(type_)
+            or pa.types.is_date(type_)
+            or pa.types.is_binary(type_)
+            or pa.types.is_large_binary(type_)
+            or pa.types.is_nested(type_)
+        )
+        if self.format == "csv":
+            if direct:
+                return type_
+            if out == self.layout.time and self._rule.kind == "epoch" and values is not None:
+                try:
+                    values.cast(pa.int64())
+                except pa.ArrowInvalid:
+                    return pa.string()
+                return pa.int64()
+            return pa.string()
+        if values is None or pa.types.is_null(values.type):
+            return None
+        if is_text(values.type):
+            return type_ if direct and is_text(type_) else pa.string()
+        if pa.types.is_timestamp(values.type):
+            return pa.string()
+        return type_ if direct else values.type
+
+    # --------------------------------------------------------------------------- all its columns
+
+    def _convert(self, columns: Columns, count: int) -> dict[str, Converted]:
+        layout = self.layout
+        by_output = {out: columns[raw] for raw, out in self._bound.items() if raw in columns}
+        results: dict[str, Converted] = {}
+        for name, field in layout.fields.items():
+            if name == layout.file_column:
+                text = pa.scalar(stem_of(self.name), field.type)
+                results[name] = Converted(pa.repeat(text, count))
+                continue
+            values = by_output.get(name)
+            if values is None:
+                values = pa.nulls(count, field.type or pa.string())
+            results[name] = self._convert_column(field, flatten(values))
+        return results
+
+    def _convert_column(self, field: Field, values: pa.Array) -> Converted:
+        layout = self.layout
+        rule = self._rule if field.name == layout.time else None
+        if rule is None and field.type is not None and pa.types.is_timestamp(field.type):
+            rule = layout.rule if layout.rule.kind == "epoch" else TimeRule("iso")
+        type_ = field.type or (pa.string() if rule is None else pa.timestamp("us"))
+        try:
+            result = convert(values, type_, rule=rule, required=field.required)
+        except UnsupportedType as error:
+            raise UnsupportedType(f"{self.name}, column {field.name!r}: {error}") from None
+        if not result.bad or field.fixed:
+            return result
+        for candidate in _ladder(type_):
+            other = convert(values, candidate, rule=rule, required=field.required)
+            if other.bad < result.bad:
+                field.type = candidate
+                self._widen_parsing(field.name, candidate)
+                return other
+        return result
+
+    def _widen_parsing(self, name: str, type_: pa.DataType) -> None:
+        """Let the parser make floats of a column that it made whole numbers of."""
+        for raw, out in self._bound.items():
+            before = (self._types or {}).get(raw)
+            if out == name and before is not None and pa.types.is_integer(before):
+                assert self._types is not None
+                self._types[raw] = type_
+
+    def _judge(
+        self, columns: Columns, results: Mapping[str, Converted], records: Any
+    ) -> tuple[Any, list[tuple[int, str, str, str]]]:
+        """Which rows are good (None: all); (record, column, value, reason) of the others."""
+        faulty = {name: r for name, r in results.items() if r.codes is not None and r.bad}
+        if not faulty:
+            return None, []
+        raw_of = {out: raw for raw, out in self._bound.items()}
+        good = np.ones(len(records), np.bool_)
+        found: list[tuple[int, str, str, str]] = []
+        order = sorted(faulty, key=lambda name: name != self.layout.time)
+        for name in order:
+            result = faulty[name]
+            if result.codes is None:
+                continue
+            fresh = (result.codes != 0) & good
+            good &= ~fresh
+            values = columns.get(raw_of[name]) if name in raw_of else None
+            for at in np.flatnonzero(fresh).tolist():
+                scalar = None if values is None else values[at].as_py()
+                reason = result.reasons[result.codes[at] - 1].format(value=shown(scalar))
+                found.append(
+                    (int(records[at]), name, "" if scalar is None else str(scalar), reason)
+                )
+        return good, found
+
+    def _report(
+        self,
+        chunk: Chunk,
+        broken: Sequence[tuple[int, str]],
+        found: Sequence[tuple[int, str, str, str]],
+    ) -> None:
+        """Hand the bad rows of a chunk to the policy, in the order of the source."""
+        rows: list[tuple[int, str | None, str | None, str]] = [
+            *((record, None, None, reason) for record, reason in broken),
+            *found,
+        ]
+        for record, column, value, reason in sorted(rows, key=lambda row: row[0]):
+            place = chunk.describe(record)
+            self.bad += 1
+            self._on_bad(
+                BadRow(place.source, place.row, reason, place.line, column, value, place.record)
+            )
+
+    def _assemble(self, results: Mapping[str, Converted]) -> pa.RecordBatch:
+        fields = [
+            pa.field(name, results[name].values.type, name != self.layout.time)
+            for name in self.layout.fields
+        ]
+        target = self.layout.target
+        schema = target.arrow if target is not None else pa.schema(fields)
+        arrays = [results[field.name].values for field in schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _ladder(type_: pa.DataType) -> tuple[pa.DataType, ...]:
+    """Types that a told type may widen to."""
+    if pa.types.is_integer(type_):
+        return (pa.int64(), pa.float64())
+    if pa.types.is_timestamp(type_):
+        finer = {"s": ("ms", "us", "ns"), "ms": ("us", "ns"), "us": ("ns",), "ns": ()}
+        return tuple(pa.timestamp(unit, type_.tz) for unit in finer[type_.unit])
+    if pa.types.is_date(type_):
+        return (pa.timestamp("us"),)
+    return ()
+
+
+def read_batches(
+    source: Readable,
+    format: str | None = None,
+    *,
+    schema: StreamSchema,
+    time_format: str = "auto",
+    rename: Mapping[str, str] | None = None,
+    select: Sequence[str] | None = None,
+    on_bad: BadRowPolicy = fail,
+    name: str | None = None,
+    compression: str | None = "auto",
+    nulls: Sequence[str] = (),
+) -> Iterator[pa.RecordBatch]:
+    """Read events for a stream that exists: batches in exactly ``schema.arrow``.
+
+    Parameters
+    ----------
+    source : path, "-", bytes, binary file, or iterable of bytes
+        Chunks of a request body are fine.
+    format : {"json", "ndjson", "csv", "arrow", "parquet"}, optional
+        Told from the name and the first bytes by default.
+    schema : StreamSchema
+    time_format : str
+        ``"iso"`` refuses numbers as times, ``s``, ``ms``, ``us``, ``ns`` say what they count,
+        ``"auto"`` tells it from magnitudes; see ``times.py``.
+    on_bad : callable
+        Called with each bad row, which is then left out; by default it raises.
+
+    Raises
+    ------
+    InvalidData
+        With the row, for values that do not fit, a missing time, broken or cut off data.
+    SchemaMismatch
+        For columns that the stream does not have.
+    """
+    layout = Layout(time_format=time_format, rename=rename, select=select, target=schema)
+    return iter(
+        EventReader(
+            source,
+            format,
+            layout=layout,
+            on_bad=on_bad,
+            name=name,
+            compression=compression,
+            nulls=nulls,
+        )
+    )

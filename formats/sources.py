@@ -1,0 +1,219 @@
+"""Where bytes come from: paths, standard input, open files, byte strings, chunks of a request body.
+
+Purpose
+    :class:`ByteSource` gives every reader the same thing: a name for messages, the decompressed
+    bytes in order with a look ahead, and for formats that need it a file that can be seeked in.
+
+Guarantee
+    Compression is told by its magic bytes.  A compressed source that ends too early is an
+    :class:`~chronicle.errors.InvalidData`, never a short but plausible answer.  ``consumed``
+    counts the raw bytes taken so far, for a progress bar.  Memory is bounded by the reads that are
+    asked for.
+
+Limits
+    A Parquet file or an Arrow *file* (as opposed to a stream) from a pipe is first copied to an
+    unnamed temporary file, because both begin reading at their end.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, cast
+
+import pyarrow as pa
+
+from ..errors import InvalidArgument, InvalidData
+from .kinds import sniff_compression
+
+__all__ = ["ByteSource", "Readable"]
+
+Readable = str | os.PathLike[str] | bytes | bytearray | memoryview | IO[bytes] | Iterable[bytes]
+"""What can be read: a path (``"-"`` is standard input), bytes, a binary file, chunks of bytes."""
+
+_COPY_BYTES = 1 << 20
+
+
+class _Counting(io.RawIOBase):
+    """A raw, read-only stream over a file or chunks that counts what went through it."""
+
+    def __init__(self, file: IO[bytes] | None, chunks: Iterator[bytes] | None, head: bytes) -> None:
+        self._file = file
+        self._chunks = chunks
+        self._rest = memoryview(head)
+        self.count = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        if not self._rest:
+            if self._file is not None:
+                read_some = getattr(self._file, "read1", self._file.read)
+                self._rest = memoryview(read_some(len(view)) or b"")
+            elif self._chunks is not None:
+                for chunk in self._chunks:
+                    if chunk:
+                        self._rest = memoryview(chunk)
+                        break
+        size = min(len(view), len(self._rest))
+        view[:size] = self._rest[:size]
+        self._rest = self._rest[size:]
+        self.count += size
+        return size
+
+
+class ByteSource:
+    """Bytes to read events from; a context manager that closes what it opened itself.
+
+    Parameters
+    ----------
+    source : path, "-", bytes, binary file, or iterable of bytes
+    name : str, optional
+        How messages call it; the path by default.
+    compression : {"auto", "gzip", "zstd", "bz2", "lz4", None}
+        ``"auto"`` looks at the first bytes; None takes the bytes as they are.
+
+    Attributes
+    ----------
+    name : str
+    size : int or None
+        Raw size in bytes, where it is known beforehand.
+    """
+
+    def __init__(
+        self, source: Readable, *, name: str | None = None, compression: str | None = "auto"
+    ) -> None:
+        self.name = name or "<data>"
+        self.size: int | None = None
+        self._path: Path | None = None
+        self._owned: list[IO[Any]] = []
+        file: IO[bytes] | None = None
+        chunks: Iterator[bytes] | None = None
+        if isinstance(source, (str, os.PathLike)):
+            file = self._open_path(os.fspath(source), name)
+        elif isinstance(source, (bytes, bytearray, memoryview)):
+            self.size = len(source)
+            file = io.BytesIO(source)
+        elif hasattr(source, "read"):
+            file = cast("IO[bytes]", source)
+            if name is None and isinstance(getattr(source, "name", None), str):
+                self.name = str(file.name)
+        elif isinstance(source, Iterable):
+            chunks = iter(source)
+        else:
+            raise InvalidArgument(
+                f"expected a path, bytes or a binary file to read, found {type(source).__name__}"
+            )
+        self._raw = _Counting(file, chunks, b"")
+        self._buffered = io.BufferedReader(self._raw, buffer_size=1 << 18)
+        self.compression = compression
+        if compression == "auto":
+            self.compression = sniff_compression(self._buffered.peek(4)[:4])
+        self._plain: Any = self._buffered
+        self._head = b""
+        if self.compression is not None:
+            try:
+                self._plain = pa.CompressedInputStream(
+                    pa.PythonFile(self._buffered, "r"), self.compression
+                )
+            except (ValueError, OSError, NotImplementedError) as error:
+                raise InvalidArgument(f"cannot read {self.compression} here: {error}") from None
+
+    def _open_path(self, path: str, name: str | None) -> IO[bytes]:
+        if path == "-":
+            self.name = name or "<stdin>"
+            return sys.stdin.buffer
+        self.name = name or path
+        try:
+            file = open(path, "rb")  # noqa: SIM115 - closed by close()
+        except FileNotFoundError:
+            raise InvalidArgument(f"there is no file {path!r}") from None
+        except IsADirectoryError:
+            raise InvalidArgument(f"{path!r} is a directory, expected a file") from None
+        except OSError as error:
+            raise InvalidArgument(f"cannot read {path!r}: {error.strerror or error}") from None
+        self._owned.append(file)
+        self._path = Path(path)
+        status = os.fstat(file.fileno())
+        self.size = status.st_size if status.st_size else None
+        return file
+
+    @property
+    def consumed(self) -> int:
+        """Raw bytes taken from the source so far."""
+        return self._raw.count
+
+    def peek(self, size: int) -> bytes:
+        """The next bytes, up to ``size`` of them, without taking them."""
+        while len(self._head) < size:
+            more = self._read_plain(size - len(self._head))
+            if not more:
+                break
+            self._head += more
+        return self._head[:size]
+
+    def read(self, size: int) -> bytes:
+        """The next bytes, ``size`` of them unless the source ends before; empty at the end."""
+        if not self._head:
+            return self._read_plain(size)
+        if len(self._head) >= size:
+            out, self._head = self._head[:size], self._head[size:]
+            return out
+        out, self._head = self._head, b""
+        return out + self._read_plain(size - len(out))
+
+    def _read_plain(self, size: int) -> bytes:
+        try:
+            return bytes(self._plain.read(size))
+        except (OSError, pa.ArrowInvalid) as error:
+            if self.compression is None:
+                raise
+            raise InvalidData(
+                f"{self.name}: the {self.compression} data is damaged or cut off after "
+                f"{self.consumed:,} bytes ({error}); fetch the file again"
+            ) from None
+
+    def read_some(self, size: int) -> bytes:
+        """Like :meth:`read`, but gives what a slow pipe has now instead of waiting for all."""
+        if self._head or self.compression is not None:
+            return self.read(size)
+        return self._buffered.read1(size)
+
+    def seekable(self) -> IO[bytes]:
+        """The whole source as a file that can be seeked in; call before any ``read``."""
+        if self._path is not None and self.compression is None:
+            regular = self._owned[0]
+            if regular.seekable():
+                regular.seek(0)
+                self._raw.count = self.size or 0
+                return regular
+        copy = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        self._owned.append(copy)
+        while chunk := self.read(_COPY_BYTES):
+            copy.write(chunk)
+        copy.seek(0)
+        return copy
+
+    def close(self) -> None:
+        """Close what was opened here; a file given by the caller stays open."""
+        for file in self._owned:
+            file.close()
+        self._owned.clear()
+
+    def __enter__(self) -> ByteSource:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,472 @@
+"""How values of a time column become times: ISO text, patterns, epoch numbers, plain ticks.
+
+Purpose
+    A :class:`TimeRule` is what ``--time-format`` says.  :func:`decide` settles what ``auto`` means
+    for a column by looking at a sample, :func:`convert` then applies the settled rule to any Arrow
+    column.
+
+Guarantee
+    Nothing is guessed without being said: ``decide`` returns a sentence for every assumption.
+    ``auto`` takes numbers for an epoch only when **every** number of the sample, read in one and
+    the same unit, lies between 1980 and 2100; the units differ by factors of 1000 and that span by
+    a factor of 13, so at most one unit fits.  Numbers that fit none stay plain integer ticks.
+    Once a unit has been assumed, a later number outside of 1980-2100 is a bad value, not a year
+    52000.  A value finer than the unit of the stream is a bad value, never rounded; only fractions
+    of binary floats are rounded.
+
+Layout
+    rule            reads
+    ``auto``        ISO text; numbers by magnitude, as above
+    ``iso``         ISO text (see ``isotime.py``); numbers are bad values
+    ``s ms us ns``  numbers, also as text, since 1970-01-01 UTC; ISO text beside them
+    ``ticks``       whole numbers as they are; the stream's time is then a plain integer
+    ``%Y-%m-%d...`` text by a strptime pattern (%Y %m %d %H %M %S %f %z %b %p ...)
+
+    Times without an offset are UTC.  A new stream's time is ``timestamp[us]`` (``ns`` where the
+    data needs it), in UTC and without a zone, unless a type was given or the data is zoned itself.
+
+Limits
+    Two-digit years follow the C convention (69-99 are 19xx).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import InvalidArgument, InvalidData
+from .badrows import shown
+from .converted import Codes, Converted, flag
+from .isotime import parse_iso
+
+__all__ = ["Decision", "TimeRule", "convert", "decide", "is_text", "parse_time_format"]
+
+PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+PLAUSIBLE_FIRST_S = 315_532_800  # 1980-01-01
+PLAUSIBLE_END_S = 4_102_444_800  # 2100-01-01
+_UNIT_WORDS = {
+    "s": "s", "sec": "s", "seconds": "s",
+    "ms": "ms", "millis": "ms", "milliseconds": "ms",
+    "us": "us", "micros": "us", "microseconds": "us",
+    "ns": "ns", "nanos": "ns", "nanoseconds": "ns",
+}  # fmt: skip
+_UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+_NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
+_INT64_MAX = 2**63 - 1
+
+MISSING, UNREADABLE, TOO_FINE, TOO_FAR, NOT_FINITE, IMPLAUSIBLE, NO_UNIT = range(1, 8)
+
+
+@dataclass(frozen=True)
+class TimeRule:
+    """What a time column's values mean.
+
+    Attributes
+    ----------
+    kind : {"auto", "iso", "epoch", "pattern", "ticks"}
+    unit : str, optional
+        Of epoch numbers: s, ms, us or ns.
+    pattern : str, optional
+        The strptime pattern.
+    assumed : bool
+        The unit was told from magnitudes: values outside of 1980-2100 are refused.
+    """
+
+    kind: str
+    unit: str | None = None
+    pattern: str | None = None
+    assumed: bool = False
+
+
+class Decision(NamedTuple):
+    """What was settled for a column: the rule, the type of a new stream's time, what to tell."""
+
+    rule: TimeRule
+    type: pa.DataType
+    note: str | None
+
+
+def parse_time_format(text: str) -> TimeRule:
+    """Read ``--time-format``: auto, iso, ticks, s, ms, us, ns, or a strptime pattern."""
+    word = text.strip().lower()
+    if word in ("auto", "iso", "ticks"):
+        return TimeRule(word)
+    if word in _UNIT_WORDS:
+        return TimeRule("epoch", unit=_UNIT_WORDS[word])
+    if "%" in text:
+        _strptime(pa.array([""], pa.string()), text)  # a pattern that cannot work is said now
+        return TimeRule("pattern", pattern=text)
+    raise InvalidArgument(
+        f"a time format is auto, iso, ticks, s, ms, us, ns, or a pattern such as "
+        f"'%d.%m.%Y %H:%M:%S', found {text!r}"
+    )
+
+
+def is_text(type_: pa.DataType) -> bool:
+    """Whether a type is one of Arrow's string types."""
+    return bool(
+        pa.types.is_string(type_)
+        or pa.types.is_large_string(type_)
+        or pa.types.is_string_view(type_)
+    )
+
+
+# ------------------------------------------------------------------------------------- deciding
+
+
+def decide(
+    sample: pa.Array, rule: TimeRule, *, column: str, wanted: pa.DataType | None = None
+) -> Decision:
+    """Settle a rule for a column from a sample of its values.
+
+    Parameters
+    ----------
+    sample : pyarrow.Array
+        Values of any type; nulls are passed over.
+    rule : TimeRule
+        What was asked for, perhaps ``auto``.
+    column : str
+        Name, for messages.
+    wanted : pyarrow.DataType, optional
+        Type that the time has already (an existing stream, ``--types``).
+
+    Raises
+    ------
+    InvalidData
+        When ``auto`` finds neither ISO times nor whole numbers.
+    """
+    micros = pa.timestamp("us")
+    type_ = sample.type
+    if wanted is not None and pa.types.is_integer(wanted):
+        if rule.kind not in ("auto", "ticks"):
+            raise InvalidArgument(
+                f"time column {column!r} is a plain integer; a time format makes no sense for it"
+            )
+        return Decision(TimeRule("ticks"), wanted, None)
+    if rule.kind == "ticks":
+        if wanted is not None:
+            raise InvalidArgument(
+                f"time column {column!r} is a {wanted}; give the unit of its numbers (s, ms, us or "
+                "ns)"
+            )
+        return Decision(rule, pa.int64(), None)
+    if pa.types.is_timestamp(type_):
+        return Decision(TimeRule("iso"), wanted or type_, None)
+    if pa.types.is_date(type_):
+        return Decision(TimeRule("iso"), wanted or micros, None)
+    if rule.kind == "pattern":
+        fine = "%n" in (rule.pattern or "")
+        return Decision(rule, wanted or (pa.timestamp("ns") if fine else micros), None)
+    if rule.kind == "epoch":
+        fine = rule.unit == "ns"
+        return Decision(rule, wanted or (pa.timestamp("ns") if fine else micros), None)
+    values = sample.drop_null()
+    if is_text(type_):
+        times = parse_iso(values)
+        readable = int(np.count_nonzero(times.ok))
+        numeric = pc.match_substring_regex(values, _NUMBER)
+        if rule.kind == "iso" or readable >= pc.sum(numeric).as_py() or not len(values):
+            if rule.kind == "auto" and len(values) and 2 * readable < len(values):
+                raise InvalidData(
+                    f"column {column!r} does not hold times: expected ISO 8601 such as "
+                    f"2018-08-01T05:00:00Z or numbers, found {shown(values[0].as_py())}; give "
+                    "--time-format (a pattern such as '%d.%m.%Y %H:%M')"
+                )
+            fine = bool(np.any(times.nanos % 1000))
+            note = None
+            if np.any(times.has_offset) and (wanted is None or wanted.tz is None):
+                note = f"{column}: times with an offset are stored as UTC"
+            new = pa.timestamp("ns") if fine else micros
+            return Decision(TimeRule("iso"), wanted or new, note)
+        values = values.filter(numeric)
+    if rule.kind == "iso":
+        return Decision(rule, wanted or micros, None)
+    return _decide_numbers(values, column, wanted)
+
+
+def _decide_numbers(values: pa.Array, column: str, wanted: pa.DataType | None) -> Decision:
+    """What a sample of numbers (or of numbers as text) stands for."""
+    numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    numbers = numbers[np.isfinite(numbers)]
+    if not len(numbers):
+        return Decision(TimeRule("auto"), wanted or pa.timestamp("us"), None)
+    low, high = float(numbers.min()), float(numbers.max())
+    for unit, per_second in PER_SECOND.items():
+        if PLAUSIBLE_FIRST_S * per_second <= low and high < PLAUSIBLE_END_S * per_second:
+            fine = unit == "ns"
+            return Decision(
+                TimeRule("epoch", unit=unit, assumed=True),
+                wanted or pa.timestamp("ns" if fine else "us"),
+                f"{column}: numbers taken as {_UNIT_NAMES[unit]} since 1970-01-01 UTC "
+                f"({_day(low, per_second)} to {_day(high, per_second)}); "
+                f"--time-format {unit} says so, or ticks to keep plain integers",
+            )
+    if wanted is not None:
+        raise InvalidData(
+            f"column {column!r} holds numbers from {low:.15g} to {high:.15g}, which are no epoch "
+            "between 1980 and 2100 in any one unit; give --time-format s, ms, us or ns"
+        )
+    return Decision(
+        TimeRule("ticks"),
+        pa.int64(),
+        f"{column}: numbers from {low:.15g} to {high:.15g} are no epoch between 1980 and 2100, "
+        "kept as plain integer ticks; --time-format s, ms, us or ns if they count from 1970",
+    )
+
+
+def _day(value: float, per_second: int) -> str:
+    return str(np.datetime64(int(value // per_second), "s"))[:16].replace("T", " ")
+
+
+# ------------------------------------------------------------------------------------ converting
+
+
+def convert(values: pa.Array, rule: TimeRule, target: pa.DataType, *, required: bool) -> Converted:
+    """Convert a column to times.
+
+    Parameters
+    ----------
+    values : pyarrow.Array
+        Text, numbers, timestamps or dates.
+    rule : TimeRule
+        Settled, not ``auto``.
+    target : pyarrow.DataType
+        A timestamp of any unit or zone, or ``int64`` for plain ticks.
+    required : bool
+        Whether a null is a bad value.
+    """
+    count = len(values)
+    codes: Codes = np.zeros(count, np.uint8)
+    nulls = values.is_null().to_numpy(zero_copy_only=False)
+    if required:
+        flag(codes, nulls, MISSING)
+    if pa.types.is_integer(target):
+        ticks = _plain_ticks(values, nulls, codes)
+        low, high = _bounds(target)
+        flag(codes, ~nulls & ((ticks < low) | (ticks > high)), TOO_FAR)
+    elif pa.types.is_timestamp(values.type):
+        raw = values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+        ticks = _rescale(raw, PER_SECOND[values.type.unit], PER_SECOND[target.unit], nulls, codes)
+    elif pa.types.is_date(values.type):
+        raw = values.cast(pa.date32()).cast(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False)
+        ticks = _rescale(raw.astype(np.int64) * 86_400, 1, PER_SECOND[target.unit], nulls, codes)
+    elif is_text(values.type):
+        ticks = _from_text(values, rule, target.unit, nulls, codes)
+    elif pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
+        ticks = _from_numbers(values, rule, target.unit, nulls, codes)
+    else:
+        raise InvalidData(f"a column of type {values.type} holds no times")
+    if not codes.any():
+        mask = nulls if nulls.any() else None
+        return Converted(pa.array(ticks, pa.int64(), mask=mask).cast(target))
+    ticks[codes != 0] = 0
+    return Converted(
+        pa.array(ticks, pa.int64(), mask=nulls | (codes != 0)).cast(target),
+        codes,
+        _reasons(rule, target),
+    )
+
+
+def _bounds(target: pa.DataType) -> tuple[int, int]:
+    return -(2 ** (target.bit_width - 1)), 2 ** (target.bit_width - 1) - 1
+
+
+def _reasons(rule: TimeRule, target: pa.DataType) -> tuple[str, ...]:
+    unit = getattr(target, "unit", None)
+    if unit is None:
+        expected = "a whole number"
+    elif rule.kind == "pattern":
+        expected = f"a time like {rule.pattern!r}"
+    elif rule.kind == "epoch":
+        expected = f"{_UNIT_NAMES[rule.unit or 's']} since 1970"
+    else:
+        expected = "a time such as 2018-08-01T05:00:00Z"
+    return (
+        "the time is missing",
+        f"expected {expected}, found {{value}}",
+        f"the time {{value}} is finer than the stream's unit, {_UNIT_NAMES.get(unit or '', 'one')}",
+        f"the time {{value}} is outside of what {target} can hold",
+        "expected a time, found {value}, which is not a finite number",
+        f"the time {{value}}, taken as {_UNIT_NAMES.get(rule.unit or '', 'an epoch')} since 1970, "
+        "is not between 1980 and 2100; give the time format if it is meant so",
+        "the time {value} is a number without a unit; give the time format s, ms, us or ns",
+    )
+
+
+def _plain_ticks(values: pa.Array, nulls: npt.NDArray[np.bool_], codes: Codes) -> Any:
+    """Whole numbers as they are."""
+    type_ = values.type
+    if is_text(type_):
+        numbers, bad = _text_numbers(values)
+        flag(codes, bad & ~nulls, UNREADABLE)
+        values, type_ = numbers, numbers.type
+    if pa.types.is_floating(type_):
+        return _whole(_floats(values, nulls, codes), codes, UNREADABLE)
+    if pa.types.is_uint64(type_):
+        raw = values.fill_null(0).to_numpy(zero_copy_only=False)
+        flag(codes, raw > np.uint64(_INT64_MAX), TOO_FAR)
+        return np.where(raw > np.uint64(_INT64_MAX), np.uint64(0), raw).astype(np.int64)
+    if pa.types.is_integer(type_):
+        return values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False).copy()
+    flag(codes, ~nulls, UNREADABLE)
+    return np.zeros(len(values), np.int64)
+
+
+def _whole(numbers: npt.NDArray[np.float64], codes: Codes, code: int) -> npt.NDArray[np.int64]:
+    """Floats that are whole numbers as integers."""
+    far = np.abs(numbers) >= 2.0**63
+    flag(codes, far, TOO_FAR)
+    numbers = np.where(far, 0.0, numbers)
+    flag(codes, numbers != np.floor(numbers), code)
+    return numbers.astype(np.int64)
+
+
+def _floats(values: pa.Array, nulls: npt.NDArray[np.bool_], codes: Codes) -> Any:
+    """Floats with NaN and infinities flagged and set to zero."""
+    raw = values.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False)
+    bad = ~np.isfinite(raw)
+    flag(codes, bad & ~nulls, NOT_FINITE)
+    return np.where(bad, 0.0, raw)
+
+
+def _rescale(
+    raw: npt.NDArray[np.int64],
+    per_in: int,
+    per_out: int,
+    nulls: npt.NDArray[np.bool_],
+    codes: Codes,
+) -> npt.NDArray[np.int64]:
+    """Integer ticks in another unit, exactly."""
+    if per_out == per_in:
+        return raw.copy()
+    if per_out > per_in:
+        factor = per_out // per_in
+        limit = _INT64_MAX // factor
+        flag(codes, ~nulls & ((raw > limit) | (raw < -limit)), TOO_FAR)
+        return raw * factor
+    divisor = per_in // per_out
+    ticks, rest = np.divmod(raw, divisor)
+    flag(codes, ~nulls & (rest != 0), TOO_FINE)
+    return ticks
+
+
+def _from_numbers(
+    values: pa.Array, rule: TimeRule, unit: str, nulls: npt.NDArray[np.bool_], codes: Codes
+) -> npt.NDArray[np.int64]:
+    """Epoch numbers; integers exactly, floats rounded to the unit."""
+    if rule.kind != "epoch" or rule.unit is None:
+        flag(codes, ~nulls, NO_UNIT)
+        return np.zeros(len(values), np.int64)
+    per_in, per_out = PER_SECOND[rule.unit], PER_SECOND[unit]
+    if pa.types.is_floating(values.type):
+        numbers = _floats(values, nulls, codes)
+        whole, part = np.divmod(numbers, 1.0)
+        low = (PLAUSIBLE_FIRST_S * per_in, PLAUSIBLE_END_S * per_in)
+        if rule.assumed:
+            flag(codes, ~nulls & ((numbers < low[0]) | (numbers >= low[1])), IMPLAUSIBLE)
+        far = np.abs(numbers) * (per_out / per_in) >= 2.0**63
+        flag(codes, far, TOO_FAR)
+        whole = np.where(far, 0.0, whole)
+        if per_out >= per_in:
+            factor = per_out // per_in
+            ticks = whole.astype(np.int64) * factor + np.rint(part * factor).astype(np.int64)
+            return np.asarray(ticks)
+        scaled = np.rint(np.where(far, 0.0, numbers) * (per_out / per_in))
+        return np.asarray(scaled.astype(np.int64))
+    raw = _plain_ticks(values, nulls, codes)
+    if rule.assumed:
+        first, end = PLAUSIBLE_FIRST_S * per_in, PLAUSIBLE_END_S * per_in
+        flag(codes, ~nulls & ((raw < first) | (raw >= end)), IMPLAUSIBLE)
+    return _rescale(raw, per_in, per_out, nulls, codes)
+
+
+def _text_numbers(values: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+    """Text as int64, or as float64 when some of it has a fraction; and what is no number."""
+    trimmed = pc.replace_substring_regex(pc.utf8_trim_whitespace(values), r"^\+", "")
+    numeric = pc.fill_null(pc.match_substring_regex(trimmed, _NUMBER), False)
+    bad = ~numeric.to_numpy(zero_copy_only=False)
+    numbers = pc.if_else(numeric, trimmed, pa.scalar(None, trimmed.type))
+    try:
+        return numbers.cast(pa.int64()), bad
+    except pa.ArrowInvalid:
+        return numbers.cast(pa.float64()), bad
+
+
+def _from_text(
+    values: pa.Array, rule: TimeRule, unit: str, nulls: npt.NDArray[np.bool_], codes: Codes
+) -> npt.NDArray[np.int64]:
+    """ISO text, text by a pattern, or epoch numbers as text with ISO text beside them."""
+    if rule.kind == "pattern" and rule.pattern is not None:
+        parsed = _strptime(values, rule.pattern)
+        failed = parsed.is_null().to_numpy(zero_copy_only=False) & ~nulls
+        flag(codes, failed, UNREADABLE)
+        raw = parsed.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+        return _rescale(raw, PER_SECOND[parsed.type.unit], PER_SECOND[unit], nulls | failed, codes)
+    numeric: npt.NDArray[np.bool_] | None = None
+    ticks = np.zeros(len(values), np.int64)
+    if rule.kind == "epoch":
+        numbers, not_number = _text_numbers(values)
+        numeric = ~not_number & ~nulls
+        number_codes: Codes = np.zeros(len(values), np.uint8)
+        ticks = _from_numbers(numbers, rule, unit, ~numeric, number_codes)
+        codes[numeric] = number_codes[numeric]
+        if bool((numeric | nulls).all()):
+            return ticks
+    times = parse_iso(values)
+    per_second = PER_SECOND[unit]
+    seconds = times.seconds
+    limit = _INT64_MAX // per_second - 1
+    far = times.ok & ((seconds > limit) | (seconds < -limit))
+    fraction, rest = np.divmod(times.nanos, 1_000_000_000 // per_second)
+    iso = np.where(far, 0, seconds) * per_second + fraction
+    unread = ~times.ok & ~nulls
+    fine = times.ok & (rest != 0)
+    if numeric is not None:
+        unread &= ~numeric
+        iso = np.where(numeric, ticks, iso)
+    if rule.kind in ("iso", "auto") and unread.any():
+        is_number = pc.match_substring_regex(values, _NUMBER).fill_null(False)
+        flag(codes, unread & is_number.to_numpy(zero_copy_only=False), NO_UNIT)
+    flag(codes, unread, UNREADABLE)
+    flag(codes, far, TOO_FAR)
+    flag(codes, fine, TOO_FINE)
+    return np.asarray(iso, np.int64)
+
+
+_connection: Any = None
+
+
+def _strptime(values: pa.Array, pattern: str) -> pa.Array:
+    """Text by a strptime pattern, as a timestamp array; null where it does not fit.
+
+    DuckDB's parser is used: it knows fractions and offsets, which Arrow's does not, and works on
+    whole columns.  The pattern travels as a literal, because a computed one is not type-checked.
+    """
+    global _connection
+    import duckdb
+
+    if _connection is None:
+        _connection = duckdb.connect(
+            config={"python_enable_replacements": "false", "autoinstall_known_extensions": "false"}
+        )
+    cursor = _connection.cursor()
+    try:
+        cursor.execute("SET TimeZone = 'UTC'")
+        cursor.register("given", pa.table({"text": pc.utf8_trim_whitespace(values)}))
+        literal = pattern.replace("'", "''")
+        table = cursor.sql(
+            f"SELECT try_strptime(text, '{literal}') AS t FROM given"
+        ).to_arrow_table()
+    except duckdb.Error as error:
+        reason = re.sub(r"\s+", " ", str(error)).removeprefix("Invalid Input Error: ")
+        raise InvalidArgument(f"the time format {pattern!r} cannot be used: {reason}") from None
+    finally:
+        cursor.close()
+    column = table.column("t").combine_chunks()
+    return column.cast(pa.timestamp(column.type.unit))

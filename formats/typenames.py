@@ -1,0 +1,142 @@
+"""Column types as people write them: ``speed=double``, ``seen=timestamp``, ``price=decimal(10,2)``.
+
+Purpose
+    ``--types`` on the command line, ``types=`` in the library and CSV bodies over REST name types
+    in SQL or in Arrow words.  This module turns the words into Arrow types, and options of the
+    form ``name=value`` into dictionaries.
+
+Limits
+    Only types that a stream can store are known.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
+
+from ..errors import InvalidArgument
+
+__all__ = ["name_of_type", "parse_pairs", "parse_type", "parse_types"]
+
+_NAMES: dict[str, pa.DataType] = {
+    "bool": pa.bool_(),
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "int8": pa.int8(),
+    "smallint": pa.int16(),
+    "int16": pa.int16(),
+    "int": pa.int32(),
+    "integer": pa.int32(),
+    "int32": pa.int32(),
+    "bigint": pa.int64(),
+    "long": pa.int64(),
+    "int64": pa.int64(),
+    "utinyint": pa.uint8(),
+    "uint8": pa.uint8(),
+    "usmallint": pa.uint16(),
+    "uint16": pa.uint16(),
+    "uinteger": pa.uint32(),
+    "uint32": pa.uint32(),
+    "ubigint": pa.uint64(),
+    "uint64": pa.uint64(),
+    "real": pa.float32(),
+    "float": pa.float32(),
+    "float32": pa.float32(),
+    "float4": pa.float32(),
+    "double": pa.float64(),
+    "float64": pa.float64(),
+    "float8": pa.float64(),
+    "varchar": pa.string(),
+    "string": pa.string(),
+    "text": pa.string(),
+    "large_string": pa.large_string(),
+    "blob": pa.binary(),
+    "binary": pa.binary(),
+    "bytea": pa.binary(),
+    "date": pa.date32(),
+    "date32": pa.date32(),
+    "timestamp": pa.timestamp("us"),
+    "datetime": pa.timestamp("us"),
+    "timestamp_s": pa.timestamp("s"),
+    "timestamp_ms": pa.timestamp("ms"),
+    "timestamp_us": pa.timestamp("us"),
+    "timestamp_ns": pa.timestamp("ns"),
+    "timestamptz": pa.timestamp("us", "UTC"),
+    "timestamp with time zone": pa.timestamp("us", "UTC"),
+}
+_DECIMAL = re.compile(r"(?:decimal|numeric|decimal128)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
+_TIMESTAMP = re.compile(r"timestamp\s*[\[(]\s*(s|ms|us|ns)\s*(?:,\s*(?:tz=)?([\w/+:-]+)\s*)?[\])]")
+
+
+def parse_type(text: str) -> pa.DataType:
+    """Arrow type for a SQL or Arrow type name, whatever its case.
+
+    Raises
+    ------
+    InvalidArgument
+        With the nearest known name.
+    """
+    word = re.sub(r"\s+", " ", text.strip())
+    lower = word.lower()
+    known = _NAMES.get(lower)
+    if known is not None:
+        return known
+    match = _DECIMAL.fullmatch(lower)
+    if match is not None:
+        precision, scale = int(match[1] or 18), int(match[2] or (0 if match[1] else 3))
+        if 1 <= precision <= 38 and scale <= precision:
+            return pa.decimal128(precision, scale)
+        raise InvalidArgument(
+            f"decimal takes 1 to 38 digits and a scale not above them, found {text!r}"
+        )
+    match = _TIMESTAMP.fullmatch(re.sub(r"(?i)^timestamp|(?i:tz=)", lambda m: m[0].lower(), word))
+    if match is not None:
+        return pa.timestamp(match[1], match[2])
+    near = difflib.get_close_matches(lower, _NAMES, n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise InvalidArgument(
+        f"unknown type {text!r}{hint} (known: bool, int8 to int64, uint8 to uint64, float, double, "
+        "string, binary, date, timestamp[_s|_ms|_us|_ns], timestamptz, decimal(p,s))"
+    )
+
+
+def name_of_type(type_: pa.DataType) -> str:
+    """The name by which a type is shown to people: SQL's, where there is one."""
+    if pa.types.is_decimal128(type_):
+        return f"decimal({type_.precision},{type_.scale})"
+    for name, known in _NAMES.items():
+        if known == type_:
+            return {"tinyint": "int8", "bool": "bool", "blob": "binary"}.get(name, name)
+    return str(type_)
+
+
+def parse_pairs(items: Iterable[str], what: str) -> dict[str, str]:
+    """Read ``a=b`` items, each possibly several with commas between them.
+
+    A comma inside brackets or parentheses does not separate: ``price=decimal(10,2),ok=bool``.
+    """
+    pairs: dict[str, str] = {}
+    for item in items:
+        for part in re.split(r",(?![^(\[]*[)\]])", item):
+            if not part.strip():
+                continue
+            name, equals, value = part.partition("=")
+            name, value = name.strip(), value.strip()
+            if not equals or not name or not value:
+                raise InvalidArgument(f"{what} takes name=value, found {part.strip()!r}")
+            if pairs.setdefault(name, value) != value:
+                raise InvalidArgument(f"{what} names {name!r} twice")
+    return pairs
+
+
+def parse_types(items: Iterable[str] | Mapping[str, str | pa.DataType]) -> dict[str, pa.DataType]:
+    """Types by column name, from ``name=type`` items or from a mapping."""
+    if isinstance(items, Mapping):
+        return {
+            name: parse_type(value) if isinstance(value, str) else value
+            for name, value in items.items()
+        }
+    return {name: parse_type(value) for name, value in parse_pairs(items, "--types").items()}
