@@ -102,8 +102,8 @@ def open_block(data: memoryview, offset: int, segment_id: int, file: str) -> Fra
     """
     if offset < 0 or offset + _BODY > len(data):
         raise CorruptBlock(f"expected a block, found the end at byte {len(data)}", file, offset)
-    magic, kind, level, _, own, head, total, events, segment, _, signature = BLOCK_FRAME.unpack_from(
-        data, offset
+    magic, kind, level, _, own, head, total, events, segment, _, signature = (
+        BLOCK_FRAME.unpack_from(data, offset)
     )
     if magic != BLOCK_MAGIC:
         raise CorruptBlock(f"expected the mark {BLOCK_MAGIC!r}, found {magic!r}", file, offset)

@@ -191,7 +191,9 @@ class ColumnView:
             self.values = raw[16 * self._offset : 16 * (self._offset + len(array))]
         elif storage in (Storage.STRING, Storage.BINARY):
             if codes is None:
-                wide = pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type)
+                wide = pa.types.is_large_string(values.type) or pa.types.is_large_binary(
+                    values.type
+                )
                 offsets = _buffer(buffers[1], np.int64 if wide else np.int32)
                 if not offsets.size:
                     offsets = _frozen(np.zeros(1, np.int32))
@@ -266,11 +268,21 @@ class ColumnView:
     ) -> tuple[Encoding, Codec, list[Any], int]:
         storage = self.attribute.storage
         if storage is Storage.BOOL:
-            return Encoding.PLAIN, Codec.NONE, [_bits(self.values, self._offset + first, end - first)], 1
+            return (
+                Encoding.PLAIN,
+                Codec.NONE,
+                [_bits(self.values, self._offset + first, end - first)],
+                1,
+            )
         if storage in (Storage.STRING, Storage.BINARY):
             if self._codes is not None:
                 codes = _frozen(np.ascontiguousarray(self._codes[first:end]))
-                return Encoding.DICTIONARY, Codec.NONE, [pack(codes, Encoding.PACKED, force=True)], 1
+                return (
+                    Encoding.DICTIONARY,
+                    Codec.NONE,
+                    [pack(codes, Encoding.PACKED, force=True)],
+                    1,
+                )
             return self._encode_variable(first, end, codec)
         if storage is Storage.DECIMAL:
             values = self.values[16 * first : 16 * end].view("V16")
@@ -332,7 +344,11 @@ def prefix_words(array: pa.Array) -> npt.NDArray[np.uint64]:
     out = np.zeros(len(array), np.uint64)
     if len(array):
         offsets = _buffer(buffers[1], np.int64 if wide else np.int32)
-        _prefixes(offsets[array.offset : array.offset + len(array) + 1], _buffer(buffers[2], np.uint8), out)
+        _prefixes(
+            offsets[array.offset : array.offset + len(array) + 1],
+            _buffer(buffers[2], np.uint8),
+            out,
+        )
     return out
 
 
@@ -459,6 +475,8 @@ def decode_chunk(
     if entry.encoding is Encoding.DICTIONARY:
         body = chunk[align((count + 7) // 8) :] if entry.nulls else chunk
         codes = unpack(body, Encoding.PACKED, count, first, end).astype(np.int32)
+        if dictionary is not None and not len(dictionary) and not codes.any():
+            return pa.nulls(rows, attribute.type)  # nothing but nulls so far
         if dictionary is None or (rows and int(codes.max()) >= len(dictionary)):
             raise CorruptBlock(f"attribute {attribute.name!r} has a code outside its dictionary")
         bitmap = None
@@ -496,4 +514,3 @@ def decode_chunk(
 def dtype_of(attribute: Attribute) -> Any:
     """NumPy type of a fixed-width attribute's raw values."""
     return _dtype(attribute.type)
-

@@ -143,7 +143,9 @@ def read_page(
     """
     frame = open_block(data, offset, segment_id, file)
     if frame.kind is not BlockKind.DICTIONARY:
-        raise CorruptBlock(f"expected a dictionary page, found a {frame.kind.name} block", file, offset)
+        raise CorruptBlock(
+            f"expected a dictionary page, found a {frame.kind.name} block", file, offset
+        )
     _, first, count, _, length, checksum = DICTIONARY_HEADER.unpack_from(
         data, offset + BLOCK_FRAME.size
     )

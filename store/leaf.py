@@ -59,9 +59,7 @@ __all__ = ["LeafReader", "build_leaf", "entry_of_table", "zone_table"]
 Table = npt.NDArray[np.int64]
 
 
-def zone_table(
-    schema: StreamSchema, columns: Sequence[ColumnView], first: int, end: int
-) -> Table:
+def zone_table(schema: StreamSchema, columns: Sequence[ColumnView], first: int, end: int) -> Table:
     """Summarise rows [first, end) of prepared columns zone by zone.
 
     Parameters
@@ -240,7 +238,9 @@ class LeafReader:
         bit = 1 << position
         if not self._verified & bit:
             name = self.schema.attributes[position].name
-            verify_chunk(chunk, entry.checksum, f"column {name!r} of a leaf", self.file, self.offset)
+            verify_chunk(
+                chunk, entry.checksum, f"column {name!r} of a leaf", self.file, self.offset
+            )
             self._verified |= bit
         return chunk
 
@@ -258,7 +258,9 @@ class LeafReader:
         end = self.events if end is None else end
         entry = self._entries[position]
         chunk = self._chunk(position)
-        result: npt.NDArray[np.int64] = decode_values(chunk, entry, np.int64, self.events, first, end)
+        result: npt.NDArray[np.int64] = decode_values(
+            chunk, entry, np.int64, self.events, first, end
+        )
         return result
 
     def column(

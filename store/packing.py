@@ -154,9 +154,7 @@ def fill_nulls(values, validity, bit_offset, out):  # type: ignore[no-untyped-de
         out[i] = last
 
 
-def pack(
-    values: npt.NDArray[np.int64], encoding: Encoding, *, force: bool = False
-) -> bytes | None:
+def pack(values: npt.NDArray[np.int64], encoding: Encoding, *, force: bool = False) -> bytes | None:
     """Encode integers as DELTA or PACKED.
 
     Parameters

@@ -227,7 +227,9 @@ def _float_mask(
                 if predicate.low_open:
                     result[:] = False
             elif bound is not None:
-                above = high > bound if _strict(predicate.low, predicate.low_open) else high >= bound
+                above = (
+                    high > bound if _strict(predicate.low, predicate.low_open) else high >= bound
+                )
                 result &= above | np.isnan(high)
         if predicate.high is not None:
             bound = _as_float(predicate.high, upper=True)
@@ -235,7 +237,9 @@ def _float_mask(
                 if predicate.high_open:
                     result &= ~np.isnan(low)
             elif bound is not None:
-                below = low < bound if _strict(predicate.high, predicate.high_open) else low <= bound
+                below = (
+                    low < bound if _strict(predicate.high, predicate.high_open) else low <= bound
+                )
                 result &= below
     return result
 

@@ -249,9 +249,22 @@ class SegmentView:
             raise CorruptBlock(f"a sealed segment cannot be {size} bytes long", path, 0)
         at = size - FOOTER.size
         footer = bytes(data[at:size])
-        (magic, version, height, _, own, root_at, root_bytes, summary_at, _, first, last, events, total, sign) = (
-            FOOTER.unpack(footer)
-        )
+        (
+            magic,
+            version,
+            height,
+            _,
+            own,
+            root_at,
+            root_bytes,
+            summary_at,
+            _,
+            first,
+            last,
+            events,
+            total,
+            sign,
+        ) = FOOTER.unpack(footer)
         if magic != FOOTER_MAGIC or xxhash.xxh3_64_intdigest(footer[:-8]) != sign:
             raise CorruptBlock("the footer of the sealed segment does not verify", path, at)
         if version > FORMAT_VERSION:
@@ -363,7 +376,9 @@ class SegmentView:
             if metrics is not None:
                 metrics.events_read += high - low
             if high > low:
-                self._aggregate_rows(leaf, base + low, base + high, ticks[low:high], selection, words)
+                self._aggregate_rows(
+                    leaf, base + low, base + high, ticks[low:high], selection, words
+                )
 
     def _aggregate_rows(
         self,
@@ -526,7 +541,9 @@ def rows_within(
     return runs
 
 
-def _read_summary(data: memoryview, offset: int, segment_id: int, path: str) -> dict[str, dict[str, list[int]]]:
+def _read_summary(
+    data: memoryview, offset: int, segment_id: int, path: str
+) -> dict[str, dict[str, list[int]]]:
     frame = open_block(data, offset, segment_id, path)
     if frame.kind is not BlockKind.SUMMARY:
         raise CorruptBlock(f"expected the summary, found a {frame.kind.name} block", path, offset)

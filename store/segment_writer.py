@@ -233,9 +233,7 @@ class SegmentWriter:
         file = files.append(path)
         if file.size > extent.length:
             file.truncate(extent.length)
-        writer = cls(
-            files, path, extent.segment_id, schema, codec, leaf_bytes, file=file
-        )
+        writer = cls(files, path, extent.segment_id, schema, codec, leaf_bytes, file=file)
         writer.events = extent.events
         writer.levels = []
         for level, table in enumerate(flank, 1):
@@ -498,9 +496,7 @@ class SegmentWriter:
         }
         body = json.dumps(document, separators=(",", ":")).encode()
         tables = len(body).to_bytes(8, "little") + body
-        return frame_head(
-            BlockKind.SUMMARY, 0, offset, tables, 0, self.events, self.segment_id
-        )
+        return frame_head(BlockKind.SUMMARY, 0, offset, tables, 0, self.events, self.segment_id)
 
     def close(self) -> None:
         """Close the file without writing what is pending."""
@@ -509,4 +505,3 @@ class SegmentWriter:
             self._write_back.exception()
             self._write_back = None
         self._file.close()
-

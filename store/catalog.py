@@ -1,0 +1,144 @@
+"""What a stream's manifest says.
+
+Purpose
+    The list of files that make up a stream, with what is worth knowing about each without opening it.
+    The envelope (version, checksum, atomic replacement) is :mod:`~chronicle.store.manifest`'s.
+
+Layout
+    A stream's directory::
+
+        MANIFEST            the body described by :class:`StreamManifest`
+        00000017.seg        segments, late runs and the active segment, by identifier
+        00000009.wal        the log that belongs to this manifest
+
+Invariants
+    Base segments are in time order.  Late runs are in order of arrival.  A file that neither the manifest nor
+    the log's extent names is garbage: of a crash, or kept for a reader that still may open it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from ..schema import StreamSchema
+from .options import StreamOptions
+
+__all__ = ["SegmentEntry", "StreamManifest", "log_name", "segment_name"]
+
+
+def segment_name(segment_id: int) -> str:
+    """File name of a segment."""
+    return f"{segment_id:08d}.seg"
+
+
+def log_name(sequence: int) -> str:
+    """File name of a log."""
+    return f"{sequence:08d}.wal"
+
+
+@dataclass(frozen=True)
+class SegmentEntry:
+    """A sealed segment or late run.
+
+    Attributes
+    ----------
+    id : int
+    events : int
+    first, last : int
+        Ticks, inclusive.
+    bytes : int
+        Length of the file.
+    columns : int
+        Columns of the stream's schema when it was written; later ones are null in it.
+    """
+
+    id: int
+    events: int
+    first: int
+    last: int
+    bytes: int
+    columns: int
+
+    @property
+    def file(self) -> str:
+        """Name of the segment file."""
+        return segment_name(self.id)
+
+
+@dataclass(frozen=True)
+class StreamManifest:
+    """Body of a stream's manifest.
+
+    Attributes
+    ----------
+    name : str
+    schema : StreamSchema
+    options : StreamOptions
+    version : int
+        Grows by one with every replacement.
+    log : int
+        Sequence number of the log that goes with this version.
+    next_id : int
+        Lowest segment identifier that was never used.
+    segments, runs : tuple of SegmentEntry
+    dropped_events : int
+        Events removed by retention.
+    garbage : tuple of (str, int)
+        Files no longer named, each with the first version that does not name it.
+    jobs : dict
+        Bulk-load jobs that have been committed, so that repeating one does nothing.
+    """
+
+    name: str
+    schema: StreamSchema
+    options: StreamOptions
+    version: int = 1
+    log: int = 1
+    next_id: int = 1
+    segments: tuple[SegmentEntry, ...] = ()
+    runs: tuple[SegmentEntry, ...] = ()
+    dropped_events: int = 0
+    garbage: tuple[tuple[str, int], ...] = ()
+    jobs: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Body for :func:`~chronicle.store.manifest.write_manifest`."""
+        return {
+            "name": self.name,
+            "schema": self.schema.to_json(),
+            "options": self.options.to_json(),
+            "version": self.version,
+            "log": self.log,
+            "next_id": self.next_id,
+            "segments": [vars(entry) for entry in self.segments],
+            "runs": [vars(entry) for entry in self.runs],
+            "dropped_events": self.dropped_events,
+            "garbage": [list(item) for item in self.garbage],
+            "jobs": self.jobs,
+        }
+
+    @classmethod
+    def from_json(cls, body: dict[str, Any]) -> StreamManifest:
+        """Read what :meth:`to_json` wrote."""
+        return cls(
+            body["name"],
+            StreamSchema.from_json(body["schema"]),
+            StreamOptions.from_json(body["options"]),
+            body["version"],
+            body["log"],
+            body["next_id"],
+            tuple(SegmentEntry(**entry) for entry in body["segments"]),
+            tuple(SegmentEntry(**entry) for entry in body["runs"]),
+            body["dropped_events"],
+            tuple((name, version) for name, version in body["garbage"]),
+            body["jobs"],
+        )
+
+    def schema_of(self, columns: int) -> StreamSchema:
+        """Schema of a segment that was written when the stream had that many columns."""
+        if columns == len(self.schema.attributes):
+            return self.schema
+        return StreamSchema(pa.schema(list(self.schema.arrow)[:columns]), self.schema.time)

@@ -1,0 +1,159 @@
+"""Recovery: from the files of a stream to its state at the last commit.
+
+Purpose
+    Shared by the writer, which goes on from there, and by readers in other processes, which look at it.
+
+Guarantee
+    Bounded by the tail: the manifest, the log and the heads of at most one unfinished node's children per level
+    are read; never the stream.  Nothing is changed: cutting a torn tail off and removing what a crash
+    has left over is the writer's business.
+
+States that a crash may leave
+    ============================================  ===============================================
+    found                                         taken for
+    ============================================  ===============================================
+    log with a torn record at its end             the commit did not happen: state before it
+    segment longer than the log's extent          leaves of a commit that did not happen: ignored
+    segment files or logs that nothing names      of a commit that did not happen, or garbage
+    segment shorter than the log's extent         corruption: the log is written after the sync
+    ============================================  ===============================================
+
+Concurrency
+    A writer may replace the manifest and remove the log while a reader looks: :func:`load_for_reading`
+    then starts again with the new manifest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import CorruptStore, StreamNotFound
+from .catalog import SegmentEntry, StreamManifest, log_name, segment_name
+from .file_contract import Files
+from .journal import Journal
+from .log import read_log
+from .manifest import read_manifest
+from .segment import SegmentFile, SegmentView
+from .snapshot import StreamState
+from .tail import MemoryLeaf, Tail
+
+__all__ = ["Recovered", "load", "load_for_reading", "open_entry", "state_of"]
+
+ATTEMPTS = 20
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """A stream as its files tell it.
+
+    Attributes
+    ----------
+    manifest : StreamManifest
+    journal : Journal
+    log_length : int
+        Bytes of the log up to its last valid record.
+    log_records : int
+    torn : bool
+        Whether something invalid follows them.
+    """
+
+    manifest: StreamManifest
+    journal: Journal
+    log_length: int
+    log_records: int
+    torn: bool
+
+
+def load(files: Files, directory: str) -> Recovered:
+    """Read manifest and log of a stream.
+
+    Raises
+    ------
+    StreamNotFound
+        When the directory has no manifest.
+    CorruptStore
+        When what is there contradicts itself.
+    """
+    body = read_manifest(files, directory)
+    if body is None:
+        raise StreamNotFound(f"{directory} holds no stream")
+    try:
+        manifest = StreamManifest.from_json(body)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptStore(
+            f"{directory}/MANIFEST hashes right but misses something: {error!r}"
+        ) from error
+    path = f"{directory}/{log_name(manifest.log)}"
+    contents = read_log(files, path)
+    journal = Journal.replay(
+        ((record.kind, record.payload) for record in contents.records), manifest.schema, path
+    )
+    return Recovered(manifest, journal, contents.valid_length, len(contents.records), contents.torn)
+
+
+def open_entry(
+    files: Files, directory: str, manifest: StreamManifest, entry: SegmentEntry
+) -> SegmentView:
+    """Open a sealed segment or late run that a manifest names."""
+    path = f"{directory}/{entry.file}"
+    view = SegmentView.open_sealed(files, path, entry.id, manifest.schema_of(entry.columns))
+    if (view.events, view.first, view.last) != (entry.events, entry.first, entry.last):
+        raise CorruptStore(
+            f"{path} holds {view.events} events from {view.first} to {view.last}; the manifest says "
+            f"{entry.events} from {entry.first} to {entry.last}; run `chronicle check`"
+        )
+    return view
+
+
+def state_of(
+    manifest: StreamManifest,
+    journal: Journal,
+    segments: tuple[SegmentView, ...],
+    runs: tuple[SegmentView, ...],
+    active: SegmentView | None,
+) -> StreamState:
+    """Put the pieces of a stream together."""
+    tail: Tail = journal.tail
+    rows = tail.rows
+    return StreamState(
+        manifest.schema,
+        journal.position,
+        manifest.version,
+        (*segments, active) if active is not None and active.events else segments,
+        runs,
+        tuple(MemoryLeaf(batch, manifest.schema) for batch in journal.late),
+        (lambda: tail.leaf(rows)) if rows else None,
+        rows,
+        manifest.dropped_events,
+        journal.last,
+    )
+
+
+def load_for_reading(files: Files, directory: str) -> tuple[StreamManifest, StreamState]:
+    """Open a stream without being its writer: its state at the last commit.
+
+    Every file of the state is open when this returns, so the writer may remove them.
+    """
+    for attempt in range(ATTEMPTS):
+        views: list[SegmentView] = []
+        try:
+            found = load(files, directory)
+            manifest, journal = found.manifest, found.journal
+            for entry in (*manifest.segments, *manifest.runs):
+                views.append(open_entry(files, directory, manifest, entry))
+            active = None
+            if journal.extent is not None:
+                path = f"{directory}/{segment_name(journal.extent.segment_id)}"
+                file = SegmentFile(files, path, journal.extent.segment_id, manifest.schema)
+                active = SegmentView.open_extent(file, journal.extent)
+        except FileNotFoundError as error:
+            for view in views:
+                view.close()
+            if attempt == ATTEMPTS - 1:
+                raise CorruptStore(f"{directory} names a file that is missing: {error}") from error
+            continue
+        count = len(manifest.segments)
+        return manifest, state_of(
+            manifest, journal, tuple(views[:count]), tuple(views[count:]), active
+        )
+    raise AssertionError("unreachable")

@@ -1,0 +1,414 @@
+"""Snapshots: a stream at one moment, for any number of readers.
+
+Purpose
+    Scans and aggregations over base segments, late runs, the late buffer and the tail, as one sequence of
+    events in time order.
+
+Guarantee
+    A snapshot never changes, whatever the writer does, and is cheap: it holds references.  Every answer is the one
+    that a stable sort by time of the committed events would give.  Half-open bounds: ``start <= t < end``.
+
+Cost
+    :meth:`Snapshot.aggregate` is logarithmic in the stream, once for the base and once for each late run that
+    the range meets.  :meth:`Snapshot.scan` reads only leaves that the bounds and the pruning predicate leave over and
+    holds a batch per source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..schema import StreamSchema
+from .aggregates import LightweightAggregates, merge_children
+from .columns import ColumnView
+from .layout import (
+    ROW_COUNT,
+    ROW_FIRST,
+    ROW_LAST,
+    ROW_LENGTH,
+    ROW_OFFSET,
+    ROWS_PER_ATTRIBUTE,
+    ZONE_EVENTS,
+)
+from .merge import merge_sources
+from .node import find_children
+from .prune import Prune, Pruner
+from .segment import TICK_MAX, TICK_MIN, ScanMetrics, SegmentView, Selection
+from .tail import MemoryLeaf
+
+__all__ = ["Snapshot", "StreamState"]
+
+
+@dataclass(frozen=True)
+class StreamState:
+    """What a stream consists of after a commit.
+
+    Attributes
+    ----------
+    schema : StreamSchema
+    position : int
+        Commits since the stream was created.
+    manifest_version : int
+    segments : tuple of SegmentView
+        Base segments in time order, the active one last.
+    runs : tuple of SegmentView
+        Late runs, oldest first.
+    late : tuple of MemoryLeaf
+        The late buffer in arrival order.
+    tail : callable or None
+        Gives the tail as a leaf when asked; None without a tail.
+    tail_events : int
+    dropped : int
+        Events that retention has removed.
+    last : int or None
+        Newest tick in order.
+    """
+
+    schema: StreamSchema
+    position: int
+    manifest_version: int
+    segments: tuple[SegmentView, ...]
+    runs: tuple[SegmentView, ...]
+    late: tuple[MemoryLeaf, ...]
+    tail: Callable[[], MemoryLeaf] | None
+    tail_events: int
+    dropped: int
+    last: int | None
+
+
+class Snapshot:
+    """An immutable view of a stream; see the module.
+
+    Parameters
+    ----------
+    state : StreamState
+    """
+
+    def __init__(self, state: StreamState) -> None:
+        self._state = state
+        self.schema = state.schema
+
+    def __enter__(self) -> Snapshot:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    @property
+    def state(self) -> StreamState:
+        """What this snapshot consists of, for the layers that look inside."""
+        return self._state
+
+    @property
+    def version(self) -> int:
+        """Commit position: grows by one with every commit."""
+        return self._state.position
+
+    @property
+    def count(self) -> int:
+        """Events."""
+        state = self._state
+        stored = sum(view.events for view in (*state.segments, *state.runs))
+        return stored + sum(leaf.events for leaf in state.late) + state.tail_events
+
+    @property
+    def time_range(self) -> tuple[int, int] | None:
+        """First and last tick, both inclusive; None without events."""
+        spans = [(view.first, view.last) for view in self._trees()]
+        spans += [(leaf.first, leaf.last) for leaf in self._leaves()]
+        if not spans:
+            return None
+        return min(first for first, _ in spans), max(last for _, last in spans)
+
+    def _trees(self) -> tuple[SegmentView, ...]:
+        return (*self._state.segments, *self._state.runs)
+
+    def _leaves(self) -> list[MemoryLeaf]:
+        tail = self._state.tail
+        return [*self._state.late, *([tail()] if tail is not None else [])]
+
+    def dirty_ranges(self) -> list[tuple[int, int]]:
+        """Time ranges, inclusive and disjoint, in which late events are not folded in yet."""
+        spans = sorted(
+            [(view.first, view.last) for view in self._state.runs]
+            + [(leaf.first, leaf.last) for leaf in self._state.late]
+        )
+        merged: list[tuple[int, int]] = []
+        for first, last in spans:
+            if merged and first <= merged[-1][1]:
+                merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+            else:
+                merged.append((first, last))
+        return merged
+
+    def aggregate(
+        self,
+        attributes: Sequence[str],
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        metrics: ScanMetrics | None = None,
+    ) -> LightweightAggregates:
+        """Aggregate the events with start <= t < end from the trees.
+
+        Parameters
+        ----------
+        attributes : sequence of str
+            Attributes other than time; may be empty when only the count or the time bounds matter.
+        start, end : int, optional
+            Ticks; None leaves a side open.
+        metrics : ScanMetrics, optional
+            Added to.
+
+        Returns
+        -------
+        LightweightAggregates
+        """
+        low, high = _closed(start, end)
+        names = tuple(attributes)
+        selection = Selection(self.schema, names)
+        words = selection.words()
+        result = LightweightAggregates(selection.names, selection.kinds, words)
+        if low > high:
+            return result
+        for view in self._trees():
+            if view.last < low or view.first > high:
+                continue
+            if len(view.file.schema.attributes) == len(self.schema.attributes):
+                view.aggregate(selection, low, high, words, metrics)
+            else:
+                self._aggregate_older(view, selection, low, high, words, metrics)
+        for leaf in self._leaves():
+            if leaf.last >= low and leaf.first <= high:
+                _aggregate_memory(leaf, selection, low, high, words)
+        return result
+
+    def _aggregate_older(
+        self,
+        view: SegmentView,
+        selection: Selection,
+        low: int,
+        high: int,
+        words: Any,
+        metrics: ScanMetrics | None,
+    ) -> None:
+        """Aggregate a segment that was written before some of the attributes existed."""
+        own = Selection(view.file.schema, selection.names)
+        partial = own.words()
+        view.aggregate(own, low, high, partial, metrics)
+        part = LightweightAggregates(own.names, own.kinds, partial)
+        widened = selection.words()
+        widened[:3] = partial[:3]
+        for i, name in enumerate(selection.names):
+            if name in own.names:
+                j = own.names.index(name)
+                widened[3 + 5 * i : 8 + 5 * i] = partial[3 + 5 * j : 8 + 5 * j]
+        whole = LightweightAggregates(selection.names, selection.kinds, words)
+        whole.merge(LightweightAggregates(selection.names, selection.kinds, widened))
+        del part
+
+    def scan(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        prune: Prune | None = None,
+        filter: pc.Expression | None = None,
+        limit: int | None = None,
+        dictionary: bool = False,
+        metrics: ScanMetrics | None = None,
+        check: Callable[[], None] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the events with start <= t < end in time order, ties in arrival order.
+
+        Parameters
+        ----------
+        start, end : int, optional
+            Ticks; None leaves a side open.
+        columns : sequence of str, optional
+            In the order wanted, time included where named; all when not given.
+        prune : Prune, optional
+            Blocks and zones that it excludes are skipped; what is read is not filtered by it.
+        filter : pyarrow.compute.Expression, optional
+            Applied exactly; may name attributes that are not among ``columns``.
+        limit : int, optional
+            Stop after that many events.
+        dictionary : bool
+            Strings stored as dictionary codes may come encoded, where no merging is needed.
+        metrics : ScanMetrics, optional
+            Added to.
+        check : callable, optional
+            Called between blocks; may raise to stop the scan.
+        """
+        low, high = _closed(start, end)
+        wanted = self.schema.select(columns)
+        needed = list(wanted)
+        if filter is not None:
+            needed += [n for n in self.schema.names if n not in needed and _mentions(filter, n)]
+        remaining = limit
+        if low > high or remaining == 0:
+            return
+        for batch in self._raw(needed, low, high, prune, dictionary and filter is None, metrics):
+            if check is not None:
+                check()
+            if filter is not None:
+                batch = batch.filter(filter)
+            if len(needed) != len(wanted):
+                batch = batch.select(wanted)
+            if remaining is not None and batch.num_rows >= remaining:
+                if remaining:
+                    yield batch.slice(0, remaining)
+                return
+            if batch.num_rows:
+                if remaining is not None:
+                    remaining -= batch.num_rows
+                yield batch
+
+    def _raw(
+        self,
+        columns: list[str],
+        low: int,
+        high: int,
+        prune: Prune | None,
+        dictionary: bool,
+        metrics: ScanMetrics | None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Pruned but unfiltered batches, late events merged in."""
+        state = self._state
+        runs = [view for view in state.runs if view.last >= low and view.first <= high]
+        buffers = [leaf for leaf in state.late if leaf.last >= low and leaf.first <= high]
+        output = pa.schema([self.schema.arrow.field(name) for name in columns])
+        if not runs and not buffers:
+            yield from self._base(columns, output, low, high, prune, dictionary, metrics)
+            return
+        with_time = columns if self.schema.time in columns else [*columns, self.schema.time]
+        merged = pa.schema([self.schema.arrow.field(name) for name in with_time])
+        sources = [self._base(with_time, merged, low, high, prune, False, metrics)]
+        for view in runs:
+            pruner = None if prune is None else Pruner(prune, view.file.schema)
+            sources.append(view.scan(with_time, merged, low, high, pruner, False, metrics))
+        sources += [_scan_memory(leaf, with_time, merged, low, high) for leaf in buffers]
+        for batch in merge_sources(sources, self.schema):
+            yield batch if with_time is columns else batch.select(columns)
+
+    def _base(
+        self,
+        columns: list[str],
+        output: pa.Schema,
+        low: int,
+        high: int,
+        prune: Prune | None,
+        dictionary: bool,
+        metrics: ScanMetrics | None,
+    ) -> Iterator[pa.RecordBatch]:
+        for view in self._state.segments:
+            if view.last < low or view.first > high:
+                continue
+            pruner = None if prune is None else Pruner(prune, view.file.schema)
+            yield from view.scan(columns, output, low, high, pruner, dictionary, metrics)
+        tail = self._state.tail
+        if tail is not None:
+            yield from _scan_memory(tail(), columns, output, low, high)
+
+    def first_last(
+        self, attribute: str, start: int | None = None, end: int | None = None
+    ) -> tuple[pa.Scalar | None, pa.Scalar | None]:
+        """Value of an attribute in the first and in the last event of a range; None without events."""
+        span = self.aggregate((), start, end)
+        if span.first is None or span.last is None:
+            return None, None
+        first = last = None
+        for batch in self.scan(span.first, span.first + 1, [attribute], limit=1):
+            first = batch.column(0)[0]
+        stop = None if span.last == TICK_MAX else span.last + 1
+        for batch in self.scan(span.last, stop, [attribute]):
+            last = batch.column(0)[-1]
+        return first, last
+
+    def ranges(self, parts: int) -> list[tuple[int | None, int | None]]:
+        """Cut the stream at leaf borders into at most ``parts`` half-open ranges of similar size.
+
+        The ranges cover all time, in order: the first has no start and the last no end.
+        """
+        firsts: list[Any] = []
+        sizes: list[Any] = []
+        for view in self._state.segments:
+            for level, table in view.fragments:
+                _leaf_entries(view, level, table, firsts, sizes)
+        if not firsts or parts <= 1:
+            return [(None, None)]
+        ticks = np.concatenate(firsts)
+        weight = np.cumsum(np.concatenate(sizes))
+        goals = weight[-1] * np.arange(1, parts) / parts
+        cuts = np.unique(ticks[np.searchsorted(weight, goals, side="left").clip(0, ticks.size - 1)])
+        bounds: list[int | None] = [None, *(int(cut) for cut in cuts if cut > ticks[0]), None]
+        return list(zip(bounds[:-1], bounds[1:], strict=True))
+
+
+def _leaf_entries(
+    view: SegmentView, level: int, table: Any, firsts: list[Any], sizes: list[Any]
+) -> None:
+    """Collect first tick and stored bytes of every leaf below an entry table."""
+    if level == 1:
+        firsts.append(table[ROW_FIRST])
+        sizes.append(table[ROW_LENGTH])
+        return
+    for offset, length in zip(table[ROW_OFFSET].tolist(), table[ROW_LENGTH].tolist(), strict=True):
+        _leaf_entries(view, level - 1, view.file.node(offset, length), firsts, sizes)
+
+
+def _closed(start: int | None, end: int | None) -> tuple[int, int]:
+    """Inclusive bounds of a half-open range."""
+    return TICK_MIN if start is None else start, TICK_MAX if end is None else end - 1
+
+
+def _mentions(expression: pc.Expression, name: str) -> bool:
+    """Whether an expression may name a column (a superset: it looks at the expression's text)."""
+    return name in str(expression)
+
+
+def _scan_memory(
+    leaf: MemoryLeaf, columns: Sequence[str], output: pa.Schema, low: int, high: int
+) -> Iterator[pa.RecordBatch]:
+    first, end = leaf.rows(low, high)
+    if end > first:
+        batch = leaf.batch.slice(first, end - first)
+        if not columns:
+            yield batch.select([])
+            return
+        arrays = [batch.column(leaf.schema.names.index(name)) for name in columns]
+        yield pa.RecordBatch.from_arrays(arrays, schema=output)
+
+
+def _aggregate_memory(
+    leaf: MemoryLeaf, selection: Selection, low: int, high: int, words: Any
+) -> None:
+    zones = leaf.zones_of(tuple(selection.names))
+    every = np.arange(len(selection.names))
+    first, end, full_first, full_end = find_children(zones, low, high)
+    merge_children(zones, full_first, full_end, every, selection.kinds, words)
+    for zone in (*range(first, full_first), *range(full_end, end)):
+        base = zone * ZONE_EVENTS
+        ticks = leaf.ticks(base, min(base + ZONE_EVENTS, leaf.events))
+        one = int(np.searchsorted(ticks, low, "left"))
+        other = int(np.searchsorted(ticks, high, "right"))
+        if other <= one:
+            continue
+        table = np.zeros((5 + ROWS_PER_ATTRIBUTE * len(selection.names), 1), np.int64)
+        table[ROW_COUNT, 0] = other - one
+        table[ROW_FIRST, 0] = ticks[one]
+        table[ROW_LAST, 0] = ticks[other - 1]
+        bounds = np.array([0, other - one], np.int64)
+        bounds.flags.writeable = False
+        for i, attribute in enumerate(selection.attributes):
+            array = leaf.column(attribute.name, base + one, base + other)
+            ColumnView(attribute, array).aggregate(bounds, table, 5 + ROWS_PER_ATTRIBUTE * i)
+        table.flags.writeable = False
+        merge_children(table, 0, 1, every, selection.kinds, words)

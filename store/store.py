@@ -1,0 +1,328 @@
+"""The store: a directory of streams with one writer and many readers.
+
+Purpose
+    Opens, creates, drops and backs up streams.  What a stream is inside is :mod:`~chronicle.store.stream`'s
+    business for the writer and :mod:`~chronicle.store.recovery`'s for readers.
+
+Layout
+    ::
+
+        CHRONICLE            marks the directory as a store: a manifest with version and identity
+        LOCK                 held by the writer (pid, host)
+        streams/<name>/      one directory per stream; names are percent-encoded
+
+Guarantee
+    One writer process at a time; a second gets :class:`~chronicle.errors.StoreLocked` that names the first.
+    Readers (``mode="r"``) take no lock, need no right to write, and see the last commit as of
+    :meth:`StreamReader.snapshot`.
+
+Limits
+    A stream exists when its directory has a manifest: a crash in the middle of a creation leaves a directory
+    without one, which is not listed and is used again.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import urllib.parse
+import uuid
+from contextlib import suppress
+from typing import Any
+
+from ..errors import (
+    CorruptStore,
+    InvalidArgument,
+    NotAStore,
+    ReadOnlyStore,
+    StoreClosed,
+    StreamExists,
+    StreamNotFound,
+)
+from ..schema import StreamSchema
+from .catalog import StreamManifest
+from .file_contract import Files
+from .files import RealFiles
+from .lock import WriterLock
+from .manifest import read_manifest, write_manifest
+from .options import StreamOptions
+from .recovery import load_for_reading
+from .snapshot import Snapshot
+from .stream import EventStream
+
+__all__ = ["Store", "StreamReader"]
+
+FORMAT_VERSION = 1
+MARK = "CHRONICLE"
+NAME_BYTES_MAX = 200
+
+
+def _encode(name: str) -> str:
+    """Directory name of a stream."""
+    return urllib.parse.quote(name, safe="").replace(".", "%2E")
+
+
+class StreamReader:
+    """A stream that is open for reading only.
+
+    Parameters
+    ----------
+    files : Files
+    directory : str
+    """
+
+    def __init__(self, files: Files, directory: str) -> None:
+        self._files = files
+        self._directory = directory
+        self._lock = threading.Lock()
+        self._mark: bytes | None = None
+        self._manifest: StreamManifest
+        self._snapshot: Snapshot
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Look at the last commit; snapshots taken before stay as they are."""
+        with self._lock:
+            self._manifest, state = load_for_reading(self._files, self._directory)
+            self._snapshot = Snapshot(state)
+
+    @property
+    def name(self) -> str:
+        """Name of the stream."""
+        return self._manifest.name
+
+    @property
+    def schema(self) -> StreamSchema:
+        """Columns of the stream."""
+        return self._manifest.schema
+
+    @property
+    def options(self) -> StreamOptions:
+        """Settings of the stream."""
+        return self._manifest.options
+
+    def snapshot(self) -> Snapshot:
+        """The stream as of the last :meth:`refresh`."""
+        return self._snapshot
+
+    def stats(self) -> dict[str, Any]:
+        """Figures about the stream, for people."""
+        state = self._snapshot.state
+        return {
+            "events": self._snapshot.count,
+            "position": self._snapshot.version,
+            "segments": len(state.segments),
+            "late_runs": len(state.runs),
+            "late_buffered": sum(leaf.events for leaf in state.late),
+            "tail_events": state.tail_events,
+            "dropped_events": state.dropped,
+            "bytes": sum(view.length for view in (*state.segments, *state.runs)),
+            "manifest_version": state.manifest_version,
+            "dirty_ranges": self._snapshot.dirty_ranges(),
+        }
+
+    def close(self) -> None:
+        """Close the files of the last snapshot."""
+        state = self._snapshot.state
+        for view in (*state.segments, *state.runs):
+            view.close()
+
+
+class Store:
+    """A directory of streams; open one with :meth:`open`."""
+
+    def __init__(self, files: Files, path: str, mode: str, lock: WriterLock | None) -> None:
+        self.files = files
+        self.path = path
+        self.mode = mode
+        self._lock_file = lock
+        self._lock = threading.RLock()
+        self._open: dict[str, EventStream | StreamReader] = {}
+        self._closed = False
+
+    @classmethod
+    def open(
+        cls, path: str | os.PathLike[str], mode: str = "rw", files: Files | None = None
+    ) -> Store:
+        """Open a store, creating it in mode ``rw`` when the directory is missing or empty.
+
+        Parameters
+        ----------
+        path : str or path-like
+        mode : str
+            ``rw`` for the one writer, ``r`` for readers.
+        files : Files, optional
+            The seam to the disk; the real file system below ``path`` when not given.
+
+        Raises
+        ------
+        NotAStore
+            The directory holds something else, or (in mode ``r``) does not exist.
+        StoreLocked
+            Another process writes to it.
+        """
+        if mode not in ("rw", "r"):
+            raise InvalidArgument(f"mode must be 'rw' or 'r', found {mode!r}")
+        root = os.fspath(path)
+        if files is None:
+            if os.path.exists(root) and not os.path.isdir(root):
+                raise NotAStore(f"{root} is a file; a store is a directory")
+            if mode == "r" and not os.path.isdir(root):
+                raise NotAStore(f"there is no store at {root}; create one by ingesting into it")
+            if mode == "rw":
+                try:
+                    os.makedirs(root, exist_ok=True)
+                except OSError as error:
+                    raise NotAStore(f"cannot create a store at {root}: {error.strerror}") from error
+            files = RealFiles(root)
+        marked = files.exists(MARK + "/MANIFEST")
+        if not marked:
+            present = [name for name in files.list("") if name not in ("LOCK", "streams", MARK)]
+            if mode == "r" or present:
+                raise NotAStore(
+                    f"{root} is not a Chronicle store"
+                    + (f": it holds {present[0]!r} but no {MARK} mark" if present else "")
+                    + "; check the path"
+                )
+        lock = WriterLock.acquire(files) if mode == "rw" else None
+        try:
+            if not marked:
+                files.make_directory("streams")
+                files.make_directory(MARK)
+                files.sync_directory("")
+                write_manifest(files, MARK, {"store": FORMAT_VERSION, "identity": uuid.uuid4().hex})
+            body = read_manifest(files, MARK)
+            if body is None or not isinstance(body.get("store"), int):
+                raise CorruptStore(f"{root}/{MARK} does not say what store this is")
+            if body["store"] > FORMAT_VERSION:
+                raise NotAStore(
+                    f"{root} has store version {body['store']}, this release knows {FORMAT_VERSION}; "
+                    "use a newer one"
+                )
+        except BaseException:
+            if lock is not None:
+                lock.release()
+            raise
+        return cls(files, root, mode, lock)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosed(f"the store {self.path} is closed")
+
+    def _check_writable(self) -> None:
+        self._check_open()
+        if self.mode == "r":
+            raise ReadOnlyStore(
+                f"the store {self.path} is open for reading; open it with mode 'rw'"
+            )
+
+    def streams(self) -> list[str]:
+        """Names of the streams, sorted."""
+        self._check_open()
+        return sorted(
+            urllib.parse.unquote(directory)
+            for directory in self.files.list("streams")
+            if self.files.exists(f"streams/{directory}/MANIFEST")
+        )
+
+    def create_stream(
+        self,
+        name: str,
+        schema: StreamSchema,
+        options: StreamOptions | None = None,
+        *,
+        if_not_exists: bool = False,
+    ) -> EventStream:
+        """Create an empty stream.
+
+        Raises
+        ------
+        StreamExists
+            Unless ``if_not_exists`` is set and the stream has the same schema.
+        """
+        self._check_writable()
+        if not name or len(_encode(name).encode()) > NAME_BYTES_MAX or "\0" in name:
+            raise InvalidArgument(
+                f"a stream's name must have 1 to {NAME_BYTES_MAX} bytes, found {name!r}"
+            )
+        with self._lock:
+            directory = f"streams/{_encode(name)}"
+            if self.files.exists(f"{directory}/MANIFEST"):
+                found = self.stream(name)
+                if if_not_exists and found.schema == schema:
+                    assert isinstance(found, EventStream)
+                    return found
+                what = "with another schema" if if_not_exists else "already"
+                raise StreamExists(
+                    f"there is a stream {name!r} {what}; drop it or choose another name"
+                )
+            made = EventStream.create(
+                self.files, directory, name, schema, options or StreamOptions()
+            )
+            self.files.sync_directory("streams")
+            self._open[name] = made
+            return made
+
+    def stream(self, name: str) -> EventStream | StreamReader:
+        """A stream by name: its writer in mode ``rw``, a reader in mode ``r``.
+
+        Raises
+        ------
+        StreamNotFound
+            With the names that there are.
+        """
+        self._check_open()
+        with self._lock:
+            found = self._open.get(name)
+            if found is not None:
+                return found
+            directory = f"streams/{_encode(name)}"
+            if not name or not self.files.exists(f"{directory}/MANIFEST"):
+                names = self.streams()
+                known = f"there are {', '.join(names)}" if names else "there are none yet"
+                raise StreamNotFound(f"no stream {name!r}; {known}")
+            kind = EventStream if self.mode == "rw" else StreamReader
+            opened = kind(self.files, directory)
+            self._open[name] = opened
+            return opened
+
+    def drop_stream(self, name: str) -> None:
+        """Remove a stream with all of its events.
+
+        The manifest goes first, so a crash leaves either the stream or files that nothing names.
+        """
+        self._check_writable()
+        with self._lock:
+            stream = self.stream(name)
+            stream.close()
+            self._open.pop(name, None)
+            directory = f"streams/{_encode(name)}"
+            self.files.remove(f"{directory}/MANIFEST")
+            self.files.sync_directory(directory)
+            self.files.remove_tree(directory)
+            self.files.sync_directory("streams")
+
+    def directory_of(self, name: str) -> str:
+        """Directory of a stream, relative to the store."""
+        return f"streams/{_encode(name)}"
+
+    def close(self) -> None:
+        """Close every stream and give the store free; doing so again does nothing."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            try:
+                for stream in self._open.values():
+                    stream.close()
+            finally:
+                self._open.clear()
+                if self._lock_file is not None:
+                    with suppress(OSError):
+                        self._lock_file.release()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,207 @@
+"""Events in memory: the unfinished last leaf and the buffer of late events.
+
+Purpose
+    What does not fill a leaf yet is held here (and in the write-ahead log) as Arrow batches, and answers
+    scans and aggregations through the same face as a leaf on disk.
+
+Guarantee
+    A :class:`MemoryLeaf` never changes.  A :class:`Tail` only grows, so a snapshot that remembers how many rows
+    it saw keeps seeing exactly those.  :func:`add_late` keeps the buffer a short tuple of sorted
+    batches in arrival order, each at least twice as large as the next: adding is O(log n) amortised per
+    event and a reader merges few batches.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..compiled import kernel
+from ..schema import StreamSchema
+from .columns import ColumnView
+from .layout import (
+    ROW_ATTRIBUTES,
+    ROW_COUNT,
+    ROW_FIRST,
+    ROW_LAST,
+    ROW_OFFSET,
+    ROWS_PER_ATTRIBUTE,
+    ZONE_EVENTS,
+)
+
+__all__ = [
+    "MemoryLeaf",
+    "Tail",
+    "add_late",
+    "concat_batches",
+    "is_sorted",
+    "sort_batch",
+    "ticks_of",
+]
+
+Table = npt.NDArray[np.int64]
+
+
+@kernel
+def is_sorted(values):  # type: ignore[no-untyped-def]
+    """Whether an int64 array never decreases."""
+    return np.all(values[1:] >= values[:-1])
+
+
+def ticks_of(batch: pa.RecordBatch, schema: StreamSchema) -> npt.NDArray[np.int64]:
+    """Times of a batch as int64 ticks, without a copy."""
+    array = batch.column(batch.schema.get_field_index(schema.time))
+    view = np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array)]
+    view.flags.writeable = False
+    return view
+
+
+def sort_batch(batch: pa.RecordBatch, schema: StreamSchema) -> pa.RecordBatch:
+    """The batch in time order; ties keep their order.  Returned as it is when it was sorted."""
+    ticks = ticks_of(batch, schema)
+    if is_sorted(ticks):
+        return batch
+    return batch.take(pa.array(np.argsort(ticks, kind="stable")))
+
+
+def concat_batches(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    """Join batches of one schema into one."""
+    if len(batches) == 1:
+        return batches[0]
+    columns = [
+        pa.concat_arrays([batch.column(i) for batch in batches])
+        if batches
+        else pa.array([], field.type)
+        for i, field in enumerate(schema)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+class MemoryLeaf:
+    """A sorted batch that looks like a leaf.
+
+    Parameters
+    ----------
+    batch : pyarrow.RecordBatch
+        In the schema's columns, in time order.
+    schema : StreamSchema
+    """
+
+    def __init__(self, batch: pa.RecordBatch, schema: StreamSchema) -> None:
+        self.batch = batch
+        self.schema = schema
+        self.events = batch.num_rows
+        self._ticks = ticks_of(batch, schema)
+        self._tables: dict[tuple[str, ...], Table] = {}
+
+    @property
+    def first(self) -> int:
+        """First tick."""
+        return int(self._ticks[0])
+
+    @property
+    def last(self) -> int:
+        """Last tick."""
+        return int(self._ticks[-1])
+
+    def ticks(self, first: int = 0, end: int | None = None) -> npt.NDArray[np.int64]:
+        """Times of rows [first, end)."""
+        return self._ticks[first : self.events if end is None else end]
+
+    def zones_of(self, names: tuple[str, ...]) -> Table:
+        """Zone table over some attributes only, built when first asked for."""
+        table = self._tables.get(names)
+        if table is None:
+            starts = np.append(np.arange(0, self.events, ZONE_EVENTS), self.events)
+            starts.flags.writeable = False
+            rows = ROW_ATTRIBUTES + ROWS_PER_ATTRIBUTE * len(names)
+            table = np.zeros((rows, len(starts) - 1), np.int64)
+            table[ROW_OFFSET] = starts[:-1]
+            table[ROW_COUNT] = np.diff(starts)
+            table[ROW_FIRST] = self._ticks[starts[:-1]]
+            table[ROW_LAST] = self._ticks[starts[1:] - 1]
+            row = ROW_ATTRIBUTES
+            for name in names:
+                attribute = self.schema.attribute(name)
+                array = self.batch.column(self.schema.names.index(name))
+                ColumnView(attribute, array).aggregate(starts, table, row)
+                row += ROWS_PER_ATTRIBUTE
+            table.flags.writeable = False
+            self._tables[names] = table
+        return table
+
+    def column(
+        self,
+        name: str,
+        first: int,
+        end: int,
+        dictionary: pa.Array | None = None,
+        keep_dictionary: bool = False,
+    ) -> pa.Array:
+        """Rows [first, end) of a column; the dictionary arguments are for leaves on disk."""
+        del dictionary, keep_dictionary
+        return self.batch.column(self.schema.names.index(name)).slice(first, end - first)
+
+    def rows(self, start: int, last: int) -> tuple[int, int]:
+        """Half-open range of rows with start <= t <= last."""
+        low = int(np.searchsorted(self._ticks, start, "left"))
+        return low, int(np.searchsorted(self._ticks, last, "right"))
+
+
+class Tail:
+    """Events in time order that wait for their leaf; grows only.
+
+    Parameters
+    ----------
+    schema : StreamSchema
+    batches : sequence of pyarrow.RecordBatch
+        What is there to begin with.
+    """
+
+    def __init__(self, schema: StreamSchema, batches: Sequence[pa.RecordBatch] = ()) -> None:
+        self.schema = schema
+        self._batches = [batch for batch in batches if batch.num_rows]
+        self.rows = sum(batch.num_rows for batch in self._batches)
+        self.bytes = sum(batch.nbytes for batch in self._batches)
+        self._lock = threading.Lock()
+        self._leaf: MemoryLeaf | None = None
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Append a batch that is not older than what is there."""
+        with self._lock:
+            self._batches.append(batch)
+            self.rows += batch.num_rows
+            self.bytes += batch.nbytes
+
+    def batch(self, rows: int | None = None) -> pa.RecordBatch:
+        """The first ``rows`` events (all without an argument) as one batch."""
+        with self._lock:
+            if len(self._batches) != 1:
+                self._batches = [concat_batches(self._batches, self.schema.arrow)]
+            return self._batches[0].slice(0, rows)
+
+    def leaf(self, rows: int) -> MemoryLeaf:
+        """The first ``rows`` events as a leaf; the latest one asked for is kept."""
+        leaf = self._leaf
+        if leaf is None or leaf.events != rows:
+            leaf = MemoryLeaf(self.batch(rows), self.schema)
+            self._leaf = leaf
+        return leaf
+
+
+def add_late(
+    buffer: tuple[pa.RecordBatch, ...], batch: pa.RecordBatch, schema: StreamSchema
+) -> tuple[pa.RecordBatch, ...]:
+    """Add a sorted batch of late events to a buffer in arrival order.
+
+    Neighbours are merged while the older is less than twice as large, which keeps the tuple short.
+    """
+    result = [*buffer, batch]
+    while len(result) > 1 and result[-2].num_rows < 2 * result[-1].num_rows:
+        merged = concat_batches(result[-2:], schema.arrow)
+        result[-2:] = [sort_batch(merged, schema)]
+    return tuple(result)
