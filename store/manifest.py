@@ -69,9 +69,8 @@ def write_manifest(files: Files, directory: str, document: dict[str, Any]) -> No
     StorageFull, StorageFailed
         The old manifest is still there, unless only the sync of the directory failed.
     """
+    _check_keys(document)
     body = _canonical(document)
-    if _canonical(json.loads(body)) != body:
-        raise InvalidArgument("the keys of a manifest must be strings, found others")
     text = (
         f'{{"format":"{FORMAT}","version":{MANIFEST_VERSION},'
         f'"checksum":"{_checksum(body)}","body":{body}}}\n'
@@ -107,7 +106,7 @@ def read_manifest(files: Files, directory: str) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     try:
-        outer = json.loads(data)
+        outer = json.loads(data, parse_constant=_no_constant)
     except ValueError as error:
         raise _corrupt(path, f"it is not JSON ({error})") from error
     if not isinstance(outer, dict) or outer.get("format") != FORMAT:
@@ -127,6 +126,23 @@ def read_manifest(files: Files, directory: str) -> dict[str, Any] | None:
     if outer.get("checksum") != found:
         raise _corrupt(path, f"it says checksum {outer.get('checksum')!r}, its body has {found!r}")
     return body
+
+
+def _check_keys(value: object) -> None:
+    """Refuse keys that JSON would turn into strings without a word."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                raise InvalidArgument(f"the keys of a manifest must be strings, found {key!r}")
+            _check_keys(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            _check_keys(inner)
+
+
+def _no_constant(name: str) -> None:
+    """Refuse the numbers that JSON does not have, but Python reads."""
+    raise ValueError(f"{name} is not a number in JSON")
 
 
 def _canonical(document: dict[str, Any]) -> str:
