@@ -39,6 +39,7 @@ __all__ = [
     "ReadOnlyStore",
     "ResourceLimit",
     "SchemaMismatch",
+    "SnapshotExpired",
     "SqlError",
     "StorageFailed",
     "StorageFull",
@@ -127,6 +128,10 @@ class StoreClosed(ChronicleError):
 
 class ReadOnlyStore(ChronicleError):
     """A change was asked of a store that was opened for reading."""
+
+
+class SnapshotExpired(ChronicleError):
+    """A pinned version of a stream is no longer kept; plan the read again."""
 
 
 class StorageFull(ChronicleError):
@@ -233,6 +238,7 @@ OUTSIDE: dict[type[ChronicleError], Outside] = {
     StoreLocked: Outside("store-locked", 503, 1),
     StoreClosed: Outside("store-closed", 503, 1),
     ReadOnlyStore: Outside("read-only-store", 403, 1),
+    SnapshotExpired: Outside("snapshot-expired", 410, 1),
     StorageFull: Outside("storage-full", 507, 1),
     StorageFailed: Outside("storage-failed", 500, 1),
     CorruptStore: Outside("corrupt-store", 500, 1),

@@ -1,0 +1,169 @@
+"""Pins: one version of a stream, named so that other processes can open exactly that one.
+
+Purpose
+    A parallel read is planned in one process and done in others, later, while the writer goes on.
+    A :class:`Pin` is what travels between them: the manifest, and what the log added to it.
+
+Guarantee
+    :func:`open_pinned` gives the same events wherever and whenever it is called, or raises
+    :class:`SnapshotExpired`; never others.  The pin's lease keeps the files of its version from
+    being removed for ``ttl_seconds``, also when the process that took it ends before.
+
+Cost
+    A pin holds the tail and the buffer of late events (usually below a megabyte) and some 150
+    bytes for each segment.  Opening one opens only the segments that meet the time range asked
+    for.
+
+Limits
+    Where the reader may not write into the store's directory no lease is taken, and a compaction or
+    retention may end the pin early.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..errors import CorruptStore, SnapshotExpired, StreamNotFound
+from ..schema import StreamSchema
+from .catalog import SegmentEntry, StreamManifest, segment_name
+from .file_contract import Files
+from .journal import Journal, RecordKind, encode_state
+from .lock import ReaderLease
+from .recovery import load, open_entry, state_of
+from .segment import SegmentFile, SegmentView
+from .snapshot import Snapshot
+from .tail import concat_batches, sort_batch
+
+__all__ = ["PIN_SECONDS", "Pin", "open_pinned", "pin_stream"]
+
+PIN_SECONDS = 6 * 3600.0
+"""How long a pin is kept alive for processes that have yet to open it."""
+
+ATTEMPTS = 20
+
+
+@dataclass(frozen=True)
+class Pin:
+    """A version of a stream; picklable.
+
+    Attributes
+    ----------
+    directory : str
+        Of the stream, inside of the store.
+    manifest : dict
+        Its body.
+    checkpoint : bytes
+        What the log added: a CHECKPOINT record's payload.
+    position : int
+        Commit position.
+    """
+
+    directory: str
+    manifest: dict[str, Any]
+    checkpoint: bytes
+    position: int
+
+    @property
+    def catalog(self) -> StreamManifest:
+        """The manifest as an object."""
+        return StreamManifest.from_json(self.manifest)
+
+
+def pin_stream(files: Files, directory: str, *, ttl_seconds: float = PIN_SECONDS) -> Pin:
+    """Pin the last commit of a stream.
+
+    Raises
+    ------
+    StreamNotFound
+    """
+    for _ in range(ATTEMPTS):
+        try:
+            version = load(files, directory).manifest.version
+        except FileNotFoundError:
+            continue  # the writer replaced manifest and log in between
+        lease = ReaderLease.take(files, directory, version, ttl_seconds=ttl_seconds)
+        try:
+            found = load(files, directory)
+        except FileNotFoundError:
+            lease.release()
+            continue
+        if found.manifest.version != version:
+            lease.release()
+            continue
+        lease.detach()
+        return Pin(
+            directory,
+            found.manifest.to_json(),
+            _checkpoint(found.journal, found.manifest.schema),
+            found.journal.position,
+        )
+    raise CorruptStore(f"{directory}: the log that the manifest names is missing")
+
+
+def _checkpoint(journal: Journal, schema: StreamSchema) -> bytes:
+    late = concat_batches(journal.late, schema.arrow) if journal.late else None
+    parts = encode_state(
+        journal.extent,
+        journal.last,
+        journal.position,
+        journal.late_total,
+        journal.tail.batch() if journal.tail.rows else None,
+        None if late is None else sort_batch(late, schema),
+    )
+    return b"".join(bytes(part) for part in parts)
+
+
+def journal_of(pin: Pin) -> Journal:
+    """What the log said when the pin was taken."""
+    schema = StreamSchema.from_json(pin.manifest["schema"])
+    records = [(int(RecordKind.CHECKPOINT), memoryview(pin.checkpoint))]
+    return Journal.replay(records, schema, pin.directory)
+
+
+def open_pinned(
+    files: Files, pin: Pin, start: int | None = None, end: int | None = None
+) -> Snapshot:
+    """Open a pinned version for reading a time range.
+
+    Parameters
+    ----------
+    files : Files
+        Of the store, in any process.
+    pin : Pin
+    start, end : int, optional
+        Ticks, half-open.  The snapshot holds at least the events of this range.
+
+    Raises
+    ------
+    SnapshotExpired
+        When a file of the version has been removed.
+    """
+    manifest = pin.catalog
+    journal = journal_of(pin)
+
+    def meets(entry: SegmentEntry) -> bool:
+        return (start is None or entry.last >= start) and (end is None or entry.first < end)
+
+    wanted = replace(
+        manifest,
+        segments=tuple(entry for entry in manifest.segments if meets(entry)),
+        runs=tuple(entry for entry in manifest.runs if meets(entry)),
+    )
+    try:
+        if not files.exists(pin.directory):
+            raise StreamNotFound(f"{pin.directory} is gone: the stream was dropped")
+        segments = tuple(open_entry(files, pin.directory, wanted, e) for e in wanted.segments)
+        runs = tuple(open_entry(files, pin.directory, wanted, e) for e in wanted.runs)
+        active: SegmentView | None = None
+        if journal.extent is not None:
+            path = f"{pin.directory}/{segment_name(journal.extent.segment_id)}"
+            file = SegmentFile(files, path, journal.extent.segment_id, manifest.schema)
+            active = SegmentView.open_extent(file, journal.extent)
+    except FileNotFoundError as error:
+        raise SnapshotExpired(
+            f"commit {pin.position} of the stream {manifest.name!r} is no longer kept: "
+            f"{error.filename or error} is gone after a compaction, retention or truncation; plan "
+            "the read again (in Spark: load() again)"
+        ) from None
+    return Snapshot(state_of(manifest, journal, segments, runs, active))
