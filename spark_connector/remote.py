@@ -30,11 +30,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..errors import OUTSIDE, ChronicleError, ConnectionFailed, SqlError
+from ..errors import OUTSIDE, ChronicleError, ConnectionFailed, ResourceLimit, SqlError
 
 __all__ = ["ARROW", "Remote"]
 
 ARROW = "application/vnd.apache.arrow.stream"
+TRUNCATED = b"chronicle.truncated"
 _BUSY = {429, 502, 503, 504}
 _PAUSE_SECONDS = 0.2
 _PAUSE_SECONDS_MAX = 5.0
@@ -87,9 +88,21 @@ class Remote:
         return json.loads(text) if text else None
 
     def batches(
-        self, method: str, path: str, query: Query | None = None, body: object | None = None
+        self,
+        method: str,
+        path: str,
+        query: Query | None = None,
+        body: object | None = None,
+        *,
+        may_be_cut: bool = False,
     ) -> pa.RecordBatchReader:
-        """Send a request; give back the Arrow stream that answers it, read as it arrives."""
+        """Send a request; give back the Arrow stream that answers it, read as it arrives.
+
+        Parameters
+        ----------
+        may_be_cut : bool
+            The request has a limit, so an answer that was cut there is the whole answer.
+        """
         payload = None if body is None else json.dumps(body).encode()
         sent = {"Accept": ARROW}
         if payload is not None:
@@ -135,13 +148,25 @@ class Remote:
         return json.loads(text) if text else None
 
     def _guarded(
-        self, stream: pa.RecordBatchReader, connection: http.client.HTTPConnection
+        self,
+        stream: pa.RecordBatchReader,
+        connection: http.client.HTTPConnection,
+        may_be_cut: bool,
     ) -> Iterator[pa.RecordBatch]:
         with contextlib.closing(connection):
-            try:
-                yield from stream
-            except (pa.ArrowInvalid, OSError, http.client.HTTPException) as error:
-                raise self._broken(error) from None
+            while True:
+                try:
+                    batch, marks = stream.read_next_batch_with_custom_metadata()
+                except StopIteration:
+                    return
+                except (pa.ArrowInvalid, OSError, http.client.HTTPException) as error:
+                    raise self._broken(error) from None
+                if marks is not None and TRUNCATED in marks and not may_be_cut:
+                    raise ResourceLimit(
+                        f"{self.where} cut its answer at CHRONICLE_MAX_ROWS; raise that setting, or "
+                        "read smaller pieces with the option 'numPartitions'"
+                    )
+                yield batch
 
     def _broken(self, error: Exception) -> ConnectionFailed:
         return ConnectionFailed(
