@@ -146,7 +146,7 @@ def json_bytes(batch: pa.RecordBatch, *, last: str = "}\n") -> bytes:
     if not batch.num_rows:
         return b""
     if not batch.num_columns:
-        return ("{" + last).encode() * batch.num_rows
+        return ("{" + last).encode() * int(batch.num_rows)
     parts: list[pa.Array | pa.Scalar] = []
     opening = "{"
     for name, column in zip(batch.schema.names, batch.columns, strict=True):

@@ -1,7 +1,7 @@
 """Reading JSON: records cut out of an array of any size, or lines of NDJSON, parsed in chunks.
 
 Purpose
-    A JSON array cannot be parsed piece by piece with an ordinary parser.  :func:`_scan` follows
+    A JSON array cannot be parsed piece by piece with an ordinary parser.  ``jsonscan.py`` follows
     quotes and brackets byte by byte, in compiled code, and turns the array into one record a line
     *in place*; chunks of such lines go to Arrow's JSON parser.
 
@@ -11,9 +11,6 @@ Guarantee
     after it.  A broken line of NDJSON costs that line only; a broken record of an array is
     reported, and the rest read as far as its brackets balance.
 
-Layout
-    state between chunks: bracket depth, inside a string, after a backslash, inside the array, done
-
 Limits
     Nested objects and arrays can be in the records but not be stored.  A record must fit into 64
     MB. A field that is a number in one record and text in the next is read the slow way, in
@@ -22,6 +19,7 @@ Limits
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
@@ -29,141 +27,32 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
-from ..compiled import kernel
 from ..errors import InvalidData
 from .badrows import BadRow, shown
 from .chunks import CHUNK_BYTES, SAMPLE_BYTES, Texts
+from .jsonscan import (
+    AFTER_END,
+    DEPTH,
+    DONE,
+    IN_ARRAY,
+    IN_STRING,
+    NO_COMMA,
+    NO_RECORD,
+    RECORDS,
+    STATES,
+    STRAY_COMMA,
+    record_spans,
+    scan,
+)
 from .sources import ByteSource
 
 __all__ = ["JsonLines", "JsonRecords", "looks_like_lines"]
 
 RECORD_BYTES_MAX = 64 << 20
 _BLOCK_BYTES = 1 << 20
-
-DEPTH, IN_STRING, ESCAPED, IN_ARRAY, DONE, NEED_COMMA, RECORDS = range(7)
-STATES = 7
-NOTHING_WRONG, NO_RECORD, AFTER_END, NO_COMMA, STRAY_COMMA = range(5)
-
-
-@kernel
-def _scan(data, state):  # type: ignore[no-untyped-def]
-    """Turn an array into lines in place.
-
-    Returns (position after the last complete record, position of an error or -1, its kind).
-    """
-    depth = state[DEPTH]
-    in_string = state[IN_STRING]
-    escaped = state[ESCAPED]
-    in_array = state[IN_ARRAY]
-    done = state[DONE]
-    need_comma = state[NEED_COMMA]
-    records = state[RECORDS]
-    last = 0
-    wrong = -1
-    kind = NOTHING_WRONG
-    for i in range(len(data)):
-        c = data[i]
-        if in_string:
-            if escaped:
-                escaped = 0
-            elif c == 92:
-                escaped = 1
-            elif c == 34:
-                in_string = 0
-            continue
-        if depth > 0:
-            if c == 34:
-                in_string = 1
-            elif c == 123 or c == 91:
-                depth += 1
-            elif c == 125 or c == 93:
-                depth -= 1
-                if depth == 0:
-                    last = i + 1
-                    records += 1
-                    need_comma = in_array
-            elif c == 10 or c == 13:
-                data[i] = 32
-            continue
-        if c == 32 or c == 9 or c == 10 or c == 13:
-            if c == 10 or c == 13:
-                data[i] = 10 if not in_array else 32
-        elif done:
-            wrong = i
-            kind = AFTER_END
-            break
-        elif c == 123:
-            if need_comma:
-                wrong = i
-                kind = NO_COMMA
-                break
-            depth = 1
-        elif c == 44 and in_array:
-            if not need_comma:
-                wrong = i
-                kind = STRAY_COMMA
-                break
-            need_comma = 0
-            data[i] = 10
-            last = i + 1
-        elif c == 91 and in_array == 0 and records == 0:
-            in_array = 1
-            data[i] = 32
-        elif c == 93 and in_array:
-            if records > 0 and not need_comma:
-                wrong = i
-                kind = STRAY_COMMA
-                break
-            done = 1
-            data[i] = 10
-            last = i + 1
-        else:
-            wrong = i
-            kind = NO_RECORD
-            break
-    state[DEPTH] = depth
-    state[IN_STRING] = in_string
-    state[ESCAPED] = escaped
-    state[IN_ARRAY] = in_array
-    state[DONE] = done
-    state[NEED_COMMA] = need_comma
-    state[RECORDS] = records
-    return last, wrong, kind
-
-
-@kernel
-def _record_spans(data, spans):  # type: ignore[no-untyped-def]
-    """Start and end of each top-level object in scanned text; gives their number."""
-    depth = 0
-    in_string = False
-    escaped = False
-    count = 0
-    start = 0
-    for i in range(len(data)):
-        c = data[i]
-        if in_string:
-            if escaped:
-                escaped = False
-            elif c == 92:
-                escaped = True
-            elif c == 34:
-                in_string = False
-        elif c == 34 and depth > 0:
-            in_string = True
-        elif c == 123 or c == 91:
-            if depth == 0:
-                start = i
-            depth += 1
-        elif (c == 125 or c == 93) and depth > 0:
-            depth -= 1
-            if depth == 0:
-                if count < len(spans):
-                    spans[count, 0] = start
-                    spans[count, 1] = i + 1
-                count += 1
-    return count
 
 
 class JsonChunk:
@@ -182,7 +71,8 @@ class JsonChunk:
     def parse(self, types: Mapping[str, pa.DataType | None] | None) -> dict[str, pa.Array]:
         """Columns parsed fast; fields that ``types`` does not name as Arrow sees fit.
 
-        Text that looks like a time stays text: what it means is decided elsewhere.
+        Text that looks like a time stays text: what it means is decided elsewhere.  Whole numbers
+        that only ``uint64`` holds are not made floats of.
         """
         if not self.data.isascii():
             try:
@@ -190,12 +80,22 @@ class JsonChunk:
             except UnicodeDecodeError as error:
                 raise pa.ArrowInvalid(str(error)) from None
         table = self._parse(types)
+        names = table.schema.names
         stamps = [field.name for field in table.schema if pa.types.is_timestamp(field.type)]
         if stamps:
             table = self._parse({**(types or {}), **dict.fromkeys(stamps, pa.string())})
-        return {
-            name: table.column(at).combine_chunks() for at, name in enumerate(table.schema.names)
-        }
+        large = [
+            field.name
+            for field in table.schema
+            if pa.types.is_float64(field.type)
+            and (types or {}).get(field.name) is None
+            and _only_large_integers(table.column(field.name))
+        ]
+        if large:
+            explicit = {**(types or {}), **dict.fromkeys(stamps, pa.string())}
+            with contextlib.suppress(pa.ArrowInvalid):
+                table = self._parse({**explicit, **dict.fromkeys(large, pa.uint64())})
+        return {name: table.column(name).combine_chunks() for name in names}
 
     def _parse(self, types: Mapping[str, pa.DataType | None] | None) -> pa.Table:
         explicit = None
@@ -259,7 +159,7 @@ class JsonChunk:
                     text = "true" if value else "false"
                     others[name] += 1
                 else:
-                    text = json.dumps(value, ensure_ascii=False)
+                    text = _dump(value)
                     strings[name] += 1
                 column.append(text)
             if len(values) != len(found):
@@ -291,7 +191,7 @@ class JsonChunk:
         if self.first_line is not None:
             return _line_spans(self.data)
         spans = np.empty((self.data.count(b"{") + 1, 2), np.int64)
-        count = _record_spans(np.frombuffer(self.data, np.uint8), spans)
+        count = record_spans(np.frombuffer(self.data, np.uint8), spans)
         return spans[:count]
 
     @property
@@ -316,6 +216,26 @@ class _Number(str):
     """Digits of a JSON number, kept as they are."""
 
     __slots__ = ()
+
+
+def _only_large_integers(column: pa.ChunkedArray) -> bool:
+    """Whether floats are whole numbers, at least one of them beyond what int64 holds."""
+    low, high = pc.min_max(column).as_py().values()
+    if low is None or low < 0 or not 2.0**63 <= high <= 2.0**64:
+        return False
+    return bool(pc.all(pc.equal(column, pc.floor(column))).as_py())
+
+
+def _dump(value: object) -> str:
+    """A nested value as JSON text again, with the digits of its numbers as they were."""
+    if isinstance(value, _Number):
+        return value
+    if isinstance(value, dict):
+        items = (f"{json.dumps(k, ensure_ascii=False)}: {_dump(v)}" for k, v in value.items())
+        return "{" + ", ".join(items) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_dump, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -413,7 +333,7 @@ class JsonRecords:
             size = CHUNK_BYTES
             before = int(state[RECORDS])
             fresh = np.frombuffer(bytearray(more), np.uint8)
-            last, wrong, kind = _scan(fresh, state)
+            last, wrong, kind = scan(fresh, state)
             if last == 0 and wrong < 0:
                 carry += fresh.tobytes()
                 if len(carry) > RECORD_BYTES_MAX:

@@ -296,6 +296,8 @@ class EventReader:
             raise UnsupportedType(f"{self.name}, column {field.name!r}: {error}") from None
         if not result.bad or field.fixed:
             return result
+        if field.name == layout.time and pa.types.is_integer(type_):
+            return result
         for candidate in _ladder(type_):
             other = convert(values, candidate, rule=rule, required=field.required)
             if other.bad < result.bad:

@@ -7,12 +7,12 @@ Purpose
 
 Guarantee
     Nothing is guessed without being said: ``decide`` returns a sentence for every assumption.
-    ``auto`` takes numbers for an epoch only when **every** number of the sample, read in one and
-    the same unit, lies between 1980 and 2100; the units differ by factors of 1000 and that span by
-    a factor of 13, so at most one unit fits.  Numbers that fit none stay plain integer ticks.
-    Once a unit has been assumed, a later number outside of 1980-2100 is a bad value, not a year
-    52000.  A value finer than the unit of the stream is a bad value, never rounded; only fractions
-    of binary floats are rounded.
+    ``auto`` takes numbers for an epoch only when four in five numbers of the sample, read in one
+    and the same unit, lie between 1980 and 2100; the units differ by factors of 1000 and that span
+    by a factor of 13, so at most one unit fits.  Numbers that fit none stay plain integer ticks.
+    Once a unit has been assumed, a number outside of 1980-2100 is a bad value, not a year 52000.
+    A value finer than the unit of the stream is a bad value, never rounded; only fractions of
+    binary floats are rounded.
 
 Layout
     rule            reads
@@ -50,6 +50,7 @@ __all__ = ["Decision", "TimeRule", "convert", "decide", "is_text", "parse_time_f
 PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 PLAUSIBLE_FIRST_S = 315_532_800  # 1980-01-01
 PLAUSIBLE_END_S = 4_102_444_800  # 2100-01-01
+PLAUSIBLE_SHARE = 0.8
 _UNIT_WORDS = {
     "s": "s", "sec": "s", "seconds": "s",
     "ms": "ms", "millis": "ms", "milliseconds": "ms",
@@ -196,9 +197,11 @@ def _decide_numbers(values: pa.Array, column: str, wanted: pa.DataType | None) -
     numbers = numbers[np.isfinite(numbers)]
     if not len(numbers):
         return Decision(TimeRule("auto"), wanted or pa.timestamp("us"), None)
-    low, high = float(numbers.min()), float(numbers.max())
     for unit, per_second in PER_SECOND.items():
-        if PLAUSIBLE_FIRST_S * per_second <= low and high < PLAUSIBLE_END_S * per_second:
+        first, end = PLAUSIBLE_FIRST_S * per_second, PLAUSIBLE_END_S * per_second
+        plausible = numbers[(numbers >= first) & (numbers < end)]
+        if len(plausible) >= PLAUSIBLE_SHARE * len(numbers):
+            low, high = float(plausible.min()), float(plausible.max())
             fine = unit == "ns"
             return Decision(
                 TimeRule("epoch", unit=unit, assumed=True),
@@ -207,6 +210,7 @@ def _decide_numbers(values: pa.Array, column: str, wanted: pa.DataType | None) -
                 f"({_day(low, per_second)} to {_day(high, per_second)}); "
                 f"--time-format {unit} says so, or ticks to keep plain integers",
             )
+    low, high = float(numbers.min()), float(numbers.max())
     if wanted is not None:
         raise InvalidData(
             f"column {column!r} holds numbers from {low:.15g} to {high:.15g}, which are no epoch "

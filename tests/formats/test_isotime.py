@@ -1,0 +1,108 @@
+"""ISO text to seconds and nanoseconds, against Python's own parser."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chronicle.formats.isotime import parse_iso
+
+UTC = dt.timezone.utc
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def one(text: str) -> tuple[bool, int, int]:
+    times = parse_iso(pa.array([text]))
+    return bool(times.ok[0]), int(times.seconds[0]), int(times.nanos[0])
+
+
+@given(
+    st.datetimes(min_value=dt.datetime(1, 1, 2), max_value=dt.datetime(9999, 12, 30)),
+    st.sampled_from([None, 0, 60, -90, 14 * 60]),
+    st.sampled_from(["T", " ", "t"]),
+)
+def test_agrees_with_python(value: dt.datetime, offset: int | None, separator: str) -> None:
+    zone = UTC if offset is None else dt.timezone(dt.timedelta(minutes=offset))
+    aware = value.replace(tzinfo=zone)
+    text = (value if offset is None else aware).isoformat(sep=separator)
+    ok, seconds, nanos = one(text)
+    assert ok
+    micros = (aware - EPOCH) // dt.timedelta(microseconds=1)
+    assert seconds * 1_000_000 + nanos // 1000 == micros
+    assert nanos % 1000 == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "same_as"),
+    [
+        ("2018-08-01", "2018-08-01T00:00:00"),
+        ("2018/08/01 05:00", "2018-08-01T05:00:00"),
+        ("20180801T050000", "2018-08-01T05:00:00"),
+        ("20180801T0500", "2018-08-01T05:00:00"),
+        ("  2018-08-01 05:00:00\t", "2018-08-01T05:00:00"),
+        ("2018-08-01T05:00:00,25", "2018-08-01T05:00:00.250000"),
+        ("2018-08-01 05:00:00 +0200", "2018-08-01T03:00:00"),
+        ("2018-08-01T05:00:00-02", "2018-08-01T07:00:00"),
+        ("2018-08-01T05:00z", "2018-08-01T05:00:00"),
+        ("2018-12-31T24:00:00", "2019-01-01T00:00:00"),
+        ("2016-12-31T23:59:60Z", "2017-01-01T00:00:00"),
+        ("2018-08-01T05:00:00.123456000000", "2018-08-01T05:00:00.123456"),
+    ],
+)
+def test_variants(text: str, same_as: str) -> None:
+    expected = np.datetime64(same_as, "ns").astype(np.int64)
+    ok, seconds, nanos = one(text)
+    assert ok
+    assert seconds * 10**9 + nanos == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "x",
+        "2018",
+        "20180801",
+        "2018-13-01",
+        "2018-02-29",
+        "1900-02-29",
+        "2018-8-1",
+        "2018-08-01T",
+        "2018-08-01T25:00",
+        "2018-08-01T24:00:01",
+        "2018-08-01T05:60",
+        "2018-08-01T05:00:61",
+        "2018-08-01T05:00:00.",
+        "2018-08-01T05:00:00.1234567891",
+        "2018-08-01T05:00:00+",
+        "2018-08-01T05:00:00+25:00",
+        "2018-08-01T05:00:00Zx",
+        "2018-08/01",
+        "-018-08-01",
+        "２０１８-08-01",
+        "2018-08-01T05",
+    ],
+)
+def test_not_times(text: str) -> None:
+    assert not one(text)[0]
+
+
+def test_slices_nulls_and_flags() -> None:
+    array = pa.array(["x", "2018-08-01", None, "2018-08-01T00:00Z", "y"]).slice(1, 3)
+    times = parse_iso(array)
+    assert times.ok.tolist() == [True, False, True]
+    assert times.has_clock.tolist() == [False, False, True]
+    assert times.has_offset.tolist() == [False, False, True]
+    assert parse_iso(pa.array([], pa.string())).ok.tolist() == []
+
+
+@given(st.lists(st.one_of(st.none(), st.text(alphabet="0123456789-:TZ+. /", max_size=30))))
+def test_any_text_is_survived(texts: list[str | None]) -> None:
+    times = parse_iso(pa.array(texts, pa.string()))
+    assert len(times.ok) == len(texts)
+    assert ((times.nanos >= 0) & (times.nanos < 10**9)).all()
