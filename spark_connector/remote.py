@@ -163,8 +163,8 @@ class Remote:
                     raise self._broken(error) from None
                 if marks is not None and TRUNCATED in marks and not may_be_cut:
                     raise ResourceLimit(
-                        f"{self.where} cut its answer at CHRONICLE_MAX_ROWS; raise that setting, or "
-                        "read smaller pieces with the option 'numPartitions'"
+                        f"{self.where} cut its answer at CHRONICLE_MAX_ROWS; raise that setting, "
+                        "or read smaller pieces with the option 'numPartitions'"
                     )
                 yield batch
 

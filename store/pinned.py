@@ -26,11 +26,12 @@ from typing import Any
 
 from ..errors import CorruptStore, SnapshotExpired, StreamNotFound
 from ..schema import StreamSchema
-from .catalog import SegmentEntry, StreamManifest, segment_name
+from .catalog import SegmentEntry, StreamManifest, log_name, segment_name
 from .file_contract import Files
 from .journal import Journal, RecordKind, encode_state
 from .lock import ReaderLease
-from .recovery import load, open_entry, state_of
+from .log import read_log
+from .recovery import Recovered, load, open_entry, state_of
 from .segment import SegmentFile, SegmentView
 from .snapshot import Snapshot
 from .tail import concat_batches, sort_batch
@@ -70,12 +71,29 @@ class Pin:
         return StreamManifest.from_json(self.manifest)
 
 
-def pin_stream(files: Files, directory: str, *, ttl_seconds: float = PIN_SECONDS) -> Pin:
-    """Pin the last commit of a stream.
+def pin_stream(
+    files: Files,
+    directory: str,
+    *,
+    position: int | None = None,
+    ttl_seconds: float = PIN_SECONDS,
+) -> Pin:
+    """Pin the last commit of a stream, or an earlier one that its log still tells of.
+
+    Parameters
+    ----------
+    files : Files
+    directory : str
+        Of the stream.
+    position : int, optional
+        Commit position; the last one when not given.
+    ttl_seconds : float
 
     Raises
     ------
     StreamNotFound
+    SnapshotExpired
+        When the position is older than the log, or lies in the future.
     """
     for _ in range(ATTEMPTS):
         try:
@@ -91,14 +109,40 @@ def pin_stream(files: Files, directory: str, *, ttl_seconds: float = PIN_SECONDS
         if found.manifest.version != version:
             lease.release()
             continue
+        try:
+            journal = found.journal
+            if position is not None and position != journal.position:
+                journal = _earlier(files, directory, found, position)
+        except FileNotFoundError:
+            lease.release()
+            continue
         lease.detach()
         return Pin(
             directory,
             found.manifest.to_json(),
-            _checkpoint(found.journal, found.manifest.schema),
-            found.journal.position,
+            _checkpoint(journal, found.manifest.schema),
+            journal.position,
         )
     raise CorruptStore(f"{directory}: the log that the manifest names is missing")
+
+
+def _earlier(files: Files, directory: str, found: Recovered, position: int) -> Journal:
+    """The journal as it was at an earlier commit of the same log."""
+    path = f"{directory}/{log_name(found.manifest.log)}"
+    records = [(record.kind, record.payload) for record in read_log(files, path).records]
+    schema = found.manifest.schema
+    oldest = Journal.replay(records[:1], schema, path).position
+    if not oldest <= position <= found.journal.position:
+        raise SnapshotExpired(
+            f"the stream {found.manifest.name!r} can be read as of the commits {oldest} to "
+            f"{found.journal.position}, found {position}"
+        )
+    for count in range(1, len(records) + 1):  # almost always one commit to a record
+        at = min(len(records), position - oldest + count)
+        journal = Journal.replay(records[:at], schema, path)
+        if journal.position == position:
+            return journal
+    raise CorruptStore(f"{path} has no record of commit {position}; run `chronicle check`")
 
 
 def _checkpoint(journal: Journal, schema: StreamSchema) -> bytes:

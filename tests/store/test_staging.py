@@ -269,3 +269,22 @@ def test_segments_of_a_job_are_in_order(store: Store) -> None:
     views = stream.snapshot().state.segments
     assert all(a.last < b.first for a, b in pairwise(views))
     assert len(views) == 3
+
+
+def test_an_earlier_commit_can_be_pinned_while_the_log_tells_of_it(store: Store) -> None:
+    stream = store.create_stream("s", SCHEMA, SMALL)
+    directory = store.directory_of("s")
+    stream.append(batch_of(range(10)))
+    stream.append(batch_of([3], 10))
+    stream.append(batch_of(range(10, 500), 11))
+    last = stream.snapshot().version
+    counts = []
+    for position in range(last - 2, last + 1):
+        pin = pin_stream(store.files, directory, position=position)
+        assert pin.position == position
+        counts.append(open_pinned(store.files, pin).count)
+    assert counts == [10, 11, 501]
+    stream.seal()
+    for position in (last - 1, last + 1):
+        with pytest.raises(SnapshotExpired, match=f"as of the commits {last} to {last}"):
+            pin_stream(store.files, directory, position=position)

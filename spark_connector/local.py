@@ -1,0 +1,208 @@
+"""A stream in a directory that the driver and all executors see.
+
+Purpose
+    The :class:`~chronicle.spark_connector.backend.Backend` for ``option("path", ...)``: executors
+    open the store's files themselves, so reading scales with them and needs no server.
+
+Guarantee
+    Reading takes no lock and works beside a writer.  A plan is a
+    :class:`~chronicle.store.pinned.Pin`: every task opens that very commit, and only the segments
+    that its time range meets.
+
+Limits
+    The path must mean the same directory on every node (a shared file system; in local mode any).
+    The plan keeps the files of its commit for :data:`~chronicle.store.pinned.PIN_SECONDS`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from ..errors import InvalidArgument, NotAStore, StreamNotFound
+from ..schema import StreamSchema
+from ..store import ScanMetrics, Store
+from ..store.pinned import Pin, open_pinned, pin_stream
+from .backend import EventPartition, Scan, partition_count
+from .options import Options
+
+if TYPE_CHECKING:
+    from ..store import Snapshot
+
+__all__ = ["LocalBackend"]
+
+logger = logging.getLogger("chronicle.spark")
+
+SEGMENTS_PER_PART = 8
+"""With that many segments to a partition, cutting at segment borders is balanced well enough."""
+
+
+class LocalBackend:
+    """Reads a store's files; see the module."""
+
+    def __init__(self, options: Options) -> None:
+        assert options.path is not None
+        self._path = local_path(options.path)
+        self._stream = options.stream or ""
+
+    def _open(self) -> Store:
+        return Store.open(self._path, mode="r")
+
+    def describe(self) -> StreamSchema:
+        """Schema of the stream."""
+        with self._open() as store:
+            return store.stream(self._stream).schema
+
+    def plan(self, scan: Scan) -> list[EventPartition]:
+        """Pin the last commit and cut it at leaf borders, balanced by bytes."""
+        with self._open() as store:
+            directory = store.directory_of(self._stream)
+            if self._stream not in store.streams():
+                store.stream(self._stream)  # raises, with the names that there are
+            pin = pin_stream(store.files, directory, position=scan.as_of)
+            return [
+                EventPartition(low, high, pin)
+                for low, high in _cut(store, pin, scan)
+                if _some(low, high)
+            ]
+
+    def read(self, scan: Scan, partition: EventPartition) -> Iterator[pa.RecordBatch]:
+        """Read one partition from the pinned commit."""
+        with self._open() as store:
+            pin: Pin = partition.pin
+            snapshot = open_pinned(store.files, pin, partition.start, partition.end)
+            metrics = ScanMetrics()
+            started = time.perf_counter()
+            prune, expression = scan.prune, None
+            if scan.filter is not None:
+                prune, expression = compiled_filter(scan.filter, snapshot.schema, prune)
+            yield from snapshot.scan(
+                partition.start,
+                partition.end,
+                list(dict.fromkeys(scan.columns)),
+                prune=prune,
+                filter=expression,
+                limit=scan.limit,
+                metrics=metrics,
+            )
+            _report(self._stream, partition, metrics, time.perf_counter() - started)
+
+    def query_schema(self, text: str) -> pa.Schema:
+        """Schema of a query's result."""
+        raise NotImplementedError
+
+    def plan_query(self, text: str, parts: int | None) -> list[InputPartition]:
+        """Cut a query into partitions."""
+        raise NotImplementedError
+
+    def run_query(self, text: str, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Run one partition of a query."""
+        raise NotImplementedError
+
+
+def local_path(path: str) -> str:
+    """A path as the file system knows it; ``file:`` in front of it is accepted.
+
+    Raises
+    ------
+    InvalidArgument
+        For any other scheme: stores lie on file systems, not in object stores.
+    """
+    if path.startswith("file:"):
+        rest = path.removeprefix("file:")
+        path = "/" + rest.lstrip("/")
+    elif "://" in path:
+        raise InvalidArgument(
+            "option 'path' expects a directory of a file system that every node mounts, found "
+            f"{path!r}"
+        )
+    return os.path.abspath(path)
+
+
+def _some(low: int | None, high: int | None) -> bool:
+    return low is None or high is None or low < high
+
+
+def _cut(store: Store, pin: Pin, scan: Scan) -> list[tuple[int | None, int | None]]:
+    """Time ranges of the partitions, cut down to the scan's."""
+    catalog = pin.catalog
+    entries = [
+        entry
+        for entry in catalog.segments
+        if (scan.start is None or entry.last >= scan.start)
+        and (scan.end is None or entry.first < scan.end)
+    ]
+    size = sum(entry.bytes for entry in entries)
+    parts = partition_count(scan.parts, size)
+    if parts > 1 and len(entries) >= SEGMENTS_PER_PART * parts:
+        weight = np.cumsum([entry.bytes for entry in entries])
+        goals = weight[-1] * np.arange(1, parts) / parts
+        cuts = sorted({entries[int(at)].first for at in np.searchsorted(weight, goals)})
+    else:
+        snapshot = open_pinned(store.files, pin, scan.start, scan.end)
+        if scan.parts is None:
+            parts = partition_count(None, _bytes_of(snapshot))
+        cuts = [low for low, _ in _fine(snapshot, parts, scan) if low is not None]
+    low, high = scan.start, scan.end
+    inside = [cut for cut in cuts if (low is None or cut > low) and (high is None or cut < high)]
+    bounds: list[Any] = [low, *inside, high]
+    return list(pairwise(bounds))
+
+
+def _bytes_of(snapshot: Snapshot) -> int:
+    state = snapshot.state
+    return sum(view.length for view in (*state.segments, *state.runs))
+
+
+def _fine(snapshot: Snapshot, parts: int, scan: Scan) -> list[tuple[int | None, int | None]]:
+    """Ranges at leaf borders; more of them when the scan covers only a piece of the segments."""
+    if scan.start is None and scan.end is None:
+        return snapshot.ranges(parts)
+    span = snapshot.time_range
+    if span is None:
+        return [(None, None)]
+    finest = snapshot.ranges(4096)
+    low = span[0] if scan.start is None else scan.start
+    high = span[1] + 1 if scan.end is None else scan.end
+    inside = [cut for cut, _ in finest if cut is not None and low < cut < high]
+    step = max(1, -(-(len(inside) + 1) // parts))
+    chosen = inside[step - 1 :: step]
+    bounds: list[int | None] = [None, *chosen[: parts - 1], None]
+    return list(pairwise(bounds))
+
+
+def compiled_filter(text: str, schema: StreamSchema, prune: Any) -> tuple[Any, Any]:
+    """A SQL predicate as what skips blocks and what decides events."""
+    raise NotImplementedError
+
+
+def _report(stream: str, partition: EventPartition, metrics: ScanMetrics, seconds: float) -> None:
+    logger.info(
+        "read of stream %s in %r: %d events, %d blocks read, %d skipped, %d bytes, %.3f s",
+        stream,
+        partition,
+        metrics.events_read,
+        metrics.blocks_read,
+        metrics.blocks_skipped,
+        metrics.bytes_read,
+        seconds,
+    )
+
+
+def missing_store(path: str) -> bool:
+    """Whether there is no store at a path yet."""
+    try:
+        Store.open(path, mode="r").close()
+    except NotAStore:
+        return not os.path.isdir(path) or not os.listdir(path)
+    except StreamNotFound:
+        return False
+    return False

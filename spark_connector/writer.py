@@ -1,0 +1,154 @@
+"""Batch writes: segments bulk-loaded by every task, one commit by the driver.
+
+Purpose
+    :class:`EventWriter` is what Spark pickles to its executors and, with the same job name, uses
+    for the commit.
+
+Guarantee
+    All events of a write become visible in one commit, or none do: a task that fails, is run twice
+    or speculatively, or goes on after the job was given up leaves only staged files, which the
+    commit does not name.  With ``txnAppId`` and ``txnVersion`` the same write, run again, does
+    nothing.
+
+Layout
+    ``mode("append")`` adds events, whatever their times.  ``mode("overwrite")`` with
+    ``truncate=true`` replaces all events of the stream in the same commit; without that option it
+    is refused.
+
+Limits
+    Each task sorts its own events.  Sort and range-partition by time before writing (as the ingest
+    pipeline does), or tasks write overlapping segments, which are merged when read until
+    compaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from ..errors import InvalidArgument, SchemaMismatch
+from ..schema import StreamSchema
+from .options import Options
+from .sink import Job, open_sink
+from .types import WriteConversion, arrow_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["EventWriter", "StagedMessage", "stage_task", "wanted_schema"]
+
+
+@dataclass(frozen=True)
+class StagedMessage(WriterCommitMessage):
+    """What one task has staged.
+
+    Attributes
+    ----------
+    part : int
+        Position of the task's partition.
+    staged : list
+        For the sink's commit.
+    job : str
+    application, version : str and int or None
+        Of a streaming write.
+    """
+
+    part: int
+    staged: list[Any]
+    job: str = ""
+    application: str | None = None
+    version: int | None = None
+
+
+def wanted_schema(options: Options, given: StructType) -> StreamSchema | None:
+    """Schema of the stream that a write may create; None when it must exist.
+
+    Raises
+    ------
+    SchemaMismatch
+        When the DataFrame does not have the time column.
+    """
+    if options.time is None:
+        return None
+    arrow = arrow_schema(given)
+    name = {field.name.lower(): field.name for field in arrow}.get(options.time.lower())
+    if name is None:
+        raise SchemaMismatch(
+            f"option 'time' names {options.time!r}; the DataFrame has {', '.join(arrow.names)}"
+        )
+    fields = [pa.field(f.name, f.type, f.nullable and f.name != name) for f in arrow]
+    return StreamSchema(pa.schema(fields), name)
+
+
+def stage_task(
+    options: Options, job: Job, given: StructType, batches: Iterator[pa.RecordBatch]
+) -> tuple[int, list[Any]]:
+    """Stage the events of the task that this runs in; gives its partition and what it staged."""
+    context = TaskContext.get()
+    part = 0 if context is None else context.partitionId()
+    conversion = WriteConversion(given, job.schema)
+    converted = (conversion(batch) for batch in batches if batch.num_rows)
+    return part, open_sink(options).stage(job, part, converted)
+
+
+class EventWriter(DataSourceArrowWriter):
+    """Writes a DataFrame into a stream.
+
+    Parameters
+    ----------
+    options : Options
+    given : StructType
+        Schema of the DataFrame.
+    overwrite : bool
+
+    Raises
+    ------
+    InvalidArgument
+        For an overwrite without ``truncate``.
+    SchemaMismatch
+        When the DataFrame does not fit the stream.
+    """
+
+    def __init__(self, options: Options, given: StructType, overwrite: bool) -> None:
+        if overwrite and not options.truncate:
+            raise InvalidArgument(
+                "mode('overwrite') would remove every event of the stream; say so with "
+                "option('truncate', 'true'), or use mode('append')"
+            )
+        if options.truncate and not overwrite:
+            raise InvalidArgument("option 'truncate' needs mode('overwrite')")
+        self.options = options
+        self.given = given
+        self.truncate = overwrite
+        self.job = open_sink(options).prepare(wanted_schema(options, given))
+        WriteConversion(given, self.job.schema)  # says now what would fail in every task
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Stage the events of one task; runs on an executor."""
+        part, staged = stage_task(self.options, self.job, self.given, iterator)
+        return StagedMessage(part, staged)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Publish what the tasks have staged; runs once, on the driver."""
+        staged = [
+            item
+            for message in messages
+            if isinstance(message, StagedMessage)
+            for item in message.staged
+        ]
+        open_sink(self.options).commit(
+            self.job.name,
+            staged,
+            truncate=self.truncate,
+            application=self.options.txn_app_id,
+            version=self.options.txn_version,
+        )
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Remove what was staged."""
+        open_sink(self.options).abort(self.job.name)

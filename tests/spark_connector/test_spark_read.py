@@ -1,0 +1,168 @@
+"""Batch reads from a path: found without registration, exact, pruned, cut and pinned."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from chronicle.store import Store
+
+from .conftest import EVENTS, START, START_US, flights_table
+
+pytestmark = pytest.mark.spark
+
+
+def test_the_format_is_found_and_the_stream_is_whole(read: Any) -> None:
+    df = read()
+    assert df.schema.simpleString() == (
+        "struct<timestamp:timestamp,icao24:string,altitude:double,squawk:int>"
+    )
+    assert not df.schema["timestamp"].nullable
+    expected = flights_table()
+    found = df.toArrow()
+    assert found.num_rows == EVENTS
+    order = pc.sort_indices(found, sort_keys=[("timestamp", "ascending")])
+    assert found.take(order).cast(expected.schema).equals(expected)
+
+
+def test_partitions_cover_everything_once_and_in_order(read: Any) -> None:
+    df = read(numPartitions=5)
+    assert df.rdd.getNumPartitions() == 5
+    from pyspark.sql import functions as F  # noqa: N812
+
+    rows = (
+        df.groupBy(F.spark_partition_id().alias("part"))
+        .agg(F.count("*").alias("n"), F.min("timestamp").alias("a"), F.max("timestamp").alias("z"))
+        .orderBy("part")
+        .collect()
+    )
+    assert sum(row.n for row in rows) == EVENTS
+    assert len(rows) == 5
+    assert min(row.n for row in rows) > EVENTS / 10
+    assert all(one.z < two.a for one, two in zip(rows, rows[1:], strict=False))
+
+
+def test_columns_are_pruned_by_option_and_by_schema(read: Any) -> None:
+    assert read(columns="squawk,timestamp").columns == ["squawk", "timestamp"]
+    df = read(schema="altitude double, SQUAWK bigint")
+    assert df.columns == ["altitude", "SQUAWK"]
+    table = flights_table()
+    assert df.agg({"SQUAWK": "sum"}).first()[0] == pc.sum(table["squawk"]).as_py()
+    with pytest.raises(Exception, match="the stream has timestamp, icao24"):
+        read(schema="speed double").count()
+    with pytest.raises(Exception, match="no attribute 'speed'"):
+        read(columns="speed")
+
+
+def test_times_are_bounded_by_iso_text_and_microseconds(read: Any) -> None:
+    day = START.strftime("%Y-%m-%d")
+    assert read(startTime=f"{day}T01:00:00Z", endTime=f"{day}T02:00:00+00:00").count() == 3600
+    assert read(endTime=START_US + 10_000_000).count() == 10
+    assert read(startTime=f"{day}T02:00:00+01:00", endTime=f"{day}T01:00:01Z").count() == 1
+    assert read(startTime="2030-01-01").count() == 0
+    with pytest.raises(Exception, match="expected a time such as"):
+        read(startTime="yesterday").count()
+
+
+def test_filter_and_limit_are_applied_inside_the_store(read: Any) -> None:
+    table = flights_table()
+    high = table.filter(pc.greater(table["altitude"], 11_000))
+    df = read(filter="altitude > 11000 AND icao24 LIKE 'plane0%'", numPartitions=3)
+    expected = high.filter(pc.starts_with(high["icao24"], "plane0"))
+    assert df.count() == expected.num_rows
+    assert read(filter="altitude IS NULL").count() == table["altitude"].null_count
+    limited = read(limit=7).orderBy("timestamp").collect()
+    assert [row.timestamp for row in limited] == [
+        (START + dt.timedelta(seconds=n)).replace(tzinfo=None) for n in range(7)
+    ]
+    assert read(limit=0).count() == 0
+    first = read(filter="altitude > 11000", limit=3, columns="timestamp").toArrow()
+    assert first["timestamp"].to_pylist() == high["timestamp"].slice(0, 3).to_pylist()
+    with pytest.raises(Exception, match="speed"):
+        read(filter="speed > 1").count()
+
+
+def test_a_view_in_sql_takes_the_options(spark: Any, flights: Path) -> None:
+    spark.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW flights USING chronicle "
+        f"OPTIONS (path '{flights}', stream 'flights', startTime '2018-08-01T00:01:00Z')"
+    )
+    assert spark.sql("SELECT count(*) FROM flights").first()[0] == EVENTS - 60
+
+
+def test_one_dataframe_may_be_filtered_in_several_ways(read: Any) -> None:
+    """The three lines that are wrong when filters leak between scans (platform limit)."""
+    df = read(columns="timestamp,squawk", endTime=START_US + 1_000_000_000)
+    one, two = df.where("squawk < 4000"), df.where("squawk >= 4000")
+    assert one.count() + two.count() == df.count() == 1000
+    assert one.union(two).count() == 1000
+    assert df.where("squawk < 10").union(df.where("squawk > 7990")).distinct().count() == len(
+        {
+            (t, s)
+            for t, s in df.collect()
+            if s < 10 or s > 7990
+        }
+    )
+
+
+def test_pushed_filters_skip_and_never_lose(read: Any) -> None:
+    from chronicle.spark_connector.options import Options
+    from chronicle.spark_connector.source import DefaultSource
+
+    table = flights_table()
+    conditions = {
+        "squawk = 77": pc.equal(table["squawk"], 77),
+        "altitude > 11990.5": pc.greater(table["altitude"], 11990.5),
+        "altitude is null": pc.is_null(table["altitude"]),
+        "icao24 in ('plane03', 'plane07')": pc.is_in(
+            table["icao24"], pa.array(["plane03", "plane07"])
+        ),
+        "icao24 like 'plane1%' and squawk < 100": pc.and_(
+            pc.starts_with(table["icao24"], "plane1"), pc.less(table["squawk"], 100)
+        ),
+        "timestamp >= '2018-08-01 01:00:00.5' and timestamp < '2018-08-01 01:10:00'": pc.and_(
+            pc.greater_equal(
+                table["timestamp"], pa.scalar(START + dt.timedelta(hours=1, microseconds=500_000))
+            ),
+            pc.less(table["timestamp"], pa.scalar(START + dt.timedelta(hours=1, minutes=10))),
+        ),
+    }
+    for text, mask in conditions.items():
+        assert read(pushFilters="true").where(text).count() == pc.sum(mask).as_py(), text
+    assert Options.parse({"path": "/s", "stream": "s", "pushFilters": "1"}, "r").push_filters
+    assert DefaultSource.name() == "chronicle"
+
+
+def test_a_plan_is_pinned(spark: Any, tmp_path: Path) -> None:
+    schema = pa.schema([("t", pa.int64()), ("x", pa.float64())])
+    from chronicle.schema import StreamSchema
+
+    path = tmp_path / "store"
+    with Store.open(path) as store:
+        stream = store.create_stream("s", StreamSchema(schema, "t"))
+        stream.append(pa.record_batch([pa.array(range(100)), pa.array([1.0] * 100)], schema=schema))
+        df = spark.read.format("chronicle").option("path", str(path)).option("stream", "s").load()
+        assert df.count() == 100  # beside the writer, which holds the lock
+        stream.append(pa.record_batch([pa.array([50, 200]), pa.array([math.nan, 2.0])], schema=schema))
+        stream.seal()
+        stream.compact()
+        assert df.count() == 100
+        again = spark.read.format("chronicle").option("path", str(path)).option("stream", "s")
+        assert again.load().count() == 102
+        assert again.option("startTime", 50).option("endTime", 51).load().count() == 2
+
+
+def test_errors_reach_the_user(spark: Any, flights: Path, tmp_path: Path) -> None:
+    reader = spark.read.format("chronicle")
+    with pytest.raises(Exception, match="did you mean 'stream'"):
+        reader.option("path", str(flights)).option("streem", "flights").load()
+    with pytest.raises(Exception, match="no stream 'fights'; there are flights"):
+        spark.read.format("chronicle").option("path", str(flights)).option("stream", "fights").load()
+    with pytest.raises(Exception, match="there is no store at"):
+        spark.read.format("chronicle").option("stream", "s").load(str(tmp_path / "none"))
