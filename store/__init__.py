@@ -8,6 +8,8 @@ Reading order, bottom up: ``file_contract`` (the seam to the disk), ``layout``, 
 
 from __future__ import annotations
 
+from .check import CheckReport
+from .inspect import describe_block, describe_segment
 from .options import StreamOptions
 from .prune import AllOf, AnyOf, IsNull, Never, NotNull, Prune, Range
 from .segment import ScanMetrics
@@ -19,6 +21,7 @@ __all__ = [
     "AllOf",
     "AnyOf",
     "AppendResult",
+    "CheckReport",
     "EventStream",
     "IsNull",
     "Never",
@@ -30,4 +33,6 @@ __all__ = [
     "Store",
     "StreamOptions",
     "StreamReader",
+    "describe_block",
+    "describe_segment",
 ]

@@ -32,7 +32,7 @@ import pyarrow as pa
 import xxhash
 
 from ..errors import CorruptBlock, UnsupportedFormat
-from ..schema import StreamSchema
+from ..schema import Storage, StreamSchema
 from .aggregates import merge_children
 from .block import open_block
 from .columns import ColumnView
@@ -470,22 +470,34 @@ class SegmentView:
         dictionary : bool
             Leave dictionary-encoded strings encoded (the batch then has its own schema).
         """
+        schema = self.file.schema
+        missing = [name not in schema for name in columns]
+        strings = [
+            not absent and schema.attribute(name).storage in (Storage.STRING, Storage.BINARY)
+            for name, absent in zip(columns, missing, strict=True)
+        ]
+        plan = list(zip(columns, missing, strings, output, strict=True))
         for leaf in self.leaves(start, last, pruner, metrics):
             for first, end in rows_within(leaf, start, last, pruner):
                 if metrics is not None:
                     metrics.events_read += end - first
                     metrics.bytes_read += sum(
-                        leaf.chunk_bytes(name) for name in columns if name in leaf.schema
+                        leaf.chunk_bytes(name) for name in columns if name in schema
                     )
-                arrays = [
-                    leaf.column(name, first, end, self._dictionary(leaf, name), dictionary)
-                    if name in leaf.schema
-                    else pa.nulls(end - first, output.field(i).type)
-                    for i, name in enumerate(columns)
-                ]
+                arrays = []
+                encoded = False
+                for name, absent, is_string, field in plan:
+                    if absent:
+                        arrays.append(pa.nulls(end - first, field.type))
+                    elif is_string:
+                        values = self._dictionary(leaf, name)
+                        arrays.append(leaf.column(name, first, end, values, dictionary))
+                        encoded |= dictionary and values is not None
+                    else:
+                        arrays.append(leaf.column(name, first, end))
                 if not arrays:
-                    yield _counted(output, end - first)
-                elif dictionary and any(pa.types.is_dictionary(array.type) for array in arrays):
+                    yield _counted(end - first)
+                elif encoded:
                     yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
                 else:
                     yield pa.RecordBatch.from_arrays(arrays, schema=output)
@@ -495,9 +507,8 @@ class SegmentView:
         self.file.close()
 
 
-def _counted(schema: pa.Schema, rows: int) -> pa.RecordBatch:
+def _counted(rows: int) -> pa.RecordBatch:
     """A batch without columns that still knows how many rows it stands for."""
-    del schema
     struct = pa.StructArray.from_arrays([pa.nulls(rows)], names=["_"])
     return pa.RecordBatch.from_struct_array(struct).select([])
 

@@ -16,8 +16,9 @@ Layout
     pages.  The flank is rebuilt from those children's heads, without decoding an event.
 
 Limits
-    Leaves are cut after ``leaf_bytes`` of plain values, at a multiple of the zone size where that is
-    possible; a single event larger than that makes a leaf of its own.
+    Leaves are cut after ``leaf_bytes`` of plain values (four times that where a batch is large enough), at
+    a multiple of the zone size where that is possible; a single event larger than that makes a leaf of
+    its own.
 """
 
 from __future__ import annotations
@@ -57,6 +58,10 @@ from .node import LevelBuilder, build_node
 __all__ = ["Extent", "SegmentWriter", "leaf_events", "plain_row_bytes"]
 
 Table = npt.NDArray[np.int64]
+BULK_LEAVES = 4
+"""A bulk load cuts leaves of this many times ``leaf_bytes``: fewer of them make full scans cheaper,
+and zones and pages keep what is read of one as small as before."""
+
 WRITE_BYTES = 4 << 20
 """Encoded leaves are gathered up to this many bytes before they are handed to the file."""
 
@@ -308,8 +313,10 @@ class SegmentWriter:
         extra = [sizes for column in columns if (sizes := column.row_bytes()) is not None]
         fixed = plain_row_bytes(self.schema)
         if not extra:
-            step = leaf_events(fixed, self.leaf_bytes)
-            cuts = list(range(0, rows + 1, step))
+            cuts = [0]
+            for leaf_bytes in (BULK_LEAVES * self.leaf_bytes, self.leaf_bytes):
+                step = leaf_events(fixed, leaf_bytes)
+                cuts += range(cuts[-1] + step, rows + 1, step)
             if not whole_leaves and cuts[-1] < rows:
                 cuts.append(rows)
             return cuts
@@ -318,12 +325,14 @@ class SegmentWriter:
         cuts = [0]
         while cuts[-1] < rows:
             start = cuts[-1]
-            end = int(np.searchsorted(before, before[start] + self.leaf_bytes, side="right")) - 1
-            if end >= rows and before[rows] - before[start] < self.leaf_bytes:
+            left = int(before[rows] - before[start])
+            if left < self.leaf_bytes:
                 if not whole_leaves:
                     cuts.append(rows)
                 break
-            events = max(1, end - start)
+            bulk = BULK_LEAVES * self.leaf_bytes
+            goal = before[start] + (bulk if left >= bulk else self.leaf_bytes)
+            events = max(1, int(np.searchsorted(before, goal, side="right")) - 1 - start)
             if events >= ZONE_EVENTS:
                 events = events // ZONE_EVENTS * ZONE_EVENTS
             cuts.append(start + events)

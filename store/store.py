@@ -41,6 +41,7 @@ from ..errors import (
 )
 from ..schema import StreamSchema
 from .catalog import StreamManifest
+from .check import CheckReport, check_stream
 from .file_contract import Files
 from .files import RealFiles
 from .lock import WriterLock
@@ -301,6 +302,26 @@ class Store:
             self.files.sync_directory(directory)
             self.files.remove_tree(directory)
             self.files.sync_directory("streams")
+
+    def check(self) -> CheckReport:
+        """Verify every checksum and invariant of every stream; see :mod:`~chronicle.store.check`."""
+        self._check_open()
+        report = CheckReport()
+        for name in self.streams():
+            stream = self._open.get(name)
+            if isinstance(stream, EventStream):
+                with stream.quiet():
+                    check_stream(self.files, self.directory_of(name), name, report)
+            else:
+                check_stream(self.files, self.directory_of(name), name, report)
+        return report
+
+    def backup(self, path: str | os.PathLike[str]) -> None:
+        """Copy the store while writing goes on; see :mod:`~chronicle.store.backup`."""
+        from .backup import backup_store
+
+        self._check_open()
+        backup_store(self, path)
 
     def directory_of(self, name: str) -> str:
         """Directory of a stream, relative to the store."""

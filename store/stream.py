@@ -34,7 +34,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -218,6 +218,10 @@ class EventStream:
     def snapshot(self) -> Snapshot:
         """The stream at its last published commit."""
         return Snapshot(self._published)
+
+    def quiet(self) -> AbstractContextManager[Any]:
+        """Hold changes back, for those who look at the files while they must not change."""
+        return self._lock
 
     def subscribe(self, listener: Callable[[StreamState], None]) -> None:
         """Call a listener with every published state, in order, from the thread that commits."""

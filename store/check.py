@@ -1,0 +1,222 @@
+"""The checker: reads everything, recomputes everything, believes nothing.
+
+Purpose
+    ``chronicle check`` and every property test of the store.  It walks each tree from its root, compares each
+    checksum, recomputes each zone and each entry from the events, and looks at order, counts and
+    what the manifest says.
+
+Guarantee
+    Reads only.  It goes on after a problem, so one run names all of them; each problem says file and place.
+
+Cost
+    Reads and decodes every block: as long as a full scan, memory bounded by a leaf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from ..errors import ChronicleError, CorruptStore
+from .block import open_block
+from .catalog import StreamManifest, segment_name
+from .columns import ColumnView
+from .file_contract import Files
+from .layout import ROW_FIRST, ROW_LAST, ROW_LENGTH, ROW_OFFSET
+from .leaf import LeafReader, entry_of_table, zone_table
+from .node import read_node
+from .recovery import load, open_entry
+from .segment import SegmentFile, SegmentView
+
+__all__ = ["CheckReport", "Problem", "check_stream"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that is not as it should be.
+
+    Attributes
+    ----------
+    stream : str
+    file : str
+        Relative to the store.
+    what : str
+        What was expected and what was found.
+    """
+
+    stream: str
+    file: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.stream}: {self.file}: {self.what}"
+
+
+@dataclass
+class CheckReport:
+    """What a check has looked at and found.
+
+    Attributes
+    ----------
+    streams, segments, blocks, events : int
+        How much was verified.
+    notes : list of str
+        Harmless leftovers, such as a torn record at the end of a log.
+    problems : list of Problem
+    """
+
+    streams: int = 0
+    segments: int = 0
+    blocks: int = 0
+    events: int = 0
+    notes: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether no problem was found."""
+        return not self.problems
+
+
+def check_stream(files: Files, directory: str, name: str, report: CheckReport) -> None:
+    """Check one stream and add to a report.
+
+    Parameters
+    ----------
+    files : Files
+    directory : str
+        Of the stream.
+    name : str
+        For messages.
+    report : CheckReport
+        Added to.
+    """
+    report.streams += 1
+    try:
+        found = load(files, directory)
+    except (ChronicleError, OSError) as error:
+        report.problems.append(Problem(name, f"{directory}/MANIFEST", str(error)))
+        return
+    manifest, journal = found.manifest, found.journal
+    if found.torn:
+        report.notes.append(f"{name}: the log ends in an unfinished record (of a crash)")
+    for entry in (*manifest.segments, *manifest.runs):
+        path = f"{directory}/{entry.file}"
+        try:
+            view = open_entry(files, directory, manifest, entry)
+        except (ChronicleError, OSError) as error:
+            report.problems.append(Problem(name, path, str(error)))
+            continue
+        _check_view(view, name, path, report)
+        view.close()
+    for before, after in zip(manifest.segments, manifest.segments[1:], strict=False):
+        if after.first < before.last:
+            what = f"begins at {after.first}, before the end of {before.file} at {before.last}"
+            report.problems.append(Problem(name, f"{directory}/{after.file}", what))
+    if journal.extent is not None:
+        path = f"{directory}/{segment_name(journal.extent.segment_id)}"
+        try:
+            file = SegmentFile(files, path, journal.extent.segment_id, manifest.schema)
+            active = SegmentView.open_extent(file, journal.extent)
+        except (ChronicleError, OSError) as error:
+            report.problems.append(Problem(name, path, str(error)))
+        else:
+            _check_view(active, name, path, report)
+            if manifest.segments and active.events and active.first < manifest.segments[-1].last:
+                what = f"begins at {active.first}, before the sealed segments end"
+                report.problems.append(Problem(name, path, what))
+            active.close()
+    _check_leftovers(files, directory, manifest, found.journal.extent, report)
+    report.events += journal.tail.rows + sum(batch.num_rows for batch in journal.late)
+
+
+def _check_leftovers(
+    files: Files, directory: str, manifest: StreamManifest, extent: object, report: CheckReport
+) -> None:
+    named = {entry.file for entry in (*manifest.segments, *manifest.runs)}
+    named |= {file for file, _ in manifest.garbage}
+    if extent is not None:
+        named.add(segment_name(extent.segment_id))  # type: ignore[attr-defined]
+    for file in files.list(directory):
+        if file.endswith(".seg") and file not in named:
+            report.notes.append(
+                f"{manifest.name}: {directory}/{file} belongs to no commit; the next writer removes it"
+            )
+
+
+def _check_view(view: SegmentView, stream: str, path: str, report: CheckReport) -> None:
+    """Walk one tree."""
+    report.segments += 1
+    events = 0
+    last: int | None = None
+    try:
+        for level, table in view.fragments:
+            for leaf in _walk(view, level, table, report):
+                _check_leaf(view, leaf)
+                report.blocks += 1
+                events += leaf.events
+                first = int(leaf.zones[ROW_FIRST, 0])
+                if last is not None and first < last:
+                    raise CorruptStore(
+                        f"the leaf at byte {leaf.offset} begins at {first}, the one before ends at {last}"
+                    )
+                last = int(leaf.zones[ROW_LAST, -1])
+        if events != view.events:
+            raise CorruptStore(f"expected {view.events} events, found {events}")
+    except (ChronicleError, pa.ArrowInvalid, ValueError, IndexError) as error:
+        report.problems.append(Problem(stream, path, str(error)))
+    report.events += events
+
+
+def _walk(
+    view: SegmentView, level: int, table: np.ndarray, report: CheckReport
+) -> Iterator[LeafReader]:
+    """Leaves below an entry table, each entry compared with the block that it points to."""
+    file = view.file
+    for child in range(table.shape[1]):
+        offset, length = int(table[ROW_OFFSET, child]), int(table[ROW_LENGTH, child])
+        data = file.data(offset + length)
+        frame = open_block(data, offset, file.segment_id, file.path)
+        if frame.total_bytes != length or frame.level != level - 1:
+            raise CorruptStore(
+                f"the block at byte {offset} has level {frame.level} and {frame.total_bytes} bytes; its "
+                f"parent says {level - 1} and {length}"
+            )
+        if level == 1:
+            leaf = LeafReader(data, offset, file.segment_id, file.schema, file.path, frame)
+            below = leaf.zones
+        else:
+            below = read_node(data, offset, file.segment_id, file.schema, file.path, frame)
+        if not np.array_equal(entry_of_table(file.schema, below, offset, length), table[:, child]):
+            raise CorruptStore(
+                f"the entry for the block at byte {offset} differs from what the block adds up to"
+            )
+        if level == 1:
+            yield leaf
+        else:
+            report.blocks += 1
+            yield from _walk(view, level - 1, below, report)
+
+
+def _check_leaf(view: SegmentView, leaf: LeafReader) -> None:
+    """Decode a leaf and recompute its zone table."""
+    leaf.verify()
+    schema = view.file.schema
+    columns = []
+    for attribute in schema.attributes:
+        dictionary = None
+        if leaf.uses_dictionary(attribute.name):
+            dictionary = view.file.dictionary(attribute.name, view.pages.get(attribute.name, ()))
+        array = leaf.column(attribute.name, 0, leaf.events, dictionary)
+        array.validate(full=True)
+        columns.append(ColumnView(attribute, array))
+    ticks = leaf.ticks()
+    if np.any(ticks[1:] < ticks[:-1]):
+        raise CorruptStore(f"time goes backwards in the leaf at byte {leaf.offset}")
+    if not np.array_equal(zone_table(schema, columns, 0, leaf.events), leaf.zones):
+        raise CorruptStore(
+            f"the zone table of the leaf at byte {leaf.offset} differs from its events"
+        )
