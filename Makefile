@@ -1,0 +1,58 @@
+# What people type and what CI runs.  `make help` lists the targets.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+SITE = $(shell $(BIN)/python -c "import site; print(site.getsitepackages()[0])")
+STAMP := $(VENV)/.installed
+
+.PHONY: help setup java demo test test-all crash spark lint format bench clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+setup: $(STAMP) ## make the virtual environment and install Chronicle into it, editable
+
+# The editable install does not put pyspark_chronicle where Spark looks for data sources (it lists
+# the directories of sys.path): a .pth file does.
+$(STAMP): pyproject.toml
+	$(PYTHON) -c "import sys; sys.exit('Chronicle needs Python 3.11 or newer, found ' + sys.version) if sys.version_info < (3, 11) else 0"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --editable ".[all]" --group dev
+	echo "$(CURDIR)/spark_connector/discovery" > "$(SITE)/chronicle_discovery.pth"
+	touch $(STAMP)
+
+java: ## have a Java 17+ runtime for Spark; where that cannot be, say so
+	@sh tools/java.sh
+
+demo: setup java ## the main job on an embedded store: generate, ingest, query, read by Spark
+	$(BIN)/chronicle demo
+
+test: setup java ## the default tests: a few minutes, no network
+	$(BIN)/python -m pytest
+
+test-all: setup java ## the slow tests too
+	$(BIN)/python -m pytest -m "not bench"
+
+crash: setup ## the long form of the crash and fault-injection suite
+	CHRONICLE_CRASH=long $(BIN)/python -m pytest -m crash --timeout 1800
+
+spark: setup java ## only the tests that start Spark
+	$(BIN)/python -m pytest -m spark
+
+lint: setup ## style, formatting and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	mkdir -p .build && ln -sfn "$(CURDIR)" .build/chronicle
+	MYPYPATH=.build $(BIN)/mypy -p chronicle
+
+format: setup ## rewrite the sources in the house style
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: setup ## measure against peers; writes docs/benchmarks.md
+	$(BIN)/python -m chronicle.bench
+
+clean: ## remove what the targets above have made
+	rm -rf $(VENV) .build build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
