@@ -1,13 +1,14 @@
 """Request bodies: received piece by piece, bounded, undone of gzip or zstd, never held twice.
 
 Purpose
-    :func:`receive` takes a body off the socket into a :class:`Body`: a little in memory, the rest in an
-    unnamed file of the store's own disk.  :meth:`Body.open` gives it to a parser as a file, decoded.
+    :func:`receive` takes a body off the socket into a :class:`Body`: a little in memory, the rest
+    in an unnamed file of the store's own disk.  :meth:`Body.open` gives it to a parser as a file,
+    decoded.
 
 Guarantee
-    Neither the bytes on the wire nor the decoded ones ever exceed their limits, whatever a header says:
-    a decompression bomb stops at the limit, not after it.  A client that falls silent is let go.  A body
-    that ends early is never parsed.
+    Neither the bytes on the wire nor the decoded ones ever exceed their limits, whatever a header
+    says: a decompression bomb stops at the limit, not after it.  A client that falls silent is let
+    go.  A body that ends early is never parsed.
 
 Layout
     ::
@@ -16,7 +17,8 @@ Layout
               event loop                worker thread                    worker thread
 
 Limits
-    The whole body is received before parsing starts: an append is atomic, and its errors need a status.
+    The whole body is received before parsing starts: an append is atomic, and its errors need a
+    status.
 """
 
 from __future__ import annotations
@@ -55,7 +57,9 @@ class Body:
     encoding : {None, "gzip", "zstd"}
     """
 
-    def __init__(self, directory: Path | None, encoding: str | None, account: ByteAccount) -> None:
+    def __init__(
+        self, directory: Path | None, encoding: str | None, account: ByteAccount | None
+    ) -> None:
         self._directory = directory
         self._account = account
         self._file = self._new_file()
@@ -64,11 +68,14 @@ class Body:
         self.encoding = encoding
 
     def _new_file(self) -> IO[bytes]:
-        return tempfile.SpooledTemporaryFile(max_size=MEMORY_BYTES, dir=self._directory)
+        return tempfile.SpooledTemporaryFile(
+            max_size=MEMORY_BYTES, dir=None if self._directory is None else str(self._directory)
+        )
 
     def write(self, piece: bytes) -> None:
         """Add bytes as they come; in a thread, as this may write to a disk."""
-        self._account.hold(len(piece))
+        if self._account is not None:
+            self._account.hold(len(piece))
         self._sha256.update(piece)
         self._file.write(piece)
         self.size += len(piece)
@@ -112,7 +119,9 @@ class Body:
 class _Decoded(io.RawIOBase):
     """Decompressed bytes, counted."""
 
-    def __init__(self, file: IO[bytes], codec: str, limit: int, account: ByteAccount) -> None:
+    def __init__(
+        self, file: IO[bytes], codec: str, limit: int, account: ByteAccount | None
+    ) -> None:
         self._stream = pa.CompressedInputStream(pa.PythonFile(file, "r"), codec)
         self._codec = codec
         self._limit = limit
@@ -134,7 +143,8 @@ class _Decoded(io.RawIOBase):
         self._count += len(piece)
         if self._count > self._limit:
             raise _too_large(self._limit)
-        self._account.hold(len(piece))
+        if self._account is not None:
+            self._account.hold(len(piece))
         buffer[: len(piece)] = piece
         return len(piece)
 
@@ -158,7 +168,7 @@ def _body_too_large(limit: int) -> Problem:
 @asynccontextmanager
 async def receive(
     request: Request,
-    account: ByteAccount,
+    account: ByteAccount | None,
     *,
     body_max: int,
     silence_s: float,

@@ -1,16 +1,18 @@
 """The outermost layer: every request gets an id, a time, a line in the log and an answer.
 
 Purpose
-    :class:`Edge` wraps the whole application.  It names the request (``X-Request-Id``, the client's own
-    when it is sane), measures it (``Server-Timing``, metrics), refuses what :mod:`chronicle.server.guard`
-    does not let in, and turns whatever was not handled inside into a problem document.
+    :class:`Edge` wraps the whole application.  It names the request (``X-Request-Id``, the
+    client's own when it is sane), measures it (``Server-Timing``, metrics), refuses what
+    :mod:`chronicle.server.guard` does not let in, and turns whatever was not handled inside into a
+    problem document.
 
 Guarantee
-    An answer whose status is out cannot turn into an error any more: the connection is then broken off, so
-    that a client never takes a part for the whole.
+    An answer whose status is out cannot turn into an error any more: the connection is then broken
+    off, so that a client never takes a part for the whole.
 
 Limits
-    Pure ASGI, no per-request task: a layer here must not stand between a stream and its back-pressure.
+    Pure ASGI, no per-request task: a layer here must not stand between a stream and its
+    back-pressure.
 """
 
 from __future__ import annotations

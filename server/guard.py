@@ -1,14 +1,15 @@
 """Who is asking, and may they: bearer tokens, and what protects a server that has none.
 
 Purpose
-    :func:`authenticate` is the dependency of every ``/v1`` route.  It gives a :class:`Principal`, which
-    the route asks for what it is about to do: ``principal.require("read", "flights")``.
+    :func:`authenticate` is the dependency of every ``/v1`` route.  It gives a :class:`Principal`,
+    which the route asks for what it is about to do: ``principal.require("read", "flights")``.
 
 Guarantee
-    While there are no tokens the server is *open*: it then answers only clients of the same machine that
-    address it by a loopback name, so that neither a neighbour nor a web page that renames its host to
-    127.0.0.1 gets in.  A server that has had a token since it was started never falls back to open.  A
-    request that changes something and comes from a page of another origin is refused, tokens or not.
+    While there are no tokens the server is *open*: it then answers only clients of the same
+    machine that address it by a loopback name, so that neither a neighbour nor a web page that
+    renames its host to 127.0.0.1 gets in.  A server that has had a token since it was started
+    never falls back to open.  A request that changes something and comes from a page of another
+    origin is refused, tokens or not.
 
 Limits
     TLS is the business of a proxy in front; tokens travel as they are.
@@ -29,10 +30,10 @@ from ..errors import Forbidden, Unauthorized
 from .settings import Settings, is_loopback
 from .tokens import Token, TokenFile
 
-__all__ = ["Guard", "Principal", "Requester", "authenticate"]
+__all__ = ["Guard", "Principal", "Requester", "authenticate", "bearer"]
 
 _SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
-_bearer = HTTPBearer(
+bearer = HTTPBearer(
     auto_error=False, description="A token made by `chronicle token create`.", scheme_name="token"
 )
 
@@ -109,13 +110,15 @@ class Guard:
             client = (scope.get("client") or ("127.0.0.1", 0))[0]
             if not _loopback_address(client):
                 raise Forbidden(
-                    f"this server has no tokens and answers its own machine only, not {client}; create "
+                    f"this server has no tokens and answers its own machine only, not {client}; "
+                    "create "
                     "a token with `chronicle token create`"
                 )
             name = _host_name(host)
             if name not in self._hosts and not _loopback_name(name):
                 raise Forbidden(
-                    f"this server has no tokens and answers to loopback names only, found Host {host!r}; "
+                    "this server has no tokens and answers to loopback names only, found Host "
+                    f"{host!r}; "
                     "create a token, or list the name in CHRONICLE_ALLOWED_HOSTS"
                 )
         origin = headers.get("origin")
@@ -123,7 +126,8 @@ class Guard:
             return
         if origin.partition("://")[2].lower() != host.lower():
             raise Forbidden(
-                f"a page of {origin!r} may not change anything here; list it in CHRONICLE_CORS_ORIGINS"
+                f"a page of {origin!r} may not change anything here; list it in "
+                "CHRONICLE_CORS_ORIGINS"
             )
 
     def principal(self, scope: Scope, secret: str | None) -> Principal:
@@ -149,7 +153,7 @@ class Guard:
 
 def authenticate(
     request: Request,
-    given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)] = None,
+    given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)] = None,
 ) -> Principal:
     """The principal of a request; a dependency of every ``/v1`` route."""
     guard: Guard = request.app.state.server.guard
@@ -176,4 +180,4 @@ def _loopback_address(text: str) -> bool:
     try:
         return ipaddress.ip_address(text).is_loopback
     except ValueError:
-        return text in ("testclient", "local")
+        return False

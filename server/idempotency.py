@@ -1,27 +1,27 @@
 """Idempotency keys: a client that lost the answer may ask again without appending twice.
 
 Purpose
-    A request with ``Idempotency-Key: k`` is remembered with a fingerprint of what it asked for and with
-    its answer.  The same key again gives: the same request, the first answer (``Idempotency-Replayed:
-    true``); another request, 422; while the first still runs, 409.
+    A request with ``Idempotency-Key: k`` is remembered with a fingerprint of what it asked for and
+    with its answer.  The same key again gives: the same request, the first answer
+    (``Idempotency-Replayed: true``); another request, 422; while the first still runs, 409.
 
 Layout
     ``<store>/server/idempotency.log``, one JSON object a line, fsynced in groups::
 
-        {"op": "begin", "key": "flights\\n4f1c", "at": 1795000000.1, "print": "<sha256>", "version": 17}
-        {"op": "end",   "key": "flights\\n4f1c", "answer": {"appended": 3, "late": 0, "count": 12}}
-        {"op": "forget", "key": "flights\\n4f1c"}
+        {"op": "begin", "key": "flights\\n4f1c", "at": 1795000000.1, "print": "<sha256>",
+        "version": 17} {"op": "end",   "key": "flights\\n4f1c", "answer": {"appended": 3, "late":
+        0, "count": 12}} {"op": "forget", "key": "flights\\n4f1c"}
 
 Guarantee
-    ``begin`` is on disk before the append starts, ``end`` before the answer leaves.  So after a crash a key
-    is one of: never seen (the append did not happen), ended (replayed), or begun.  A begun key whose stream
-    still has the version it began with did not happen and is forgotten; any other is *in doubt* and
-    answers 409 until it is too old, for the server cannot know and does not guess.  A failed append
-    changes nothing and its key is free again.
+    ``begin`` is on disk before the append starts, ``end`` before the answer leaves.  So after a
+    crash a key is one of: never seen (the append did not happen), ended (replayed), or begun.  A
+    begun key whose stream still has the version it began with did not happen and is forgotten; any
+    other is *in doubt* and answers 409 until it is too old, for the server cannot know and does
+    not guess.  A failed append changes nothing and its key is free again.
 
 Limits
-    Keys are kept in memory for their lifetime (``CHRONICLE_IDEMPOTENCY_HOURS``), about 300 bytes each.
-    They belong to a stream: dropping it through the API forgets them.
+    Keys are kept in memory for their lifetime (``CHRONICLE_IDEMPOTENCY_HOURS``), about 300 bytes
+    each. They belong to a stream: dropping it through the API forgets them.
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ class IdempotencyKeys:
         Raises
         ------
         Problem
-            409 while the first request runs or when its outcome is unknown, 422 when it was another one.
+            409 while the first request runs or when its outcome is unknown, 422 when it was
+            another one.
         InvalidArgument
             When the key is no key.
         """
@@ -203,8 +204,10 @@ class IdempotencyKeys:
             raise Problem(
                 "idempotency-in-doubt",
                 409,
-                f"the server stopped while it worked on the Idempotency-Key {key!r} and the stream has "
-                "changed since; look whether the events are there, and send them under a new key if not",
+                f"the server stopped while it worked on the Idempotency-Key {key!r} and the stream "
+                "has "
+                "changed since; look whether the events are there, and send them under a new key "
+                "if not",
             )
         return entry.answer
 
@@ -299,7 +302,8 @@ class _Log:
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise StorageFull(
-                    "no space is left to remember the Idempotency-Key; the append was refused, free "
+                    "no space is left to remember the Idempotency-Key; the append was refused, "
+                    "free "
                     "some space and send it again"
                 ) from None
             raise

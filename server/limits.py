@@ -1,13 +1,13 @@
 """Admission: how many requests may run, wait and hold memory at once.
 
 Purpose
-    A database that accepts everything answers nothing.  :class:`Gate` lets a fixed number of requests
-    run, a further number wait in order, and turns the rest away at once with a time to come back.
-    :class:`ByteBudget` does the same for the memory that uploads hold.
+    A database that accepts everything answers nothing.  :class:`Gate` lets a fixed number of
+    requests run, a further number wait in order, and turns the rest away at once with a time to
+    come back. :class:`ByteBudget` does the same for the memory that uploads hold.
 
 Guarantee
-    First come, first served among those who wait; one client cannot take the whole queue.  A place is
-    given back exactly once, however its request ends.
+    First come, first served among those who wait; one client cannot take the whole queue.  A place
+    is given back exactly once, however its request ends.
 
 Limits
     Gates belong to one event loop and are not thread-safe; budgets are.
@@ -18,13 +18,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from ..errors import ResourceLimit
 from .problems import Problem
 
-__all__ = ["ByteBudget", "Gate"]
+__all__ = ["ByteAccount", "ByteBudget", "Gate", "Place"]
 
 RETRY_AFTER_S = 1
 
@@ -68,34 +68,36 @@ class Gate:
         """Requests that wait for a place."""
         return len(self._waiters)
 
-    @asynccontextmanager
-    async def enter(self, client: str) -> AsyncIterator[None]:
-        """Hold a place for the length of the block.
+    async def enter(self, client: str) -> Place:
+        """Take a place, after a wait when all are taken; give it back by :meth:`Place.release`.
 
         Raises
         ------
         Problem
-            429 when the client has too many requests here, 503 when the queue is full or did not move.
+            429 when the client has too many requests here, 503 when the queue is full or did not
+            move.
         """
         if self._client_max is not None and self._clients[client] >= self._client_max:
             raise Problem(
                 "too-many-requests",
                 429,
-                f"this client has {self._client_max} {self.what} running or waiting, which is its limit "
+                f"this client has {self._client_max} {self.what} running or waiting, which is its "
+                "limit "
                 "(CHRONICLE_MAX_CLIENT_QUERIES); wait for one to end",
                 {"Retry-After": str(RETRY_AFTER_S)},
             )
         self._clients[client] += 1
         try:
             await self._take()
-            try:
-                yield
-            finally:
-                self._give()
-        finally:
-            self._clients[client] -= 1
-            if not self._clients[client]:
-                del self._clients[client]
+        except BaseException:
+            self._leave(client)
+            raise
+        return Place(self, client)
+
+    def _leave(self, client: str) -> None:
+        self._clients[client] -= 1
+        if not self._clients[client]:
+            del self._clients[client]
 
     async def _take(self) -> None:
         if self.running < self.running_max:
@@ -132,6 +134,21 @@ class Gate:
         )
 
 
+class Place:
+    """A request's place in a gate."""
+
+    def __init__(self, gate: Gate, client: str) -> None:
+        self._gate: Gate | None = gate
+        self._client = client
+
+    def release(self) -> None:
+        """Give the place back; on the event loop; the second time does nothing."""
+        gate, self._gate = self._gate, None
+        if gate is not None:
+            gate._give()
+            gate._leave(self._client)
+
+
 class ByteBudget:
     """Bytes that all requests together may hold.
 
@@ -159,7 +176,8 @@ class ByteBudget:
             if size > 0 and self.used + size > self.limit:
                 if held + size > self.limit:
                     raise ResourceLimit(
-                        f"the body takes more than the {self.limit:,} bytes that all uploads together "
+                        f"the body takes more than the {self.limit:,} bytes that all uploads "
+                        "together "
                         "may hold (CHRONICLE_MAX_UPLOAD_MEMORY_BYTES); send it in parts"
                     )
                 raise Problem(

@@ -1,12 +1,12 @@
 """What the server counts, for Prometheus.
 
 Purpose
-    :class:`Metrics` owns a registry of its own, so that two servers in one process (tests) do not share
-    counters and nothing of the host application leaks in.
+    :class:`Metrics` owns a registry of its own, so that two servers in one process (tests) do not
+    share counters and nothing of the host application leaks in.
 
 Guarantee
-    Labels are bounded: methods, route templates (never a path), status codes, formats and fixed words.
-    No stream name, SQL text or token ever becomes a label.
+    Labels are bounded: methods, route templates (never a path), status codes, formats and fixed
+    words. No stream name, SQL text or token ever becomes a label.
 
 Limits
     Gauges about the store are computed when they are scraped, from each stream's ``stats()``.
@@ -72,7 +72,10 @@ class Metrics:
             registry=registry,
         )
         self.queries = Counter(
-            "chronicle_queries_total", "Queries and reads ended.", ["kind", "outcome"], registry=registry
+            "chronicle_queries_total",
+            "Queries and reads ended.",
+            ["kind", "outcome"],
+            registry=registry,
         )
         self.query_seconds = Histogram(
             "chronicle_query_duration_seconds",

@@ -1,12 +1,12 @@
 """Which format a body is in, and which one the client wants back.
 
 Purpose
-    ``?format=`` wins, then ``Content-Type`` (in) and ``Accept`` (out).  Names and media types are those of
-    :mod:`chronicle.formats`.
+    ``?format=`` wins, then ``Content-Type`` (in) and ``Accept`` (out).  Names and media types are
+    those of :mod:`chronicle.formats`.
 
 Guarantee
-    An unknown format is an error that lists the known ones: 415 for a body, 406 for an answer, never a
-    guess.  A browser's or curl's ``*/*`` gets JSON.
+    An unknown format is an error that lists the known ones: 415 for a body, 406 for an answer,
+    never a guess.  A browser's or curl's ``*/*`` gets JSON.
 
 Limits
     Parameters of media types other than ``q`` are ignored.

@@ -1,9 +1,9 @@
 """From a worker thread to the event loop: an answer's bytes, in order, with back-pressure.
 
 Purpose
-    Answers are computed and encoded in a thread, written to a socket on the event loop.  :class:`Pipe`
-    is a file to the one and an iterator to the other.  When the client takes its bytes slowly the thread
-    waits; when the client goes away the thread's next write raises.
+    Answers are computed and encoded in a thread, written to a socket on the event loop.
+    :class:`Pipe` is a file to the one and an iterator to the other.  When the client takes its
+    bytes slowly the thread waits; when the client goes away the thread's next write raises.
 
 Layout
     ::
@@ -12,8 +12,8 @@ Layout
         write(bytes) -> blocks of >= 64 KiB  ->  [queue, <= 4 MiB]  ->  await read()
 
 Guarantee
-    Bytes arrive in order.  An exception of the thread arrives after the bytes written before it.  Memory
-    is bounded by the queue and one block.
+    Bytes arrive in order.  An exception of the thread arrives after the bytes written before it.
+    Memory is bounded by the queue and one block.
 
 Limits
     One writer, one reader.
@@ -90,12 +90,10 @@ class Pipe:
 
     def end(self, error: BaseException | None = None) -> None:
         """Say that nothing follows, or what went wrong instead."""
-        try:
-            if error is None:
-                self.flush()
-        except QueryCancelled:
-            pass  # nobody reads: there is nobody to tell
-        with self._space:
+        with self._space:  # the last block and the end become visible together
+            if error is None and self._block:
+                self._queue.append(b"".join(self._block))
+            self._block = []
             self._ended = True
             self._error = error
         self._wake()
@@ -117,6 +115,12 @@ class Pipe:
             self._abandoned = True
 
     # --- the event loop's side
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything was written and read, without an error."""
+        with self._space:
+            return self._ended and self._error is None and not self._queue
 
     async def read(self) -> bytes | None:
         """The next block; None at the end; raises what the thread raised."""

@@ -7,9 +7,11 @@ Layout
             tokens.json               0600, replaced whole; see chronicle.server.tokens
             tokens.lock               held while tokens.json is rewritten
             idempotency.log           0600, appended; see chronicle.server.idempotency
+            transactions/<job>/       parts of transactions; see chronicle.server.transactions
 
 Guarantee
-    A file that is replaced is never seen half written: new file, fsync, rename, fsync of the directory.
+    A file that is replaced is never seen half written: new file, fsync, rename, fsync of the
+    directory.
 """
 
 from __future__ import annotations

@@ -10,12 +10,12 @@ Layout
         {"type": "urn:chronicle:sql-error", "code": "sql-error", "title": "The SQL text is wrong",
          "status": 400, "detail": "...", "request_id": "...", "position": {"line": 1, "column": 8}}
 
-    ``type`` and ``code`` are stable; ``detail`` is for people.  ``position`` belongs to SQL errors, ``row``
-    to data that could not be read, ``errors`` to request fields that do not fit.
+    ``type`` and ``code`` are stable; ``detail`` is for people.  ``position`` belongs to SQL
+    errors, ``row`` to data that could not be read, ``errors`` to request fields that do not fit.
 
 Guarantee
-    What is not a :class:`ChronicleError` answers 500 without its text: that goes to the log, under the
-    same ``request_id``.
+    What is not a :class:`ChronicleError` answers 500 without its text: that goes to the log, under
+    the same ``request_id``.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ TITLES: dict[str, str] = {
     "store-closed": "The store is closed",
     "read-only-store": "The store is open for reading only",
     "storage-full": "No space is left for events",
+    "storage-failed": "The disk failed",
     "corrupt-store": "Stored bytes are damaged",
     "corrupt-block": "A stored block is damaged",
     "sql-error": "The SQL text is wrong",
@@ -73,6 +74,7 @@ TITLES: dict[str, str] = {
     "idempotency-in-flight": "A request with this key is still running",
     "idempotency-in-doubt": "The outcome of the first request is unknown",
     "idempotency-mismatch": "The key was used for another request",
+    "transaction-ended": "The transaction has ended",
     "snapshot-expired": "The pinned version is no longer kept",
     "body-too-large": "The request body is too large",
     "unsupported-media-type": "The body's format is not known",
@@ -143,12 +145,16 @@ def _as_problem(error: BaseException) -> Problem:
         return Problem(shown.slug, shown.status, error.reason, more=more)
     if isinstance(error, ChronicleError):
         shown = outside(error)
-        row = getattr(error, "row", None)
+        found = {"row": getattr(error, "row", None), "errors": getattr(error, "errors", None)}
         headers = {"WWW-Authenticate": "Bearer"} if isinstance(error, Unauthorized) else {}
         if shown.status == 503:
             headers["Retry-After"] = "1"
         return Problem(
-            shown.slug, shown.status, str(error), headers, {"row": row} if row is not None else {}
+            shown.slug,
+            shown.status,
+            str(error),
+            headers,
+            {key: value for key, value in found.items() if value is not None},
         )
     if isinstance(error, RequestValidationError):
         return _invalid_request(error)

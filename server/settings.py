@@ -1,16 +1,16 @@
 """What an operator may set, in one model read from ``CHRONICLE_*`` variables.
 
 Purpose
-    :class:`Settings` holds every knob of the server.  The command line passes the few it has flags for
-    to :func:`load_settings`; everything else comes from the environment or keeps its default.
+    :class:`Settings` holds every knob of the server.  The command line passes the few it has flags
+    for to :func:`load_settings`; everything else comes from the environment or keeps its default.
 
 Guarantee
-    A value that cannot be used ends in one :class:`InvalidArgument` that names the variable.  Each field
-    is described here and in ``docs/server.md``; a test compares the two.
+    A value that cannot be used ends in one :class:`InvalidArgument` that names the variable.  Each
+    field is described here and in ``docs/server.md``; a test compares the two.
 
 Limits
-    Read once at start.  Tokens are the exception: they live in a file that is read again when it changes
-    (see :mod:`chronicle.server.tokens`).
+    Read once at start.  Tokens are the exception: they live in a file that is read again when it
+    changes (see :mod:`chronicle.server.tokens`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class Settings(BaseSettings):
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     token_file: Path | None = Field(
         None,
-        description="File whose first line is a token with every right, for secrets mounted as files.",
+        description=(
+            "File whose first line is a token with every right, for secrets mounted as files."
+        ),
     )
     allowed_hosts: Names = Field(
         default_factory=list,
@@ -61,13 +63,22 @@ class Settings(BaseSettings):
     max_decoded_bytes: int = Field(
         1024 * MIB, ge=1, description="Largest request body after gzip or zstd is undone."
     )
+    max_part_bytes: int = Field(
+        4096 * MIB,
+        ge=1,
+        description="Largest part of a transaction, as sent; it is staged on disk.",
+    )
     max_upload_memory_bytes: int = Field(
         2048 * MIB,
         ge=1,
-        description="Bytes of request bodies (decoded) that may be held at once, all requests together.",
+        description=(
+            "Bytes of request bodies (decoded) that may be held at once, all requests together."
+        ),
     )
     max_rows: int = Field(
-        10_000_000, ge=1, description="Most rows that one answer may have, whatever `limit` asks for."
+        10_000_000,
+        ge=1,
+        description="Most rows that one answer may have, whatever `limit` asks for.",
     )
     query_timeout_ms: int = Field(
         60_000, ge=1, description="Longest time a query may take, its answer included."
@@ -76,13 +87,20 @@ class Settings(BaseSettings):
         1024 * MIB, ge=16 * MIB, description="Memory of the relational executor before it spills."
     )
     max_concurrent_queries: int = Field(
-        8, ge=1, description="Queries and reads that run at once; more of them wait."
+        8, ge=1, description="Queries that run at once; more of them wait."
+    )
+    max_concurrent_reads: int = Field(
+        32, ge=1, description="Reads of events that run at once; more of them wait."
     )
     max_client_queries: int = Field(
-        8, ge=1, description="Of these, how many one token (or address) may have, waiting ones included."
+        64,
+        ge=1,
+        description=(
+            "Queries that one token (or address) may have running and waiting; reads likewise."
+        ),
     )
     max_waiting_queries: int = Field(
-        64, ge=0, description="Queries and reads that may wait for their turn."
+        64, ge=0, description="Queries, and likewise reads, that may wait for their turn."
     )
     queue_timeout_ms: int = Field(
         10_000, ge=1, description="Longest wait for a turn before 503 is answered."
@@ -91,7 +109,9 @@ class Settings(BaseSettings):
         32, ge=1, description="Appends that run at once; they share one fsync."
     )
     client_timeout_ms: int = Field(
-        60_000, ge=1, description="Longest silence of a client that sends a body or takes an answer."
+        60_000,
+        ge=1,
+        description="Longest silence of a client that sends a body or takes an answer.",
     )
     drain_timeout_ms: int = Field(
         20_000, ge=0, description="After SIGTERM, how long running requests may take to end."
@@ -106,7 +126,9 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least severity that is logged."
     )
-    log_format: Literal["text", "json"] = Field("text", description="Form of a log line, on stderr.")
+    log_format: Literal["text", "json"] = Field(
+        "text", description="Form of a log line, on stderr."
+    )
 
     @field_validator("allowed_hosts", "cors_origins", mode="before")
     @classmethod

@@ -1,9 +1,9 @@
 """Bearer tokens: who may do what with which streams.
 
 Purpose
-    A token is 256 random bits that its holder sends as ``Authorization: Bearer chr_...``.  The store
-    keeps only their SHA-256, so whoever reads the file cannot call the API.  (A slow password hash would
-    add nothing: there is nothing to guess in 256 random bits.)
+    A token is 256 random bits that its holder sends as ``Authorization: Bearer chr_...``.  The
+    store keeps only their SHA-256, so whoever reads the file cannot call the API.  (A slow
+    password hash would add nothing: there is nothing to guess in 256 random bits.)
 
 Layout
     ``<store>/server/tokens.json``, mode 0600, replaced whole::
@@ -12,12 +12,13 @@ Layout
           "scopes": ["read"], "streams": ["flights", "nab_*"],
           "created_at": "2026-11-20T10:00:00Z", "expires_at": null}]}
 
-    Scopes are a set.  ``read``: queries and events out.  ``write``: events in, new streams.  ``admin``:
-    everything, also dropping streams and changing indexes.  A token that may write may not therefore read.
+    Scopes are a set.  ``read``: queries and events out.  ``write``: events in, new streams.
+    ``admin``: everything, also dropping streams and changing indexes.  A token that may write may
+    not therefore read.
 
 Guarantee
-    Created and revoked tokens count in a running server with its next request: the file is read again
-    whenever it was replaced.  A file that cannot be read lets nobody in.
+    Created and revoked tokens count in a running server with its next request: the file is read
+    again whenever it was replaced.  A file that cannot be read lets nobody in.
 
 Limits
     Writers (``chronicle token ...``) take turns by a lock file; works on local file systems.
@@ -121,14 +122,15 @@ def create_token(
     Parameters
     ----------
     store : path
-        Directory of the store; a server may be running on it.
+        Directory of the store, created when it is missing; a server may be running on it.
     name : str
         For people; need not be unique.
     scopes : iterable of {"read", "write", "admin"}
     streams : iterable of str
         Globs over stream names.
     expires : str, datetime or timedelta, optional
-        A time (``2027-01-01``, UTC unless it has an offset) or a span from now (``30d``, ``12 hours``).
+        A time (``2027-01-01``, UTC unless it has an offset) or a span from now (``30d``, ``12
+        hours``).
 
     Returns
     -------
@@ -150,7 +152,9 @@ def create_token(
     if not globs or not all(globs):
         raise InvalidArgument("a token needs at least one stream glob, such as * or flights")
     if not _NAME.fullmatch(name):
-        raise InvalidArgument(f"a token's name has 1 to 100 letters, digits or . @ + -, found {name!r}")
+        raise InvalidArgument(
+            f"a token's name has 1 to 100 letters, digits or . @ + -, found {name!r}"
+        )
     secret = PREFIX + secrets.token_urlsafe(32)
     token = Token(
         id=secrets.token_hex(4),
@@ -322,10 +326,10 @@ def _from_secret_file(path: Path) -> dict[str, Token]:
 @contextmanager
 def _rewriting(store: str | os.PathLike[str]) -> Iterator[list[Token]]:
     """The tokens as a list; what the block leaves in it is written when it ends well."""
-    if not Path(store).is_dir():
-        raise InvalidArgument(
-            f"{os.fspath(store)!r} is not a directory; create the store first or give --store"
-        )
+    if not (Path(store) / "CHRONICLE").exists():  # a server on a public address needs a token first
+        from ..database import open_database
+
+        open_database(store).close()
     directory = server_directory(store, create=True)
     descriptor = os.open(directory / "tokens.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:

@@ -1,0 +1,125 @@
+"""The application: routes, errors, door and life cycle around an open database.
+
+Purpose
+    :func:`create_app` makes the ASGI application; :mod:`chronicle.server.run` serves it.
+
+Layout
+    ::
+
+        Edge (request id, timing, metrics, door)  ->  CORS  ->  errors to problems  ->  routes
+                                                                                        |
+                                          Server: database, gates, threads, snapshots, keys
+
+Guarantee
+    Every error leaves as a problem document, also 404, 405 and 422.  Stopping ends what runs
+    before the database is closed.
+
+Limits
+    One process: the store has one writer.  Run it behind a proxy for TLS, not behind several
+    workers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
+
+from .. import __version__
+from ..errors import ChronicleError
+from .edge import Edge
+from .problems import Problem, problem_response
+from .settings import Settings, load_settings
+from .state import Server
+
+if TYPE_CHECKING:
+    from ..database import Database
+
+__all__ = ["create_app"]
+
+logger = logging.getLogger("chronicle.server")
+DESCRIPTION = """\
+An event store: events in, SQL with windows and row patterns out.
+
+Errors are problem documents (RFC 9457) with a stable `type`. Times are ISO 8601 or integers in the
+stream's own unit; ranges are half-open. `?format=` chooses json, ndjson, csv, arrow or parquet and
+wins over `Accept`.
+"""
+
+
+def create_app(
+    database: Database, settings: Settings | None = None, *, close_database: bool = False
+) -> FastAPI:
+    """Make the application that serves a database.
+
+    Parameters
+    ----------
+    database : Database
+        Open, for writing or reading.
+    settings : Settings, optional
+        Read from the environment by default.
+    close_database : bool
+        Whether to flush and close the database when the application stops.
+    """
+    from . import event_routes, query_routes, service_routes, stream_routes, transaction_routes
+
+    server = Server(database, settings or load_settings())
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await asyncio.to_thread(server.start)
+        try:
+            yield
+        finally:
+            await asyncio.to_thread(server.stop)
+            if close_database:
+                await asyncio.to_thread(database.close)
+                logger.info("the store %s is closed", database.path)
+
+    app = FastAPI(
+        title="Chronicle",
+        version=__version__,
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        docs_url="/docs",
+        redoc_url=None,
+    )
+    app.state.server = server
+    for module in (
+        service_routes,
+        stream_routes,
+        event_routes,
+        transaction_routes,
+        query_routes,
+    ):
+        app.include_router(module.router)
+    if server.settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=server.settings.cors_origins,
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=["X-Request-Id", "X-Query-Id", "X-Row-Count", "X-Truncated"],
+        )
+    app.add_middleware(Edge, guard=server.guard, metrics=server.metrics)
+    for kind in (ChronicleError, Problem, HTTPException, RequestValidationError):
+        app.add_exception_handler(kind, _answer_error)
+    return app
+
+
+async def _answer_error(request: Request, error: Exception) -> Response:
+    response = problem_response(error, request.state.request_id)
+    server: Server = request.app.state.server
+    if response.status_code in (413, 429, 503, 504):
+        server.metrics.rejected.labels(str(response.status_code)).inc()
+    if response.status_code == 500:
+        logger.error("request %s failed: %s", request.state.request_id, error, exc_info=error)
+    return response

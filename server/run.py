@@ -1,0 +1,164 @@
+"""The process: open the store, listen, serve, and stop without losing anything.
+
+Purpose
+    :func:`serve` is what ``chronicle serve`` runs.
+
+Guarantee
+    The store is opened (and its lock taken) and the address is bound before anything is announced,
+    so a mistake in either is one clear error.  Without tokens only loopback addresses are bound.
+    SIGTERM and SIGINT: no new connections, running requests get ``CHRONICLE_DRAIN_TIMEOUT_MS`` to
+    end, what is left is cancelled, the store is flushed and closed, and the process ends with code
+    0.
+
+Limits
+    Uvicorn in one process; a second SIGINT ends it hard (and the next start recovers).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ..database import open_database
+from ..errors import InvalidArgument, MissingDependency
+from .settings import Settings, is_loopback, load_settings
+from .tokens import TokenFile
+
+__all__ = ["check_binding", "serve"]
+
+logger = logging.getLogger("chronicle.server")
+
+
+def serve(settings: Settings | None = None, announce: Callable[[str], None] | None = None) -> None:
+    """Serve a store until SIGTERM or SIGINT; returns when it is closed.
+
+    Parameters
+    ----------
+    settings : Settings, optional
+        Read from the environment by default.
+    announce : callable, optional
+        Called with the server's URL as soon as it listens.
+
+    Raises
+    ------
+    InvalidArgument
+        When the address cannot be bound, or must not be for want of tokens.
+    StoreLocked, NotAStore
+        When the store cannot be opened.
+    """
+    try:
+        import uvicorn
+
+        from .app import create_app
+        from .listening import announcing
+    except ImportError as error:
+        raise MissingDependency(
+            f"the server needs {error.name}; install chronicle-eventstore[server]"
+        ) from None
+    settings = settings or load_settings()
+    check_binding(settings)
+    database = open_database(settings.store, query_memory_bytes=settings.query_memory_bytes)
+    with contextlib.ExitStack() as stack:
+        stack.callback(database.close)  # again is fine: the application closes it first
+        listener = stack.enter_context(_listen(settings))
+        configure_logging(settings)
+        app = create_app(database, settings, close_database=True)
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=max(1, round(settings.drain_timeout_ms / 1000)),
+            lifespan="on",
+        )
+        server = announcing(config, announce or _print_url, _url(listener))
+        with _quiet_signals():
+            server.run(sockets=[listener])
+
+
+def check_binding(settings: Settings) -> None:
+    """Refuse to be reachable by others without tokens.
+
+    Raises
+    ------
+    InvalidArgument
+    """
+    if is_loopback(settings.host) or TokenFile(settings.store, settings.token_file).any():
+        return
+    raise InvalidArgument(
+        f"refusing to listen on {settings.host}, which others can reach, without tokens: create "
+        "one with "
+        "`chronicle token create NAME --scope admin`, set CHRONICLE_TOKEN_FILE, or listen on "
+        "127.0.0.1"
+    )
+
+
+def configure_logging(settings: Settings) -> None:
+    """Send the log of Chronicle and Uvicorn to stderr, as text or JSON."""
+    from .edge import JsonFormatter
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        JsonFormatter()
+        if settings.log_format == "json"
+        else logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    )
+    for name in ("chronicle", "uvicorn"):
+        target = logging.getLogger(name)
+        target.handlers[:] = [handler]
+        target.setLevel(settings.log_level.upper())
+        target.propagate = False
+
+
+@contextlib.contextmanager
+def _listen(settings: Settings) -> Iterator[socket.socket]:
+    """A socket that listens, so that a taken port is our error and not a line in a log."""
+    host, port = settings.host.strip("[]"), settings.port
+    try:
+        family, _, _, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.create_server(address[:2], family=family, backlog=2048)
+    except OSError as error:
+        raise InvalidArgument(
+            f"cannot listen on {host} port {port}: {error.strerror or error}; choose another "
+            "address with "
+            "--host and --port (CHRONICLE_HOST, CHRONICLE_PORT)"
+        ) from None
+    with listener:
+        yield listener
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    if host in ("0.0.0.0", "::"):
+        host = socket.gethostname()
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _print_url(url: str) -> None:
+    print(f"Chronicle listens on {url} (API: {url}/docs)", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def _quiet_signals() -> Iterator[None]:
+    """Uvicorn raises a signal again after it has stopped; here it has done its work by then."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, _ignore) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _ignore(number: int, frame: Any) -> None:
+    pass

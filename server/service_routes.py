@@ -1,0 +1,91 @@
+"""Routes about the server itself: alive, ready, metrics.
+
+Guarantee
+    ``/healthz`` needs neither a thread nor the store: it answers while everything else is busy.
+
+Limits
+    None of them needs a token, except ``/metrics`` when there are tokens and
+    ``CHRONICLE_PUBLIC_METRICS`` is off.
+"""
+
+from __future__ import annotations
+
+import shutil
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.security import HTTPAuthorizationCredentials
+
+from .. import __version__
+from ..errors import ChronicleError
+from .guard import authenticate, bearer
+from .problems import Problem
+from .replies import reply
+from .state import Server, server_of
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["service"])
+
+
+@router.get("/", include_in_schema=False)
+async def root() -> Response:
+    """Where to go from here."""
+    return reply(
+        {
+            "chronicle": __version__,
+            "docs": "/docs",
+            "openapi": "/openapi.json",
+            "streams": "/v1/streams",
+            "query": "/v1/query?q=SELECT 1",
+        }
+    )
+
+
+@router.head("/healthz", include_in_schema=False)
+@router.get("/healthz", summary="Is the process alive?")
+async def healthz() -> Response:
+    """200 as long as the process answers at all."""
+    return reply({"status": "ok", "version": __version__})
+
+
+@router.head("/readyz", include_in_schema=False)
+@router.get("/readyz", summary="Can it serve?")
+async def readyz(request: Request) -> Response:
+    """200 when the store is open and the kernels are warm; 503 while it starts or stops."""
+    server = server_of(request)
+    if server.stopping or not server.ready:
+        state = "stopping" if server.stopping else "starting"
+        raise _not_ready(f"the server is {state}", state)
+    return reply(await server.call(_readiness, server))
+
+
+def _not_ready(detail: str, state: str) -> Problem:
+    return Problem("not-ready", 503, detail, {"Retry-After": "1"}, {"state": state})
+
+
+def _readiness(server: Server) -> dict[str, Any]:
+    try:
+        streams = len(server.database.streams())
+        free = shutil.disk_usage(server.database.path).free
+    except (ChronicleError, OSError) as error:
+        raise _not_ready(f"the store cannot be read: {error}", "failed") from None
+    return {
+        "status": "ready",
+        "mode": server.database.mode,
+        "streams": streams,
+        "disk_free_bytes": free,
+    }
+
+
+@router.get("/metrics", summary="Metrics for Prometheus", response_class=Response)
+async def metrics(
+    request: Request,
+    given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)] = None,
+) -> Response:
+    """Counters, gauges and histograms in the Prometheus text format; needs any valid token."""
+    server = server_of(request)
+    if not server.settings.public_metrics:
+        authenticate(request, given)
+    content = await server.call(server.metrics.render)
+    return Response(content, media_type=server.metrics.content_type)

@@ -1,0 +1,224 @@
+"""A small database that does what a test tells it to, and clients for applications around it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+
+from chronicle.errors import QueryTimeout, StreamNotFound
+from chronicle.query.cancellation import QueryControl
+from chronicle.server.app import create_app
+from chronicle.server.settings import Settings
+
+SCHEMA = pa.schema([pa.field("n", pa.int64()), pa.field("s", pa.string())])
+
+
+class Client:
+    """Requests to an application, from any thread, without a network."""
+
+    def __init__(self, app: Any, address: str) -> None:
+        self.app = app
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever)
+        self._thread.start()
+        self._transport = httpx.ASGITransport(
+            app, raise_app_exceptions=False, client=(address, 4711)
+        )
+        self._lifespan = app.router.lifespan_context(app)
+        self.run(self._lifespan.__aenter__())
+
+    def run(self, coroutine: Any) -> Any:
+        """Run a coroutine where the application runs."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(60)
+
+    def request(self, method: str, path: str, **more: Any) -> httpx.Response:
+        async def ask() -> httpx.Response:
+            async with httpx.AsyncClient(
+                transport=self._transport, base_url="http://127.0.0.1", timeout=60
+            ) as client:
+                return await client.request(method, path, **more)
+
+        response: httpx.Response = self.run(ask())
+        return response
+
+    def get(self, path: str, **more: Any) -> httpx.Response:
+        return self.request("GET", path, **more)
+
+    def post(self, path: str, **more: Any) -> httpx.Response:
+        return self.request("POST", path, **more)
+
+    def put(self, path: str, **more: Any) -> httpx.Response:
+        return self.request("PUT", path, **more)
+
+    def delete(self, path: str, **more: Any) -> httpx.Response:
+        return self.request("DELETE", path, **more)
+
+    def close(self) -> None:
+        try:
+            self.run(self._lifespan.__aexit__(None, None, None))
+        finally:
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join()
+            self.loop.close()
+
+
+class FakeResult:
+    """Rows that come when the test wants them."""
+
+    def __init__(self, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+        self.schema = schema
+        self._batches = batches
+        self.closed = False
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        return self._batches
+
+    def arrow(self) -> pa.Table:
+        return pa.Table.from_batches(list(self._batches), schema=self.schema)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class FakeDatabase:
+    """Answers the SQL texts that it was taught; knows streams by name only.
+
+    A text maps to an exception (raised), or to a function that takes a QueryControl and yields
+    batches of SCHEMA; ``SELECT 1`` gives one row.
+    """
+
+    mode = "rw"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.names: list[str] = ["flights", "secret"]
+        self.taught: dict[str, Exception | Callable[[QueryControl], Iterator[pa.RecordBatch]]] = {}
+        self.results: list[FakeResult] = []
+        self.read_only: list[bool] = []
+        self.version = 1
+
+    def streams(self) -> list[str]:
+        return sorted(self.names)
+
+    def stream(self, name: str) -> Any:
+        if name not in self.names:
+            raise StreamNotFound(f"no stream {name!r}")
+        return SimpleNamespace(name=name, handle=None, stats=lambda: {"events": 3, "bytes": 10})
+
+    @contextlib.contextmanager
+    def snapshot(self, name: str) -> Iterator[Any]:
+        self.stream(name)
+        yield SimpleNamespace(version=self.version)
+
+    def drop_stream(self, name: str) -> None:
+        self.stream(name)
+        self.names.remove(name)
+
+    def sql(
+        self,
+        text: str,
+        params: Any = None,
+        timeout: float | None = None,
+        *,
+        read_only: bool = False,
+        cancellation: Any = None,
+    ) -> FakeResult:
+        self.read_only.append(read_only)
+        told = self.taught.get(text, rows(1))
+        if isinstance(told, Exception):
+            raise told
+        result = FakeResult(SCHEMA, told(QueryControl(timeout, cancellation)))
+        self.results.append(result)
+        return result
+
+    def close(self) -> None:
+        pass
+
+
+def rows(count: int, batch: int = 1000) -> Callable[[QueryControl], Iterator[pa.RecordBatch]]:
+    """A result of so many rows."""
+
+    def give(control: QueryControl) -> Iterator[pa.RecordBatch]:
+        for start in range(0, count, batch):
+            control.check()
+            numbers = list(range(start, min(count, start + batch)))
+            yield pa.record_batch([pa.array(numbers), pa.array([f"s{n}" for n in numbers])], SCHEMA)
+
+    return give
+
+
+def endless(control: QueryControl) -> Iterator[pa.RecordBatch]:
+    """Rows without end, until the query is ended."""
+    number = 0
+    while True:
+        control.check()
+        numbers = list(range(number, number + 5000))
+        number += 5000
+        yield pa.record_batch([pa.array(numbers), pa.array([f"s{n}" for n in numbers])], SCHEMA)
+
+
+def stuck(control: QueryControl) -> Iterator[pa.RecordBatch]:
+    """Nothing, until the query is ended."""
+    while True:
+        control.check()
+        time.sleep(0.005)
+        if False:
+            yield
+
+
+class Held:
+    """A result that comes when the test lets it."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Semaphore(0)
+        self.release = threading.Event()
+
+    def __call__(self, control: QueryControl) -> Iterator[pa.RecordBatch]:
+        self.entered.release()
+        while not self.release.wait(0.005):
+            control.check()
+        yield from rows(1)(control)
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> FakeDatabase:
+    """A database that is none."""
+    database = FakeDatabase(tmp_path / "store")
+    (database.path / "CHRONICLE").mkdir(parents=True)
+    return database
+
+
+@pytest.fixture
+def teach() -> SimpleNamespace:
+    """What a fake database can be taught to answer."""
+    return SimpleNamespace(
+        rows=rows, endless=endless, stuck=stuck, held=Held, schema=SCHEMA, timeout=QueryTimeout
+    )
+
+
+@pytest.fixture
+def serve_app() -> Iterator[Callable[..., Client]]:
+    """Make a client for a database under some settings; started and stopped with the test."""
+    with contextlib.ExitStack() as stack:
+
+        def make(database: Any, *, address: str = "127.0.0.1", **settings: Any) -> Client:
+            app = create_app(database, Settings(store=database.path, **settings))
+            return stack.enter_context(contextlib.closing(Client(app, address)))
+
+        yield make
+
+
+@pytest.fixture
+def client(fake: FakeDatabase, serve_app: Callable[..., Client]) -> Client:
+    """A client of an application around the fake database, with default settings."""
+    return serve_app(fake)
