@@ -6,14 +6,15 @@ Purpose
     warm.
 
 Guarantee
-    ``nogil`` (threads run beside it), no fast-math (NaN, infinities and signed zeros mean what IEEE 754
-    says), no automatic parallelism (it would take a forked worker down with it).  A package directory or
-    home that cannot be written never makes an import fail: the kernel is then compiled per process.
+    ``nogil`` (threads run beside it), no fast-math (NaN, infinities and signed zeros mean what
+    IEEE 754 says), no automatic parallelism (it would take a forked worker down with it).  A
+    package directory or home that cannot be written never makes an import fail: the kernel is then
+    compiled per process.
 
 Limits
-    Numba notices a change of the file that holds a kernel, not of another file that the kernel calls:
-    kernels that call each other live in one module.  ``CHRONICLE_CACHE_DIR`` moves the cache; its
-    directory carries the version of Chronicle's kernels, of Numba and of Python.
+    Numba notices a change of the file that holds a kernel, not of another file that the kernel
+    calls: kernels that call each other live in one module.  ``CHRONICLE_CACHE_DIR`` moves the
+    cache; its directory carries the version of Chronicle's kernels, of Numba and of Python.
 """
 
 from __future__ import annotations

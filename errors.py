@@ -1,8 +1,8 @@
 """Every error that Chronicle raises on purpose, and what it means to the outside.
 
 Purpose
-    A caller can catch :class:`ChronicleError` and print it: the message says what was expected, what
-    was found, where, and what to do next.  Nothing else needs to be known about the inside.
+    A caller can catch :class:`ChronicleError` and print it: the message says what was expected,
+    what was found, where, and what to do next.  Nothing else needs to be known about the inside.
 
 Guarantee
     One root class.  One table, :data:`OUTSIDE`, maps each class to the slug used as the ``type`` of
@@ -10,8 +10,8 @@ Guarantee
     not listed answers as its nearest listed ancestor does.
 
 Limits
-    Errors of the operating system that say nothing about Chronicle (a broken pipe, an interrupt) are
-    not wrapped.
+    Errors of the operating system that say nothing about Chronicle (a broken pipe, an interrupt)
+    are not wrapped.
 """
 
 from __future__ import annotations

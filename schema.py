@@ -5,17 +5,17 @@ Purpose
     stored.  Every layer above speaks of attributes through it.
 
 Guarantee
-    A schema that constructs is storable: the time attribute exists, is a timestamp or an integer and
-    is not nullable; names are unique and not empty; every type has a :class:`Storage`.
+    A schema that constructs is storable: the time attribute exists, is a timestamp or an integer
+    and is not nullable; names are unique and not empty; every type has a :class:`Storage`.
 
 Layout
     Time inside the engine is ``int64`` *ticks*: the time attribute's own unit since the epoch
-    (1970-01-01 00:00 UTC), or the plain integer.  Zoned timestamps are stored as UTC instants; the zone
-    belongs to the schema.
+    (1970-01-01 00:00 UTC), or the plain integer.  Zoned timestamps are stored as UTC instants; the
+    zone belongs to the schema.
 
 Limits
-    Nested types (list, struct, map) and durations, intervals and time-of-day are refused.  Dictionary
-    columns are declared by their value type: encoding is the store's business.
+    Nested types (list, struct, map) and durations, intervals and time-of-day are refused.
+    Dictionary columns are declared by their value type: encoding is the store's business.
 """
 
 from __future__ import annotations
@@ -252,8 +252,8 @@ class StreamSchema:
         Parameters
         ----------
         value : int, str, datetime, date, numpy.datetime64, pyarrow.Scalar
-            An integer is taken as ticks; a string as ISO 8601 (without offset: UTC); a naive datetime
-            as UTC.  A value finer than the stream's unit must be representable exactly.
+            An integer is taken as ticks; a string as ISO 8601 (without offset: UTC); a naive
+            datetime as UTC.  A value finer than the stream's unit must be representable exactly.
 
         Returns
         -------
@@ -331,8 +331,8 @@ class StreamSchema:
     def from_ticks(self, ticks: int) -> object:
         """Convert ticks to what the time attribute was declared as (datetime or int).
 
-        Timestamps that Python's ``datetime`` cannot hold exactly (years outside 1–9999, nanoseconds)
-        come back as ``pyarrow`` scalars.
+        Timestamps that Python's ``datetime`` cannot hold exactly (years outside 1–9999,
+        nanoseconds) come back as ``pyarrow`` scalars.
         """
         if self.time_unit is None:
             return ticks

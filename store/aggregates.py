@@ -1,26 +1,27 @@
 """Lightweight aggregates: the monoid that every level of the store shares.
 
 Purpose
-    Count, first and last time of a set of events, and for each attribute the number of non-null values,
-    min, max and sum (thesis section 3.2.1).  Zones of a leaf, children of a node, the unflushed tail, late runs,
-    window slides and query answers are all elements of this one monoid.
+    Count, first and last time of a set of events, and for each attribute the number of non-null
+    values, min, max and sum (thesis section 3.2.1).  Zones of a leaf, children of a node, the
+    unflushed tail, late runs, window slides and query answers are all elements of this one monoid.
 
 Guarantee
-    Merging is associative and has an identity.  Integer sums are exact: 128 bits, which 2**63 values
-    of 64 bits cannot overflow.  Float sums are kept as an unevaluated pair of doubles (TwoSum, Knuth),
-    so the grouping into blocks changes a result by at most a rounding of the pair, far below one unit in the last place of
-    the answer.  NaN is the greatest value, as in DuckDB and Spark: max is NaN when any value is, min only when
-    all are; a sum with NaN, or with infinities of both signs, is NaN.
+    Merging is associative and has an identity.  Integer sums are exact: 128 bits, which 2**63
+    values of 64 bits cannot overflow.  Float sums are kept as an unevaluated pair of doubles
+    (TwoSum, Knuth), so the grouping into blocks changes a result by at most a rounding of the
+    pair, far below one unit in the last place of the answer.  NaN is the greatest value, as in
+    DuckDB and Spark: max is NaN when any value is, min only when all are; a sum with NaN, or with
+    infinities of both signs, is NaN.
 
 Layout
-    An element is a vector of 64-bit words: event count, first tick, last tick, then for each selected
-    attribute five words: non-null values, min, max, sum high part / low word, sum low part / high word.  How
-    they are read depends on the attribute's :class:`~chronicle.store.layout.ValueKind`.  The same
-    five words are rows of an entry table.
+    An element is a vector of 64-bit words: event count, first tick, last tick, then for each
+    selected attribute five words: non-null values, min, max, sum high part / low word, sum low
+    part / high word.  How they are read depends on the attribute's
+    :class:`~chronicle.store.layout.ValueKind`.  The same five words are rows of an entry table.
 
 Limits
-    A float sum that leaves the range of doubles on the way is infinite, even where later values would bring it
-    back.
+    A float sum that leaves the range of doubles on the way is infinite, even where later values
+    would bring it back.
 """
 
 from __future__ import annotations

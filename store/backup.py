@@ -1,16 +1,17 @@
 """Backup: a consistent copy of a store while writing goes on.
 
 Purpose
-    Sealed segments never change: they are hard-linked (copied across file systems).  Of the active segment
-    the committed bytes are copied, and the log is written anew as one checkpoint.
+    Sealed segments never change: they are hard-linked (copied across file systems).  Of the active
+    segment the committed bytes are copied, and the log is written anew as one checkpoint.
 
 Guarantee
-    The copy is the state of each stream at one commit, opens like any store, and passes ``check``.  Restoring is
-    copying it back.  A backup that is cut short has no mark and is refused as a store.
+    The copy is the state of each stream at one commit, opens like any store, and passes ``check``.
+    Restoring is copying it back.  A backup that is cut short has no mark and is refused as a
+    store.
 
 Limits
-    Streams are copied one after the other: each is consistent in itself, not with the others.  Secondary indexes are
-    not copied; they are rebuilt when asked for.
+    Streams are copied one after the other: each is consistent in itself, not with the others.
+    Secondary indexes are not copied; they are rebuilt when asked for.
 """
 
 from __future__ import annotations

@@ -5,12 +5,12 @@ Purpose
     reader that follows a wrong pointer, or finds a torn or flipped byte, notices before it answers.
 
 Guarantee
-    :func:`open_block` returns a frame only if the head's checksum holds and the block was written for this
-    very segment and offset.  Bodies are verified chunk by chunk by those who read them.
+    :func:`open_block` returns a frame only if the head's checksum holds and the block was written
+    for this very segment and offset.  Bodies are verified chunk by chunk by those who read them.
 
 Layout
-    ``[frame: 64 bytes][tables of the kind, padded to 64][body chunks, each padded to 64]``; the first
-    two are the head.  See :data:`~chronicle.store.layout.BLOCK_FRAME`.
+    ``[frame: 64 bytes][tables of the kind, padded to 64][body chunks, each padded to 64]``; the
+    first two are the head.  See :data:`~chronicle.store.layout.BLOCK_FRAME`.
 """
 
 from __future__ import annotations

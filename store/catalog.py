@@ -1,8 +1,8 @@
 """What a stream's manifest says.
 
 Purpose
-    The list of files that make up a stream, with what is worth knowing about each without opening it.
-    The envelope (version, checksum, atomic replacement) is :mod:`~chronicle.store.manifest`'s.
+    The list of files that make up a stream, with what is worth knowing about each without opening
+    it. The envelope (version, checksum, atomic replacement) is :mod:`~chronicle.store.manifest`'s.
 
 Layout
     A stream's directory::
@@ -12,8 +12,9 @@ Layout
         00000009.wal        the log that belongs to this manifest
 
 Invariants
-    Base segments are in time order.  Late runs are in order of arrival.  A file that neither the manifest nor
-    the log's extent names is garbage: of a crash, or kept for a reader that still may open it.
+    Base segments are in time order.  Late runs are in order of arrival.  A file that neither the
+    manifest nor the log's extent names is garbage: of a crash, or kept for a reader that still may
+    open it.
 """
 
 from __future__ import annotations

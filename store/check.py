@@ -1,12 +1,13 @@
 """The checker: reads everything, recomputes everything, believes nothing.
 
 Purpose
-    ``chronicle check`` and every property test of the store.  It walks each tree from its root, compares each
-    checksum, recomputes each zone and each entry from the events, and looks at order, counts and
-    what the manifest says.
+    ``chronicle check`` and every property test of the store.  It walks each tree from its root,
+    compares each checksum, recomputes each zone and each entry from the events, and looks at
+    order, counts and what the manifest says.
 
 Guarantee
-    Reads only.  It goes on after a problem, so one run names all of them; each problem says file and place.
+    Reads only.  It goes on after a problem, so one run names all of them; each problem says file
+    and place.
 
 Cost
     Reads and decodes every block: as long as a full scan, memory bounded by a leaf.

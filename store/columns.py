@@ -1,20 +1,23 @@
 """Column chunks: the values of one attribute in one leaf, encoded and decoded.
 
 Purpose
-    A leaf is columnar (PAX): each attribute's values lie together, so a query touches the attributes
-    that it names.  :class:`ColumnView` looks at one column of an incoming batch, summarises its zones
-    and encodes slices of it; :func:`decode_chunk` gives any rows of a chunk back as an Arrow array.
+    A leaf is columnar (PAX): each attribute's values lie together, so a query touches the
+    attributes that it names.  :class:`ColumnView` looks at one column of an incoming batch,
+    summarises its zones and encodes slices of it; :func:`decode_chunk` gives any rows of a chunk
+    back as an Arrow array.
 
 Guarantee
-    What goes in comes out, bit for bit, but for two things: what lies under a null, and the payload of NaN.
-    Fixed-width values stored plain decode without a copy: the Arrow array points into the mapped file.
+    What goes in comes out, bit for bit, but for two things: what lies under a null, and the
+    payload of NaN. Fixed-width values stored plain decode without a copy: the Arrow array points
+    into the mapped file.
 
 Layout
-    A chunk is ``[validity bitmap, padded to 64][values]``; the bitmap is there only when there are nulls.
-    Values are, by encoding (:class:`~chronicle.store.layout.Encoding`): plain fixed width; bit-packed
-    integers (:mod:`~chronicle.store.packing`); offsets and bytes; or packed dictionary codes.  With a codec, plain
-    values are cut into pages of 4096 events, ``[page starts: uint64 x (pages + 1)][page]...``, and offsets
-    and bytes are one page, ``[uncompressed bytes: uint64][page]``.
+    A chunk is ``[validity bitmap, padded to 64][values]``; the bitmap is there only when there are
+    nulls. Values are, by encoding (:class:`~chronicle.store.layout.Encoding`): plain fixed width;
+    bit-packed integers (:mod:`~chronicle.store.packing`); offsets and bytes; or packed dictionary
+    codes.  With a codec, plain values are cut into pages of 4096 events, ``[page starts: uint64 x
+    (pages + 1)][page]...``, and offsets and bytes are one page, ``[uncompressed bytes:
+    uint64][page]``.
 
 Invariants
     A codec is used only where it saves a tenth of the chunk, which a first page tells.

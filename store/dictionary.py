@@ -1,18 +1,19 @@
 """String dictionaries: each distinct value of an attribute is written once per segment.
 
 Purpose
-    Identifiers and categories repeat.  A leaf then holds small codes, bit-packed; the strings stand in
-    dictionary pages of the same segment, so a segment stays complete in itself: it can be dropped, backed up,
-    or built by another process without touching anything shared.
+    Identifiers and categories repeat.  A leaf then holds small codes, bit-packed; the strings
+    stand in dictionary pages of the same segment, so a segment stays complete in itself: it can be
+    dropped, backed up, or built by another process without touching anything shared.
 
 Guarantee
-    A page is written before the first leaf that uses its codes, in the same file, so whatever commits
-    the leaf commits the page.
+    A page is written before the first leaf that uses its codes, in the same file, so whatever
+    commits the leaf commits the page.
 
 Layout
-    A dictionary page is a block of kind DICTIONARY: :data:`~chronicle.store.layout.DICTIONARY_HEADER`
-    after the frame, then as body the offsets (int32 x (strings + 1)) and the bytes.  Codes count through the
-    pages of an attribute in the order of writing.
+    A dictionary page is a block of kind DICTIONARY:
+    :data:`~chronicle.store.layout.DICTIONARY_HEADER` after the frame, then as body the offsets
+    (int32 x (strings + 1)) and the bytes.  Codes count through the pages of an attribute in the
+    order of writing.
 
 Limits
     When an attribute turns out to have too many distinct values (:data:`VALUES_MAX`, or

@@ -1,12 +1,12 @@
 """The inspector: prints a segment file and its blocks for people.
 
 Purpose
-    When something looks wrong, see what the bytes say: ``chronicle inspect FILE`` lists a segment's blocks,
-    with an offset it prints one of them in full.
+    When something looks wrong, see what the bytes say: ``chronicle inspect FILE`` lists a
+    segment's blocks, with an offset it prints one of them in full.
 
 Guarantee
-    Reads only and trusts nothing: a head that does not verify is shown as far as it can be read, with the
-    checksum found and expected.
+    Reads only and trusts nothing: a head that does not verify is shown as far as it can be read,
+    with the checksum found and expected.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import xxhash
 
 from ..errors import InvalidArgument
 from ..schema import StreamSchema
+from .aggregates import AttributeAggregate
 from .block import Frame, open_block
 from .dictionary import read_page
 from .file_contract import Files
@@ -38,7 +39,6 @@ from .layout import (
     BlockKind,
     value_kind,
 )
-from .aggregates import AttributeAggregate
 from .leaf import LeafReader
 from .node import read_node
 

@@ -1,22 +1,23 @@
 """What the write-ahead log says: appends, extents and checkpoints.
 
 Purpose
-    The log (:mod:`~chronicle.store.log`) keeps records; here is what they mean.  Replaying them over a
-    manifest gives the state of the stream at its last commit: the committed part of the active segment, the
-    tail and the buffer of late events.
+    The log (:mod:`~chronicle.store.log`) keeps records; here is what they mean.  Replaying them
+    over a manifest gives the state of the stream at its last commit: the committed part of the
+    active segment, the tail and the buffer of late events.
 
 Layout
     ==========  =====================================================================================
     APPEND      one Arrow record batch in the stream's schema, sorted: late events first, the rest goes
                 to the tail
-    EXTENT      leaves were written: document, tail, late.  The tail replaces the one before; the late
+    EXTENT      leaves were written: document, tail, late.  The tail replaces the one before; the
+    late
                 events are added to the buffer
     CHECKPOINT  first record of every log: document, tail, late.  Both replace what was before
     ==========  =====================================================================================
 
-    A document is JSON: ``{"extent": ..., "last": ..., "position": ..., "late": ...}``; ``last`` is the newest
-    tick in order, ``position`` the commits so far, ``late`` all late events ever.  Records with three parts
-    begin with three lengths (uint64), each part padded to 8 bytes.
+    A document is JSON: ``{"extent": ..., "last": ..., "position": ..., "late": ...}``; ``last`` is
+    the newest tick in order, ``position`` the commits so far, ``late`` all late events ever.
+    Records with three parts begin with three lengths (uint64), each part padded to 8 bytes.
 
 Guarantee
     One record is one commit: it is there entirely or not at all.  Splitting an APPEND into late and

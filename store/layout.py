@@ -1,26 +1,26 @@
 """Every constant and fixed structure of a segment file, in one place.
 
 Purpose
-    The byte layout that ``docs/format.md`` describes.  A test compares the tables of that document with
-    the values below, so the two cannot drift apart.
+    The byte layout that ``docs/format.md`` describes.  A test compares the tables of that document
+    with the values below, so the two cannot drift apart.
 
 Layout
-    All integers are little-endian.  A segment file is a 64-byte file header followed by blocks, each
-    aligned to 64 bytes.  A block is a *head* (frame, then the tables of its kind), covered by one
-    checksum, and a *body* whose chunks carry their own checksums in the head.  The last 128 bytes of a
-    sealed segment are its footer.
+    All integers are little-endian.  A segment file is a 64-byte file header followed by blocks,
+    each aligned to 64 bytes.  A block is a *head* (frame, then the tables of its kind), covered by
+    one checksum, and a *body* whose chunks carry their own checksums in the head.  The last 128
+    bytes of a sealed segment are its footer.
 
     ::
 
         | file header | leaf | leaf | dictionary page | leaf | ... | node | leaf | ... | root | summary | footer |
 
-    An *entry table* is how a node describes its children and a leaf its zones: a matrix of 64-bit words,
-    one column per child, one row per field (:data:`ROW_OFFSET` to :data:`ROW_ATTRIBUTES`, then
-    :data:`ROWS_PER_ATTRIBUTE` rows for each attribute other than time).
+    An *entry table* is how a node describes its children and a leaf its zones: a matrix of 64-bit
+    words, one column per child, one row per field (:data:`ROW_OFFSET` to :data:`ROW_ATTRIBUTES`,
+    then :data:`ROWS_PER_ATTRIBUTE` rows for each attribute other than time).
 
 Limits
-    A block is at most 2**48 bytes, a segment holds at most 2**62 events; neither is near what a disk
-    takes.
+    A block is at most 2**48 bytes, a segment holds at most 2**62 events; neither is near what a
+    disk takes.
 """
 
 from __future__ import annotations

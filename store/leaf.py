@@ -1,14 +1,15 @@
 """Leaves: thousands of events in one block, column by column.
 
 Purpose
-    The lowest level of the TAB+-tree.  A leaf knows its zones (512 events each) as a node knows its
-    children, so aggregates and pruning go on below the block, and a slide far smaller than a leaf does not read every
-    event.
+    The lowest level of the TAB+-tree.  A leaf knows its zones (512 events each) as a node knows
+    its children, so aggregates and pruning go on below the block, and a slide far smaller than a
+    leaf does not read every event.
 
 Layout
     After the frame: :data:`~chronicle.store.layout.LEAF_HEADER`, one
-    :data:`~chronicle.store.layout.CHUNK_ENTRY` per column (time included, in schema order), padding to 8
-    bytes, the zone table (int64, rows x zones).  Then the chunks, each at a multiple of 64.
+    :data:`~chronicle.store.layout.CHUNK_ENTRY` per column (time included, in schema order),
+    padding to 8 bytes, the zone table (int64, rows x zones).  Then the chunks, each at a multiple
+    of 64.
 
     ::
 
@@ -16,7 +17,8 @@ Layout
         \\_____________________ head, one checksum ________________________/    \\_ one checksum each
 
 Invariants
-    Events are in time order; ties keep arrival order.  Every zone but the last holds ``zone_events``.
+    Events are in time order; ties keep arrival order.  Every zone but the last holds
+    ``zone_events``.
 """
 
 from __future__ import annotations

@@ -4,14 +4,15 @@ Purpose
     Late events live apart from the base until compaction folds them in; a reader must not notice.
 
 Guarantee
-    The result is in time order, and events of one time come in the order of the sources.  Sources are given
-    in order of arrival (base first, then late runs oldest first, then the buffer): an event is late only
-    because a newer one had arrived, so every base event of the same time came before it.
+    The result is in time order, and events of one time come in the order of the sources.  Sources
+    are given in order of arrival (base first, then late runs oldest first, then the buffer): an
+    event is late only because a newer one had arrived, so every base event of the same time came
+    before it.
 
 Algorithm
-    Each round looks at the last tick of every source's current batch.  Below the smallest of them no
-    source can bring anything new: those rows are joined and sorted (stable, on mostly sorted input).  A batch that
-    no other source reaches into passes through untouched.
+    Each round looks at the last tick of every source's current batch.  Below the smallest of them
+    no source can bring anything new: those rows are joined and sorted (stable, on mostly sorted
+    input).  A batch that no other source reaches into passes through untouched.
 
 Limits
     Holds one batch of each source, and more only where a single tick spans batches.

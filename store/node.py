@@ -1,17 +1,17 @@
 """Index nodes: the inner levels of the TAB+-tree and its right flank.
 
 Purpose
-    A node's entries point to its children and carry their lightweight aggregates (thesis Figure 3.2).
-    :class:`LevelBuilder` collects entries until a node is full; :func:`find_children` finds the ones that
-    a time range meets.
+    A node's entries point to its children and carry their lightweight aggregates (thesis Figure
+    3.2). :class:`LevelBuilder` collects entries until a node is full; :func:`find_children` finds
+    the ones that a time range meets.
 
 Layout
-    After the frame: :data:`~chronicle.store.layout.NODE_HEADER`, then the entry table, int64 x rows x
-    children, row by row.  Nothing else; the head's checksum covers all of it.
+    After the frame: :data:`~chronicle.store.layout.NODE_HEADER`, then the entry table, int64 x
+    rows x children, row by row.  Nothing else; the head's checksum covers all of it.
 
 Invariants
-    Children are in time order and their ranges overlap at most in ties:
-    ``first[i] <= last[i] <= first[i + 1]``.  So at most one child is cut by a lower bound and one by an upper.
+    Children are in time order and their ranges overlap at most in ties: ``first[i] <= last[i] <=
+    first[i + 1]``.  So at most one child is cut by a lower bound and one by an upper.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Purpose
     One validated value object, stored in the manifest.
 
 Limits
-    ``retention`` counts from the newest event of the stream, not from the wall clock: a clock that jumps
-    must not delete data, and an archive of old events must not vanish the day it is loaded.
+    ``retention`` counts from the newest event of the stream, not from the wall clock: a clock that
+    jumps must not delete data, and an archive of old events must not vanish the day it is loaded.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class StreamOptions:
     segment_bytes : int
         A segment is sealed when its file has grown to this.
     retention : str or None
-        Age such as ``"30 days"``, a number of ticks for integer time, or a size such as ``"10 GB"``: older
-        sealed segments are dropped.
+        Age such as ``"30 days"``, a number of ticks for integer time, or a size such as ``"10
+        GB"``: older sealed segments are dropped.
     durability : str
         What an append promises unless it says otherwise: ``commit``, ``interval`` or ``none``.
     interval_ms : int

@@ -1,18 +1,19 @@
 """Kernels that squeeze integers: deltas or distances, bit-packed zone by zone.
 
 Purpose
-    Timestamps and most integer attributes change little from event to event.  A zone of 512 values is
-    written as its first value and the deltas between neighbours (DELTA), or as its smallest value and
-    the distances to it (PACKED), each in as many bits as the widest needs.
+    Timestamps and most integer attributes change little from event to event.  A zone of 512 values
+    is written as its first value and the deltas between neighbours (DELTA), or as its smallest
+    value and the distances to it (PACKED), each in as many bits as the widest needs.
 
 Guarantee
-    Exact for every 64-bit pattern: all arithmetic is modulo 2**64.  Zones decode independently, so reading a
-    few events of a leaf does not unpack all of it.
+    Exact for every 64-bit pattern: all arithmetic is modulo 2**64.  Zones decode independently, so
+    reading a few events of a leaf does not unpack all of it.
 
 Layout
-    For ``z`` zones: ``z`` bases (int64), ``z`` minimum deltas (int64; PACKED leaves them 0), ``z + 1``
-    starts in the packed words (int64), ``z`` bit widths (int64), then the packed words (uint64).  Zone ``z``
-    owns words ``start[z]`` to ``start[z + 1]``; value ``i`` of it lies at bit ``i * width``.
+    For ``z`` zones: ``z`` bases (int64), ``z`` minimum deltas (int64; PACKED leaves them 0), ``z +
+    1`` starts in the packed words (int64), ``z`` bit widths (int64), then the packed words
+    (uint64).  Zone ``z`` owns words ``start[z]`` to ``start[z + 1]``; value ``i`` of it lies at
+    bit ``i * width``.
 
 Limits
     Widths are per zone: one outlier costs its whole zone.

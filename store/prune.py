@@ -1,13 +1,14 @@
 """Pruning predicates: what min, max and null counts can rule out.
 
 Purpose
-    A filter on an attribute need not read a child whose bounds exclude it (queries.md section 1).  The query
-    layer hands down a small predicate of ranges; here it is turned into a mask over the columns of an
-    entry table, the same for nodes and for the zones of a leaf.
+    A filter on an attribute need not read a child whose bounds exclude it (queries.md section 1).
+    The query layer hands down a small predicate of ranges; here it is turned into a mask over the
+    columns of an entry table, the same for nodes and for the zones of a leaf.
 
 Guarantee
-    Sound, not complete: a child that is masked out holds no event for which the predicate is true; one that is
-    kept may hold none either.  Nulls never satisfy a range.  NaN counts as the greatest value.
+    Sound, not complete: a child that is masked out holds no event for which the predicate is true;
+    one that is kept may hold none either.  Nulls never satisfy a range.  NaN counts as the
+    greatest value.
 
 Limits
     Strings are compared by their first eight bytes, decimals not at all.

@@ -1,12 +1,13 @@
 """Recovery: from the files of a stream to its state at the last commit.
 
 Purpose
-    Shared by the writer, which goes on from there, and by readers in other processes, which look at it.
+    Shared by the writer, which goes on from there, and by readers in other processes, which look
+    at it.
 
 Guarantee
-    Bounded by the tail: the manifest, the log and the heads of at most one unfinished node's children per level
-    are read; never the stream.  Nothing is changed: cutting a torn tail off and removing what a crash
-    has left over is the writer's business.
+    Bounded by the tail: the manifest, the log and the heads of at most one unfinished node's
+    children per level are read; never the stream.  Nothing is changed: cutting a torn tail off and
+    removing what a crash has left over is the writer's business.
 
 States that a crash may leave
     ============================================  ===============================================
@@ -19,8 +20,8 @@ States that a crash may leave
     ============================================  ===============================================
 
 Concurrency
-    A writer may replace the manifest and remove the log while a reader looks: :func:`load_for_reading`
-    then starts again with the new manifest.
+    A writer may replace the manifest and remove the log while a reader looks:
+    :func:`load_for_reading` then starts again with the new manifest.
 """
 
 from __future__ import annotations

@@ -2,18 +2,19 @@
 
 Purpose
     :class:`SegmentFile` maps a file, finds blocks in it and remembers those it has verified.
-    :class:`SegmentView` is the tree as a snapshot sees it: a sealed segment from its root, the active one from
-    the flank that was committed when the snapshot was taken.  Both look alike from outside: a list of
-    entry tables in time order.
+    :class:`SegmentView` is the tree as a snapshot sees it: a sealed segment from its root, the
+    active one from the flank that was committed when the snapshot was taken.  Both look alike from
+    outside: a list of entry tables in time order.
 
 Guarantee
-    A view never changes.  Every byte is compared with its checksum before it is used for the first time by this
-    process; after that the mapping is trusted while the block stays among the remembered ones.
+    A view never changes.  Every byte is compared with its checksum before it is used for the first
+    time by this process; after that the mapping is trusted while the block stays among the
+    remembered ones.
 
 Cost
     Opening a sealed segment reads its footer.  :meth:`SegmentView.aggregate` touches two paths:
-    logarithmic in the events of the segment.  :meth:`SegmentView.scan` visits only leaves, and inside them only
-    runs of zones, that time and the pruner leave over.
+    logarithmic in the events of the segment.  :meth:`SegmentView.scan` visits only leaves, and
+    inside them only runs of zones, that time and the pruner leave over.
 
 Limits
     Remembered blocks are bounded (:data:`BLOCKS_REMEMBERED` per segment, oldest out first).

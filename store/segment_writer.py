@@ -1,13 +1,13 @@
 """Segment writer: one TAB+-tree, bulk-loaded from left to right into one file.
 
 Purpose
-    Events come in time order and go out as leaves; a node is written the moment it is full, so the file
-    is written once and in sequence.  Only the right flank, one unfinished node per level, is in memory
-    (thesis section 3.2: insertion is a continuous bulk load).
+    Events come in time order and go out as leaves; a node is written the moment it is full, so the
+    file is written once and in sequence.  Only the right flank, one unfinished node per level, is
+    in memory (thesis section 3.2: insertion is a continuous bulk load).
 
 Guarantee
-    Nothing here is durable until :meth:`SegmentWriter.sync` returns, and nothing is visible until the
-    stream has logged :meth:`SegmentWriter.extent`.  :meth:`SegmentWriter.mark` and
+    Nothing here is durable until :meth:`SegmentWriter.sync` returns, and nothing is visible until
+    the stream has logged :meth:`SegmentWriter.extent`.  :meth:`SegmentWriter.mark` and
     :meth:`SegmentWriter.rollback` undo what a failed append has written.
 
 Layout
@@ -16,9 +16,9 @@ Layout
     pages.  The flank is rebuilt from those children's heads, without decoding an event.
 
 Limits
-    Leaves are cut after ``leaf_bytes`` of plain values (four times that where a batch is large enough), at
-    a multiple of the zone size where that is possible; a single event larger than that makes a leaf of
-    its own.
+    Leaves are cut after ``leaf_bytes`` of plain values (four times that where a batch is large
+    enough), at a multiple of the zone size where that is possible; a single event larger than that
+    makes a leaf of its own.
 """
 
 from __future__ import annotations

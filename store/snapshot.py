@@ -1,17 +1,18 @@
 """Snapshots: a stream at one moment, for any number of readers.
 
 Purpose
-    Scans and aggregations over base segments, late runs, the late buffer and the tail, as one sequence of
-    events in time order.
+    Scans and aggregations over base segments, late runs, the late buffer and the tail, as one
+    sequence of events in time order.
 
 Guarantee
-    A snapshot never changes, whatever the writer does, and is cheap: it holds references.  Every answer is the one
-    that a stable sort by time of the committed events would give.  Half-open bounds: ``start <= t < end``.
+    A snapshot never changes, whatever the writer does, and is cheap: it holds references.  Every
+    answer is the one that a stable sort by time of the committed events would give.  Half-open
+    bounds: ``start <= t < end``.
 
 Cost
-    :meth:`Snapshot.aggregate` is logarithmic in the stream, once for the base and once for each late run that
-    the range meets.  :meth:`Snapshot.scan` reads only leaves that the bounds and the pruning predicate leave over and
-    holds a batch per source.
+    :meth:`Snapshot.aggregate` is logarithmic in the stream, once for the base and once for each
+    late run that the range meets.  :meth:`Snapshot.scan` reads only leaves that the bounds and the
+    pruning predicate leave over and holds a batch per source.
 """
 
 from __future__ import annotations

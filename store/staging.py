@@ -52,6 +52,7 @@ import pyarrow as pa
 from ..errors import InvalidArgument, SchemaMismatch, StorageFailed
 from ..schema import StreamSchema
 from .catalog import SegmentEntry, segment_name
+from .compaction import spill
 from .file_contract import Files
 from .options import StreamOptions
 from .segment import TICK_MAX, SegmentView
@@ -292,34 +293,34 @@ def commit_staged(
     SchemaMismatch
         When the stream's schema has changed since the job was prepared.
     """
-    with stream._lock:
-        stream._writable()
-        before = committed(stream._manifest.jobs, job, application, version)
+    with stream.commits.lock:
+        stream.commits.check_writable()
+        before = committed(stream.commits.manifest.jobs, job, application, version)
         if before is not None:
-            abort_staged(stream._files, stream._directory, job)
+            abort_staged(stream.commits.files, stream.commits.directory, job)
             return before
         order = sorted(staged, key=lambda item: item.part)  # within a part, as they were staged
         _check(stream, order)
         if not truncate:
-            if order and (stream._journal.tail.rows or stream._writer is not None):
-                stream._seal()
-            if order and stream._journal.late:
-                stream._spill()
+            if order and (stream.commits.journal.tail.rows or stream.commits.writer is not None):
+                stream.commits.seal()
+            if order and stream.commits.journal.late:
+                spill(stream.commits)
         linked = _link(stream, order)
         try:
             result = _publish(stream, job, order, linked, truncate, application, version)
         except BaseException:
-            if stream._failed is None:
+            if stream.commits.failed is None:
                 for view in linked.values():
                     view.close()
                 for item in order:
                     with suppress(Exception):  # removed at the next opening if not now
-                        stream._files.remove(f"{stream._directory}/{item.entry.file}")
+                        stream.commits.files.remove(f"{stream.commits.directory}/{item.entry.file}")
             raise
-        state = stream._state()
-    stream._publish(state)
+        state = stream.commits.state()
+    stream.commits.publish(state)
     with suppress(Exception):  # swept later if not now: the job is committed
-        abort_staged(stream._files, stream._directory, job)
+        abort_staged(stream.commits.files, stream.commits.directory, job)
     return result
 
 
@@ -331,7 +332,7 @@ def _check(stream: EventStream, staged: Sequence[StagedSegment]) -> None:
                 f"the staged segment {item.file} has {item.entry.columns} columns, the stream "
                 f"{stream.name!r} has {columns}; start the job again"
             )
-        if not stream._files.exists(item.file):
+        if not stream.commits.files.exists(item.file):
             raise InvalidArgument(
                 f"the staged segment {item.file} is gone: the job was aborted, or swept after a "
                 "day; nothing was committed, start the job again"
@@ -342,12 +343,15 @@ def _link(stream: EventStream, staged: Sequence[StagedSegment]) -> dict[int, Seg
     """Give the files their names in the stream; the staged names stay for another try."""
     views: dict[int, SegmentView] = {}
     for item in staged:
-        path = f"{stream._directory}/{item.entry.file}"
+        path = f"{stream.commits.directory}/{item.entry.file}"
         with suppress(FileNotFoundError):  # of a try that did not get as far as the manifest
-            stream._files.remove(path)
-        stream._files.link(item.file, path)
+            stream.commits.files.remove(path)
+        stream.commits.files.link(item.file, path)
         views[item.entry.id] = SegmentView.open_sealed(
-            stream._files, path, item.entry.id, stream._manifest.schema_of(item.entry.columns)
+            stream.commits.files,
+            path,
+            item.entry.id,
+            stream.commits.manifest.schema_of(item.entry.columns),
         )
     return views
 
@@ -361,7 +365,7 @@ def _publish(
     application: str | None,
     version: int | None,
 ) -> BulkCommit:
-    manifest, journal = stream._manifest, stream._journal
+    manifest, journal = stream.commits.manifest, stream.commits.journal
     if truncate:
         gone = stream.snapshot().count
         manifest = replace(
@@ -390,10 +394,10 @@ def _publish(
         runs=(*manifest.runs, *runs),
         jobs=_remembered(manifest.jobs, job, result, application, version),
     )
-    writer = stream._writer if truncate else None
-    stream._commit(manifest, journal, views)
+    writer = stream.commits.writer if truncate else None
+    stream.commits.commit(manifest, journal, views)
     if writer is not None:
-        stream._writer = stream._active = None
+        stream.commits.writer = stream.commits.active = None
         writer.close()
     return result
 

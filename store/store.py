@@ -1,8 +1,9 @@
 """The store: a directory of streams with one writer and many readers.
 
 Purpose
-    Opens, creates, drops and backs up streams.  What a stream is inside is :mod:`~chronicle.store.stream`'s
-    business for the writer and :mod:`~chronicle.store.recovery`'s for readers.
+    Opens, creates, drops and backs up streams.  What a stream is inside is
+    :mod:`~chronicle.store.stream`'s business for the writer and :mod:`~chronicle.store.recovery`'s
+    for readers.
 
 Layout
     ::
@@ -12,13 +13,13 @@ Layout
         streams/<name>/      one directory per stream; names are percent-encoded
 
 Guarantee
-    One writer process at a time; a second gets :class:`~chronicle.errors.StoreLocked` that names the first.
-    Readers (``mode="r"``) take no lock, need no right to write, and see the last commit as of
-    :meth:`StreamReader.snapshot`.
+    One writer process at a time; a second gets :class:`~chronicle.errors.StoreLocked` that names
+    the first. Readers (``mode="r"``) take no lock, need no right to write, and see the last commit
+    as of :meth:`StreamReader.snapshot`.
 
 Limits
-    A stream exists when its directory has a manifest: a crash in the middle of a creation leaves a directory
-    without one, which is not listed and is used again.
+    A stream exists when its directory has a manifest: a crash in the middle of a creation leaves a
+    directory without one, which is not listed and is used again.
 """
 
 from __future__ import annotations

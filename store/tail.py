@@ -1,14 +1,14 @@
 """Events in memory: the unfinished last leaf and the buffer of late events.
 
 Purpose
-    What does not fill a leaf yet is held here (and in the write-ahead log) as Arrow batches, and answers
-    scans and aggregations through the same face as a leaf on disk.
+    What does not fill a leaf yet is held here (and in the write-ahead log) as Arrow batches, and
+    answers scans and aggregations through the same face as a leaf on disk.
 
 Guarantee
-    A :class:`MemoryLeaf` never changes.  A :class:`Tail` only grows, so a snapshot that remembers how many rows
-    it saw keeps seeing exactly those.  :func:`add_late` keeps the buffer a short tuple of sorted
-    batches in arrival order, each at least twice as large as the next: adding is O(log n) amortised per
-    event and a reader merges few batches.
+    A :class:`MemoryLeaf` never changes.  A :class:`Tail` only grows, so a snapshot that remembers
+    how many rows it saw keeps seeing exactly those.  :func:`add_late` keeps the buffer a short
+    tuple of sorted batches in arrival order, each at least twice as large as the next: adding is
+    O(log n) amortised per event and a reader merges few batches.
 """
 
 from __future__ import annotations

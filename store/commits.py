@@ -1,0 +1,422 @@
+"""Commits: the state of a stream and the ways to change it.
+
+Purpose
+    What the writer knows (manifest, journal, open files, the active segment's writer) and the
+    steps that every change is made of: begin a segment file, seal it, take back what failed, and
+    replace manifest and log together.  :mod:`~chronicle.store.stream` and
+    :mod:`~chronicle.store.compaction` compose them.
+
+Guarantee
+    Files are complete and durable before a commit names them.  A change that fails leaves
+    manifest, journal and writer where they were; when that cannot be told, ``failed`` says why and
+    every later change is refused.
+
+Order of writes
+    ::
+
+        filled leaves    leaves -> sync of the segment -> log record (extent, new tail) -> sync of the log
+        seal, spill,     new files -> sync -> new log with a checkpoint -> sync -> manifest
+        compaction
+
+Concurrency
+    Every method but :meth:`Commits.publish` expects its caller to hold :attr:`Commits.lock`.
+    Readers take :attr:`Commits.published`, a reference, and never wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..errors import CorruptStore, StorageFailed, StoreClosed
+from ..schema import StreamSchema
+from .catalog import SegmentEntry, StreamManifest, log_name, segment_name
+from .file_contract import Files
+from .journal import Journal, RecordKind, encode_state
+from .layout import table_rows
+from .lock import live_leases
+from .log import LogWriter
+from .manifest import read_manifest, write_manifest
+from .options import StreamOptions, retention_limits
+from .recovery import Recovered, load, open_entry, state_of
+from .segment import SegmentFile, SegmentView
+from .segment_writer import Extent, SegmentWriter
+from .snapshot import StreamState
+from .tail import Tail, concat_batches, sort_batch
+
+__all__ = ["Commits"]
+
+logger = logging.getLogger("chronicle.store")
+
+
+class Commits:
+    """The committed state of a stream that is open for writing.
+
+    Parameters
+    ----------
+    files : Files
+    directory : str
+        Of the stream.
+
+    Attributes
+    ----------
+    manifest : StreamManifest
+    journal : Journal
+    views : dict of int to SegmentView
+        Open segments and late runs that the manifest names.
+    writer : SegmentWriter or None
+        Of the active segment.
+    published : StreamState
+        What readers see.
+    failed : str or None
+        Why changes are refused.
+    folding : frozenset of int
+        Late runs that a compaction is folding; nothing else may replace them.
+    """
+
+    def __init__(self, files: Files, directory: str) -> None:
+        self.files = files
+        self.directory = directory
+        self.lock = threading.RLock()
+        self.listeners: list[Callable[[StreamState], None]] = []
+        self.closed = False
+        self.failed: str | None = None
+        self.folding: frozenset[int] = frozenset()
+        found = load(files, directory)
+        self.manifest = found.manifest
+        self.journal = found.journal
+        self.views = {
+            entry.id: open_entry(files, directory, self.manifest, entry)
+            for entry in (*self.manifest.segments, *self.manifest.runs)
+        }
+        self.writer: SegmentWriter | None = None
+        self.active: SegmentFile | None = None
+        self._last_active: tuple[Extent, SegmentView] | None = None
+        self.next_id = self.manifest.next_id
+        self._resume(found)
+        self._sweep()
+        self.published = self.state()
+
+    @staticmethod
+    def initialise(
+        files: Files, directory: str, name: str, schema: StreamSchema, options: StreamOptions
+    ) -> None:
+        """Make a directory an empty stream; it exists once its manifest does."""
+        retention_limits(options.retention, schema)
+        files.remove_tree(directory)  # what a creation that was cut short has left
+        files.make_directory(directory)
+        log = LogWriter.create(files, f"{directory}/{log_name(1)}", 1)
+        log.append(RecordKind.CHECKPOINT, encode_state(None, None, 0, 0, None, None))
+        log.sync()
+        log.close()
+        write_manifest(files, directory, StreamManifest(name, schema, options).to_json())
+
+    @property
+    def schema(self) -> StreamSchema:
+        """Columns of the stream."""
+        return self.manifest.schema
+
+    @property
+    def options(self) -> StreamOptions:
+        """Settings of the stream."""
+        return self.manifest.options
+
+    def _resume(self, found: Recovered) -> None:
+        """Go on where the log ends."""
+        path = self.path(log_name(self.manifest.log))
+        if found.torn:
+            logger.warning(
+                "%s: the log ends in an unfinished record; cut back to its last commit", path
+            )
+        self.log = LogWriter.reopen(self.files, path, found.log_length, found.log_records)
+        if self.journal.extent is not None:
+            self.next_id = max(self.next_id, self.journal.extent.segment_id + 1)
+        self.restore_active()
+
+    def restore_active(self) -> None:
+        """Have the writer of the active segment stand where the last commit left it."""
+        if self.writer is not None:
+            self.writer.close()
+        self.writer = self.active = None
+        extent = self.journal.extent
+        if extent is None:
+            return
+        path = self.path(segment_name(extent.segment_id))
+        if not self.files.exists(path):
+            raise CorruptStore(f"{path} is missing; the log says it has {extent.length} bytes")
+        schema = self.manifest.schema
+        active = SegmentFile(self.files, path, extent.segment_id, schema)
+        view = SegmentView.open_extent(active, extent)
+        flank = dict(view.fragments)
+        none = np.zeros((table_rows(schema), 0), np.int64)
+        self.writer = SegmentWriter.resume(
+            self.files,
+            path,
+            schema,
+            self.options.codec,
+            self.options.leaf_bytes,
+            extent,
+            [flank.get(level, none) for level in range(1, len(extent.levels) + 1)],
+            {name: active.dictionary(name, pages) for name, pages in extent.pages.items() if pages},
+        )
+        self.active = active
+
+    def _sweep(self) -> None:
+        """Remove files that a crash has left over, and garbage that no reader can want."""
+        named = {entry.file for entry in (*self.manifest.segments, *self.manifest.runs)}
+        named.add(log_name(self.manifest.log))
+        if self.journal.extent is not None:
+            named.add(segment_name(self.journal.extent.segment_id))
+        kept = {file for file, _ in self.collect_garbage()}
+        for file in self.files.list(self.directory):
+            if file.endswith((".seg", ".wal")) and file not in named and file not in kept:
+                logger.info("%s: removing %s, which no commit names", self.directory, file)
+                self.files.remove(self.path(file))
+
+    def active_view(self) -> SegmentView | None:
+        if self.writer is None or self.active is None or self.journal.extent is None:
+            return None
+        extent = self.journal.extent
+        if self._last_active is None or self._last_active[0] is not extent:
+            self.active.data(extent.length)
+            fragments = [
+                (level.level, np.ascontiguousarray(level.view())) for level in self.writer.levels
+            ]
+            view = SegmentView.of_flank(self.active, fragments, extent)
+            self._last_active = (extent, view)
+        return self._last_active[1]
+
+    def state(self) -> StreamState:
+        manifest = self.manifest
+        return state_of(
+            manifest,
+            self.journal,
+            tuple(self.views[entry.id] for entry in manifest.segments),
+            tuple(self.views[entry.id] for entry in manifest.runs),
+            self.active_view(),
+        )
+
+    def publish(self, state: StreamState) -> None:
+        with self.lock:
+            if state.position > self.published.position or (
+                state.manifest_version > self.published.manifest_version
+            ):
+                self.published = state
+                for listener in self.listeners:
+                    listener(state)
+
+    def check_writable(self) -> None:
+        if self.closed:
+            raise StoreClosed(f"stream {self.manifest.name!r} is closed; open the store again")
+        if self.failed is not None:
+            raise StorageFailed(
+                f"stream {self.manifest.name!r} takes no changes since a sync failed ({self.failed}); "
+                "close the store and open it again"
+            )
+
+    def writer_here(self) -> SegmentWriter:
+        """Writer of the active segment, begun when there is none."""
+        if self.writer is None:
+            self.writer, self.active = self.new_segment()
+        return self.writer
+
+    def new_segment(self) -> tuple[SegmentWriter, SegmentFile]:
+        segment_id = self.next_id
+        self.next_id += 1
+        path = self.path(segment_name(segment_id))
+        with suppress(FileNotFoundError):
+            self.files.remove(path)
+        writer = SegmentWriter(
+            self.files,
+            path,
+            segment_id,
+            self.schema,
+            self.options.codec,
+            self.options.leaf_bytes,
+        )
+        return writer, SegmentFile(self.files, path, segment_id, self.schema)
+
+    def seal_writer(self, writer: SegmentWriter) -> tuple[SegmentEntry, SegmentView]:
+        """Finish a segment file and open it again as a reader would."""
+        length = writer.seal()
+        assert writer.first is not None and writer.last is not None
+        entry = SegmentEntry(
+            writer.segment_id,
+            writer.events,
+            writer.first,
+            writer.last,
+            length,
+            len(self.schema.attributes),
+        )
+        writer.close()
+        view = SegmentView.open_sealed(self.files, writer.path, entry.id, self.schema)
+        return entry, view
+
+    def undo(self, mark: Any, first_id: int) -> None:
+        """Forget what a failed append or seal has written: new files, and bytes of the active one."""
+        try:
+            extent = self.journal.extent
+            writer = self.writer
+            if (
+                mark is not None
+                and writer is not None
+                and extent is not None
+                and (writer.segment_id == extent.segment_id)
+            ):
+                writer.rollback(mark)
+            else:
+                self.restore_active()
+        except Exception as error:
+            self.failed = str(error)
+            logger.exception("%s: could not take back a failed append", self.directory)
+        for segment_id in range(first_id, self.next_id):
+            with suppress(Exception):  # removed at the next opening if not now
+                self.files.remove(self.path(segment_name(segment_id)))
+
+    def seal(self) -> None:
+        """Seal within the lock; nothing happens on an empty stream."""
+        tail = self.journal.tail
+        if self.writer is None and not tail.rows:
+            return
+        first_id = self.next_id
+        try:
+            writer = self.writer_here()
+            if tail.rows:
+                writer.write(tail.batch())
+            entry, view = self.seal_writer(writer)
+            self.files.sync_directory(self.directory)
+            self.writer = self.active = None
+            self.commit(
+                replace(self.manifest, segments=(*self.manifest.segments, entry)),
+                replace(self.journal, extent=None, tail=Tail(self.schema)),
+                {entry.id: view},
+            )
+        except BaseException:
+            if self.failed is None:
+                self.undo(None, first_id)
+            raise
+
+    def commit(
+        self, manifest: StreamManifest, journal: Journal, views: dict[int, SegmentView]
+    ) -> None:
+        """Replace manifest and log together: the one way to change more than the log can say.
+
+        ``views`` are those of segments that the new manifest names and the old one does not.
+        """
+        manifest = self._retained(manifest)
+        old, old_log = self.manifest, self.log
+        named = {entry.file for entry in (*manifest.segments, *manifest.runs)}
+        version = old.version + 1
+        gone = [
+            (entry.file, version) for entry in (*old.segments, *old.runs) if entry.file not in named
+        ]
+        if self.journal.extent is not None and journal.extent != self.journal.extent:
+            file = segment_name(self.journal.extent.segment_id)
+            still = journal.extent is not None and (
+                journal.extent.segment_id == self.journal.extent.segment_id
+            )
+            if file not in named and not still:
+                gone.append((file, version))
+        manifest = replace(
+            manifest,
+            version=version,
+            log=old.log + 1,
+            next_id=self.next_id,
+            garbage=(*self.collect_garbage(), *gone),
+        )
+        path = self.path(log_name(manifest.log))
+        with suppress(FileNotFoundError):
+            self.files.remove(path)
+        log = LogWriter.create(self.files, path, manifest.log)
+        try:
+            late = concat_batches(journal.late, self.schema.arrow) if journal.late else None
+            if late is not None:
+                late = sort_batch(late, self.schema)
+            tail = journal.tail.batch() if journal.tail.rows else None
+            parts = encode_state(
+                journal.extent, journal.last, journal.position, journal.late_total, tail, late
+            )
+            log.append(RecordKind.CHECKPOINT, parts)
+            log.sync()
+            self.files.sync_directory(self.directory)
+        except BaseException:
+            log.close()
+            with suppress(Exception):
+                self.files.remove(path)
+            raise
+        try:
+            write_manifest(self.files, self.directory, manifest.to_json())
+        except BaseException as error:
+            log.close()
+            if self._files_say(manifest.version):
+                # the rename happened, only its durability is unknown: neither state is certain
+                self.failed = str(error)
+            else:
+                with suppress(Exception):
+                    self.files.remove(path)
+            raise
+        self.views.update(views)
+        keep = {entry.id for entry in (*manifest.segments, *manifest.runs)}
+        self.views = {i: view for i, view in self.views.items() if i in keep}
+        self.manifest, self.journal, self.log = manifest, journal, log
+        old_log.close()
+        with suppress(FileNotFoundError):
+            self.files.remove(self.path(log_name(old.log)))
+        self.collect_garbage()
+
+    def _files_say(self, version: int) -> bool:
+        try:
+            body = read_manifest(self.files, self.directory)
+        except Exception:
+            return True
+        return body is not None and body["version"] == version
+
+    def _retained(self, manifest: StreamManifest) -> StreamManifest:
+        """Leave out the segments that retention drops."""
+        ticks, size = retention_limits(manifest.options.retention, manifest.schema)
+        segments, runs, dropped = list(manifest.segments), list(manifest.runs), 0
+        newest = self.journal.last
+        if ticks is not None and newest is not None:
+            horizon = newest - ticks
+            old = [e for e in (*segments, *runs) if e.last < horizon]
+            segments = [e for e in segments if e not in old]
+            runs = [e for e in runs if e not in old]
+            dropped += sum(e.events for e in old)
+        if size is not None:
+            total = sum(e.bytes for e in (*segments, *runs))
+            while segments and total > size:
+                oldest = segments.pop(0)
+                total -= oldest.bytes
+                dropped += oldest.events
+        if not dropped:
+            return manifest
+        return replace(
+            manifest,
+            segments=tuple(segments),
+            runs=tuple(runs),
+            dropped_events=manifest.dropped_events + dropped,
+        )
+
+    def collect_garbage(self) -> tuple[tuple[str, int], ...]:
+        """Remove files that no reader can want any more; return the others."""
+        garbage = self.manifest.garbage
+        if not garbage:
+            return ()
+        oldest = min(live_leases(self.files, self.directory), default=None)
+        kept = []
+        for file, version in garbage:
+            if oldest is not None and oldest < version:
+                kept.append((file, version))
+                continue
+            with suppress(FileNotFoundError):
+                self.files.remove(self.path(file))
+        return tuple(kept)
+
+    def path(self, file: str) -> str:
+        return f"{self.directory}/{file}"
