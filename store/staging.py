@@ -388,12 +388,10 @@ def _publish(
         last=_newest(journal.last, segments, runs),
         late_total=journal.late_total + late,
     )
-    manifest = replace(
-        manifest,
-        segments=segments,
-        runs=(*manifest.runs, *runs),
-        jobs=_remembered(manifest.jobs, job, result, application, version),
-    )
+    jobs = _remembered(manifest.jobs, job, result, application, version)
+    if truncate:
+        jobs["truncated"] = {"position": position}  # nobody can follow the stream across this
+    manifest = replace(manifest, segments=segments, runs=(*manifest.runs, *runs), jobs=jobs)
     writer = stream.commits.writer if truncate else None
     stream.commits.commit(manifest, journal, views)
     if writer is not None:

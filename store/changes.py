@@ -1,0 +1,226 @@
+"""What is new between two commits of a stream.
+
+Purpose
+    A follower (a streaming query, say) has seen a stream as of one commit and wants the events
+    that a later commit adds: those in order, the late ones, and those of bulk loads alike.
+
+Guarantee
+    Every event that was committed after the first pin and up to the second is given exactly once,
+    in time order, ties in order of arrival; whatever seals, spills and compactions happened in
+    between.
+
+Why it works
+    A snapshot is the stable sort by time of what was committed.  So among the events of one tick
+    those of the earlier commit come first, in the same order, and what the later commit has beyond
+    their number is new:
+
+    ::
+
+        earlier   t=1: a b     t=2: c        t=5: d
+        later     t=1: a b X   t=2: c        t=5: d Y    t=6: Z        new: X, Y, Z
+
+    Only the ticks of the earlier commit are needed, and only where the two may differ: that is
+    told from the manifests, and then from the counts that the trees keep, without reading an
+    event.
+
+Limits
+    A truncation is not a change that can be followed: :class:`SnapshotExpired` says so.  Events
+    that retention drops before they are read are not given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..errors import SnapshotExpired
+from .file_contract import Files
+from .pinned import Pin, journal_of, open_pinned
+from .segment import TICK_MAX, TICK_MIN
+from .snapshot import Snapshot
+from .tail import ticks_of
+
+__all__ = ["NewRange", "new_events", "new_ranges"]
+
+PIECES_MAX = 65_536
+"""Most pieces that a changed range is cut into to find where it changed."""
+
+
+@dataclass(frozen=True)
+class NewRange:
+    """A time range that holds new events.
+
+    Attributes
+    ----------
+    start, end : int or None
+        Ticks, half-open.
+    events : int
+        New events in it.
+    stored : int
+        All events in it, which are what reading it costs.
+    """
+
+    start: int | None
+    end: int | None
+    events: int
+    stored: int
+
+
+def _truncated(pin: Pin) -> int:
+    """Commit position of the last truncation."""
+    return int(pin.manifest["jobs"].get("truncated", {"position": 0})["position"])
+
+
+def changed_spans(before: Pin | None, after: Pin) -> list[tuple[int, int]]:
+    """Time ranges, inclusive and disjoint, outside of which two commits hold the same events.
+
+    Parameters
+    ----------
+    before : Pin or None
+        None is the stream before its first event.
+    after : Pin
+
+    Raises
+    ------
+    SnapshotExpired
+        When the stream was truncated in between.
+    """
+    if before is None:
+        return [(TICK_MIN, TICK_MAX)]
+    if before.position < _truncated(after):
+        raise SnapshotExpired(
+            f"the stream {after.manifest['name']!r} was truncated in commit {_truncated(after)}; "
+            f"what came after commit {before.position} can no longer be told: follow it anew, with "
+            "a new checkpoint"
+        )
+    old, new = before.catalog, after.catalog
+    old_journal, new_journal = journal_of(before), journal_of(after)
+    entries = {entry.id: entry for entry in (*old.segments, *old.runs)}
+    others = {entry.id: entry for entry in (*new.segments, *new.runs)}
+    spans = [(others[i].first, others[i].last) for i in others.keys() - entries.keys()]
+    spans += [(entries[i].first, entries[i].last) for i in entries.keys() - others.keys()]
+    for journal in (old_journal, new_journal):
+        for batch in journal.late:
+            ticks = ticks_of(batch, new.schema if journal is new_journal else old.schema)
+            spans.append((int(ticks[0]), int(ticks[-1])))
+    if new_journal.last is not None:
+        low = TICK_MIN if old_journal.last is None else old_journal.last
+        # a bulk load may have left `last` one tick beyond its events
+        spans.append((max(TICK_MIN, low - 1), TICK_MAX))
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted(spans):
+        if merged and first <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+        else:
+            merged.append((first, last))
+    return merged
+
+
+def new_ranges(files: Files, before: Pin | None, after: Pin) -> list[NewRange]:
+    """Time ranges that hold what is new, disjoint and in order of time.
+
+    Parameters
+    ----------
+    files : Files
+    before : Pin or None
+        None is the stream before its first event.
+    after : Pin
+        The same commit or a later one.
+    """
+    found: list[NewRange] = []
+    for first, last in changed_spans(before, after):
+        start = None if first == TICK_MIN else first
+        end = None if last == TICK_MAX else last + 1
+        later = open_pinned(files, after, start, end)
+        earlier = None if before is None else open_pinned(files, before, start, end)
+        for low, high in _pieces(later, start, end):
+            stored = later.aggregate((), low, high).count
+            known = 0 if earlier is None else earlier.aggregate((), low, high).count
+            if stored > known:
+                found.append(NewRange(low, high, stored - known, stored))
+    return found
+
+
+def _pieces(
+    snapshot: Snapshot, start: int | None, end: int | None
+) -> Iterator[tuple[int | None, int | None]]:
+    """A range, cut at the leaf borders inside of it."""
+    low = start
+    for cut, _ in snapshot.ranges(PIECES_MAX):
+        if cut is None or (start is not None and cut <= start):
+            continue
+        if end is not None and cut >= end:
+            break
+        yield low, cut
+        low = cut
+    yield low, end
+
+
+def new_events(
+    files: Files,
+    before: Pin | None,
+    after: Pin,
+    start: int | None,
+    end: int | None,
+    columns: Sequence[str],
+) -> Iterator[pa.RecordBatch]:
+    """The new events of a time range, in time order.
+
+    Parameters
+    ----------
+    files : Files
+    before, after : Pin
+        As for :func:`new_ranges`.
+    start, end : int or None
+        Ticks, half-open.
+    columns : sequence of str
+        Columns wanted, in that order.
+
+    Yields
+    ------
+    pyarrow.RecordBatch
+        Not empty.
+    """
+    later = open_pinned(files, after, start, end)
+    known = _known_ticks(files, before, start, end)
+    wanted = list(columns)
+    if known.size == 0:
+        yield from later.scan(start, end, wanted)
+        return
+    time = later.schema.time
+    needed = wanted if time in wanted else [*wanted, time]
+    run_tick, run_length = 0, 0  # the tick at the end of the batch before, and its events so far
+    for batch in later.scan(start, end, needed):
+        ticks = ticks_of(batch, later.schema)
+        begins = np.flatnonzero(np.concatenate(([True], ticks[1:] != ticks[:-1])))
+        lengths = np.diff(np.append(begins, ticks.size))
+        rank = np.arange(ticks.size) - np.repeat(begins, lengths)
+        if run_length and ticks[0] == run_tick:
+            rank[: lengths[0]] += run_length
+        distinct = ticks[begins]
+        counts = np.searchsorted(known, distinct, "right") - np.searchsorted(
+            known, distinct, "left"
+        )
+        fresh = rank >= np.repeat(counts, lengths)
+        run_length = int(rank[-1]) + 1
+        run_tick = int(ticks[-1])
+        if not fresh.any():
+            continue
+        chosen = batch if fresh.all() else batch.filter(pa.array(fresh))
+        yield chosen.select(wanted) if needed is not wanted else chosen
+
+
+def _known_ticks(
+    files: Files, before: Pin | None, start: int | None, end: int | None
+) -> npt.NDArray[np.int64]:
+    """Ticks of the earlier commit in a range, in order."""
+    if before is None:
+        return np.empty(0, np.int64)
+    earlier = open_pinned(files, before, start, end)
+    schema = earlier.schema
+    parts = [ticks_of(batch, schema) for batch in earlier.scan(start, end, [schema.time])]
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
