@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from .errors import InvalidArgument, ReadOnlyStore, StoreClosed
 from .schema import StreamSchema
-from .store import Store
+from .store import Store, StreamOptions
 from .streams import Stream
 
 if TYPE_CHECKING:
@@ -127,9 +127,10 @@ class Database:
             schema = StreamSchema(schema, time)
         elif time is not None and time != schema.time:
             raise InvalidArgument(f"time is {schema.time!r} in the schema but {time!r} was given")
-        self._store.create_stream(
-            name, schema, retention=retention, codec=codec, if_not_exists=if_not_exists
+        options = StreamOptions(
+            codec=codec, retention=None if retention is None else str(retention)
         )
+        self._store.create_stream(name, schema, options, if_not_exists=if_not_exists)
         return self.stream(name)
 
     def stream(self, name: str) -> Stream:
