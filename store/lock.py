@@ -187,6 +187,11 @@ class ReaderLease:
         return cls(files, version, path + LEASE, lock)
 
     @property
+    def path(self) -> str | None:
+        """File of the lease; None when it is not registered or given up."""
+        return self._path
+
+    @property
     def registered(self) -> bool:
         return self._path is not None
 

@@ -58,12 +58,15 @@ class Pin:
         What the log added: a CHECKPOINT record's payload.
     position : int
         Commit position.
+    lease : str or None
+        File of the lease; None where none could be taken.
     """
 
     directory: str
     manifest: dict[str, Any]
     checkpoint: bytes
     position: int
+    lease: str | None = None
 
     @property
     def catalog(self) -> StreamManifest:
@@ -116,12 +119,14 @@ def pin_stream(
         except FileNotFoundError:
             lease.release()
             continue
+        path = lease.path
         lease.detach()
         return Pin(
             directory,
             found.manifest.to_json(),
             _checkpoint(journal, found.manifest.schema),
             journal.position,
+            path,
         )
     raise CorruptStore(f"{directory}: the log that the manifest names is missing")
 

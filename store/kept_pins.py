@@ -1,0 +1,181 @@
+"""Pins that are kept in the stream's directory, for followers that stop and go on later.
+
+Purpose
+    A streaming query remembers little between its runs: a line of JSON.  The pin that the line
+    stands for lies in a file beside the stream, under a name that the line can hold.
+
+Layout
+    ::
+
+        <stream>/pins/<position>-<random>.pin     JSON: manifest, checkpoint, lease, when it ends
+
+Guarantee
+    A kept pin can be opened until it ends (:data:`KEPT_SECONDS` after it was made or renewed) or is
+    dropped, and so long its files stay.  Dropping one that others may still need is impossible:
+    every follower makes its own.
+
+Limits
+    Followers need the right to write into the stream's directory.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import posixpath
+import secrets
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+from ..errors import CorruptStore, SnapshotExpired
+from .file_contract import Files
+from .lock import ReaderLease
+from .pinned import Pin, pin_stream
+
+__all__ = ["KEPT_SECONDS", "drop_pin", "keep_pin", "load_pin", "renew_pin", "sweep_pins"]
+
+PINS = "pins"
+SUFFIX = ".pin"
+KEPT_SECONDS = 7 * 24 * 3600.0
+
+
+def keep_pin(
+    files: Files,
+    directory: str,
+    *,
+    position: int | None = None,
+    seconds: float = KEPT_SECONDS,
+    clock: Callable[[], float] = time.time,
+) -> str:
+    """Pin a stream and keep the pin; gives its name.
+
+    Parameters
+    ----------
+    files : Files
+    directory : str
+        Of the stream.
+    position : int, optional
+        As for :func:`~chronicle.store.pinned.pin_stream`.
+    """
+    pin = pin_stream(files, directory, position=position, ttl_seconds=seconds)
+    name = f"{pin.position}-{secrets.token_hex(8)}"
+    files.make_directory(f"{directory}/{PINS}")
+    _write(files, name, pin, clock() + seconds)
+    return name
+
+
+def _path(directory: str, name: str) -> str:
+    return f"{directory}/{PINS}/{name}{SUFFIX}"
+
+
+def _write(files: Files, name: str, pin: Pin, ends: float) -> None:
+    document = {
+        "manifest": pin.manifest,
+        "checkpoint": base64.b64encode(pin.checkpoint).decode("ascii"),
+        "position": pin.position,
+        "lease": pin.lease,
+        "ends": ends,
+    }
+    path = _path(pin.directory, name)
+    temporary = path + ".tmp"
+    with suppress(FileNotFoundError):
+        files.remove(temporary)
+    with files.create(temporary) as file:
+        file.write(json.dumps(document, separators=(",", ":")).encode())
+        file.sync()
+    files.replace(temporary, path)
+    files.sync_directory(posixpath.dirname(path))
+
+
+def _read(files: Files, directory: str, name: str) -> tuple[Pin, float]:
+    try:
+        document = json.loads(files.read(_path(directory, name)))
+        pin = Pin(
+            directory,
+            document["manifest"],
+            base64.b64decode(document["checkpoint"]),
+            document["position"],
+            document["lease"],
+        )
+        return pin, document["ends"]
+    except FileNotFoundError:
+        raise SnapshotExpired(
+            f"the position {name} of a follower is no longer kept (they end after "
+            f"{KEPT_SECONDS / 86_400:.0f} days without use): follow the stream anew, with a new "
+            "checkpoint"
+        ) from None
+    except (ValueError, KeyError) as error:
+        raise CorruptStore(
+            f"{_path(directory, name)} is damaged ({error}); follow the stream anew"
+        ) from None
+
+
+def load_pin(files: Files, directory: str, name: str) -> Pin:
+    """The pin of a name that :func:`keep_pin` gave.
+
+    Raises
+    ------
+    SnapshotExpired
+        When it has ended or was dropped.
+    """
+    return _read(files, directory, name)[0]
+
+
+def renew_pin(
+    files: Files,
+    directory: str,
+    name: str,
+    *,
+    seconds: float = KEPT_SECONDS,
+    clock: Callable[[], float] = time.time,
+) -> bool:
+    """Let a kept pin end later, when more than half of its time is over; says whether it did."""
+    pin, ends = _read(files, directory, name)
+    if ends - clock() > seconds / 2:
+        return False
+    version = int(pin.manifest["version"])
+    lease = ReaderLease.take(files, directory, version, ttl_seconds=seconds, clock=clock)
+    path = lease.path
+    lease.detach()
+    _write(files, name, replace(pin, lease=path), clock() + seconds)
+    _remove_lease(files, pin)
+    return True
+
+
+def _remove_lease(files: Files, pin: Pin) -> None:
+    if pin.lease is not None:
+        with suppress(OSError):
+            files.remove(pin.lease)
+
+
+def drop_pin(files: Files, directory: str, name: str) -> None:
+    """Give a kept pin up; doing so again does nothing."""
+    with suppress(SnapshotExpired, CorruptStore):
+        _remove_lease(files, load_pin(files, directory, name))
+    with suppress(FileNotFoundError):
+        files.remove(_path(directory, name))
+
+
+def sweep_pins(
+    files: Files, directory: str, *, clock: Callable[[], float] = time.time
+) -> list[str]:
+    """Remove the kept pins that have ended; gives their names."""
+    try:
+        names = files.list(f"{directory}/{PINS}")
+    except FileNotFoundError:
+        return []
+    swept = []
+    for file in names:
+        name = file.removesuffix(SUFFIX)
+        if name == file:
+            continue
+        try:
+            ends = _read(files, directory, name)[1]
+        except (SnapshotExpired, CorruptStore):
+            ends = 0.0
+        if ends < clock():
+            drop_pin(files, directory, name)
+            swept.append(name)
+    return swept

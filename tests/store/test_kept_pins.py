@@ -1,0 +1,58 @@
+"""Pins kept for followers: they can be opened, renewed, dropped, and end."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from chronicle.errors import SnapshotExpired
+from chronicle.schema import StreamSchema
+from chronicle.store import Store, StreamOptions
+from chronicle.store import kept_pins as pins
+from chronicle.store.memory_files import MemoryFiles
+from chronicle.store.pinned import open_pinned
+
+SCHEMA = StreamSchema(pa.schema([("t", pa.int64())]), "t")
+DIRECTORY = "streams/s"
+
+
+@pytest.fixture
+def store() -> Store:
+    opened = Store.open("memory", files=MemoryFiles())
+    stream = opened.create_stream("s", SCHEMA, StreamOptions(leaf_bytes=512))
+    stream.append(pa.record_batch([pa.array(range(500))], schema=SCHEMA.arrow))
+    stream.append(pa.record_batch([pa.array([3])], schema=SCHEMA.arrow))
+    return opened
+
+
+def test_a_kept_pin_keeps_its_files(store: Store) -> None:
+    name = pins.keep_pin(store.files, DIRECTORY)
+    stream = store.stream("s")
+    stream.seal()  # type: ignore[union-attr]
+    stream.compact()  # type: ignore[union-attr]
+    stream.append(pa.record_batch([pa.array([600])], schema=SCHEMA.arrow))  # type: ignore[union-attr]
+    stream.compact()  # type: ignore[union-attr]
+    assert open_pinned(store.files, pins.load_pin(store.files, DIRECTORY, name)).count == 501
+    assert name.startswith("2-")
+
+
+def test_a_dropped_pin_is_gone_with_its_lease(store: Store) -> None:
+    name = pins.keep_pin(store.files, DIRECTORY)
+    leases = store.files.list(f"{DIRECTORY}/readers")
+    assert len(leases) == 1
+    pins.drop_pin(store.files, DIRECTORY, name)
+    pins.drop_pin(store.files, DIRECTORY, name)
+    assert store.files.list(f"{DIRECTORY}/readers") == []
+    with pytest.raises(SnapshotExpired, match="no longer kept"):
+        pins.load_pin(store.files, DIRECTORY, name)
+
+
+def test_pins_end_unless_they_are_renewed(store: Store) -> None:
+    files = store.files
+    old = pins.keep_pin(files, DIRECTORY, seconds=100, clock=lambda: 1000.0)
+    new = pins.keep_pin(files, DIRECTORY, seconds=100, clock=lambda: 1000.0)
+    assert not pins.renew_pin(files, DIRECTORY, new, seconds=100, clock=lambda: 1040.0)
+    assert pins.renew_pin(files, DIRECTORY, new, seconds=100, clock=lambda: 1060.0)
+    assert pins.sweep_pins(files, DIRECTORY, clock=lambda: 1101.0) == [old]
+    assert pins.sweep_pins(files, DIRECTORY, clock=lambda: 1161.0) == [new]
+    assert files.list(f"{DIRECTORY}/pins") == []
