@@ -36,7 +36,7 @@ from starlette.responses import Response
 from .. import __version__
 from ..errors import ChronicleError
 from .edge import Edge
-from .problems import Problem, problem_response
+from .problems import Problem, as_problem, problem_response
 from .settings import Settings, load_settings
 from .state import Server
 
@@ -116,10 +116,10 @@ def create_app(
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:
-    response = problem_response(error, request.state.request_id)
+    problem = as_problem(error)
     server: Server = request.app.state.server
-    if response.status_code in (413, 429, 503, 504):
-        server.metrics.rejected.labels(str(response.status_code)).inc()
-    if response.status_code == 500:
+    if problem.status in (413, 429, 503):
+        server.metrics.rejected.labels(problem.code).inc()
+    if problem.status == 500:
         logger.error("request %s failed: %s", request.state.request_id, error, exc_info=error)
-    return response
+    return problem_response(problem, request.state.request_id)

@@ -29,6 +29,7 @@ from .answers import Rows, send_rows
 from .bodies import Body, receive
 from .edge import note_time, timed
 from .guard import Requester
+from .idempotency import IdempotencyKeys
 from .limits import ByteAccount
 from .negotiation import body_format
 from .parameters import (
@@ -84,6 +85,7 @@ async def append_events(
     """Append the events of the body, all or none: JSON, NDJSON, CSV, Arrow stream or Parquet."""
     principal.require("write", stream)
     server = server_of(request)
+    keys = server.keys
     name = body_format(request)
     waited = time.perf_counter()
     place = await server.appends.enter(principal.client)
@@ -92,7 +94,7 @@ async def append_events(
         with server.uploads.account() as account:
             async with take_body(request, server, account) as body:
                 job = _Append(server, request, stream, name, body, precision, durability, on_error)
-                answer, replayed = await server.call(job.run, idempotency_key)
+                answer, replayed = await server.call(job.run, keys, idempotency_key)
     finally:
         place.release()
     return reply(answer, 200, {"Idempotency-Replayed": "true"} if replayed else None)
@@ -123,13 +125,13 @@ class _Append:
     durability: str | None
     on_error: str
 
-    def run(self, key: str | None) -> tuple[dict[str, Any], bool]:
+    def run(self, keys: IdempotencyKeys, key: str | None) -> tuple[dict[str, Any], bool]:
         """The answer, and whether it is that of an earlier request with the same key."""
         if key is None:
             return self._store(), False
         said = (self.stream, self.format, self.precision, self.on_error, self.body.encoding)
         fingerprint = hashlib.sha256(repr((*said, self.body.digest)).encode()).hexdigest()
-        with self.server.keys.request(self.stream, key, fingerprint) as work:
+        with keys.request(self.stream, key, fingerprint) as work:
             if work.answer is None:
                 work.answer = self._store()
             return work.answer, work.replayed

@@ -1,7 +1,7 @@
 """Problem documents: how everything that goes wrong looks to a client (RFC 9457).
 
 Purpose
-    One function, :func:`problem_document`, turns any exception into ``application/problem+json``:
+    One function, :func:`problem_response`, turns any exception into ``application/problem+json``:
     the errors of :mod:`chronicle.errors` by their table, those of HTTP itself by :data:`TITLES`.
 
 Layout
@@ -30,7 +30,7 @@ from starlette.responses import Response
 
 from ..errors import ChronicleError, SqlError, Unauthorized, outside
 
-__all__ = ["TITLES", "Problem", "problem_document", "problem_response"]
+__all__ = ["TITLES", "Problem", "as_problem", "problem_response"]
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:chronicle:"
@@ -134,7 +134,8 @@ class Problem(Exception):
         self.more = dict(more or {})
 
 
-def _as_problem(error: BaseException) -> Problem:
+def as_problem(error: BaseException) -> Problem:
+    """The problem that an exception is."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, SqlError):
@@ -181,9 +182,9 @@ def _invalid_request(error: RequestValidationError) -> Problem:
     return Problem("invalid-request", 422, detail, more={"errors": found})
 
 
-def problem_document(error: BaseException, request_id: str) -> tuple[Problem, dict[str, Any]]:
-    """The problem that an exception is, and its document."""
-    problem = _as_problem(error)
+def problem_response(error: BaseException, request_id: str) -> Response:
+    """The answer for an exception."""
+    problem = as_problem(error)
     document = {
         "type": TYPE_PREFIX + problem.code,
         "code": problem.code,
@@ -193,12 +194,6 @@ def problem_document(error: BaseException, request_id: str) -> tuple[Problem, di
         "request_id": request_id,
         **problem.more,
     }
-    return problem, document
-
-
-def problem_response(error: BaseException, request_id: str) -> Response:
-    """The answer for an exception."""
-    problem, document = problem_document(error, request_id)
     return Response(
         orjson.dumps(document, default=str),
         status_code=problem.status,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from starlette.requests import HTTPConnection
 
-from ..errors import ChronicleError, StreamNotFound
+from ..errors import ChronicleError, ReadOnlyStore, StreamNotFound
 from .guard import Guard
 from .idempotency import IdempotencyKeys
 from .limits import ByteBudget, Gate
@@ -95,8 +95,12 @@ class Server:
         self.snapshots = PinnedSnapshots(
             database.snapshot, settings.snapshot_ttl_ms / 1000, settings.max_snapshots
         )
-        self.keys = IdempotencyKeys(
-            database.path, settings.idempotency_hours * 3600.0, self.version_of
+        self._keys = (
+            None
+            if database.mode == "r"
+            else IdempotencyKeys(
+                database.path, settings.idempotency_hours * 3600.0, self.version_of
+            )
         )
         self.transactions = Transactions(database)
         self._answers = ThreadPoolExecutor(
@@ -120,9 +124,20 @@ class Server:
             "chronicle_snapshots_pinned", "Pinned versions of streams.", lambda: len(self.snapshots)
         )
         metrics.watch(
-            "chronicle_idempotency_keys", "Remembered Idempotency-Keys.", lambda: len(self.keys)
+            "chronicle_idempotency_keys",
+            "Remembered Idempotency-Keys.",
+            lambda: len(self._keys or ()),
         )
         metrics.watch_store(self.store_gauges)
+
+    @property
+    def keys(self) -> IdempotencyKeys:
+        """Remembered requests; raises :class:`ReadOnlyStore` when nothing can be appended here."""
+        if self._keys is None:
+            raise ReadOnlyStore(
+                "the store is open for reading here; send what changes it to the server that writes"
+            )
+        return self._keys
 
     def store_gauges(self) -> dict[str, float]:
         """Sums over all streams of the numbers in their ``stats()``."""
@@ -149,7 +164,8 @@ class Server:
     def forget_stream(self, stream: str) -> None:
         """Let go of everything that was kept for a stream that is no more."""
         self.snapshots.forget(stream)
-        self.keys.forget_stream(stream)
+        if self._keys is not None:
+            self._keys.forget_stream(stream)
 
     async def call(self, function: Callable[..., Result], *args: object) -> Result:
         """Run blocking work of moderate length in a thread."""
@@ -176,7 +192,8 @@ class Server:
         """Warm up; blocks until the first request would be answered fast."""
         with contextlib.closing(self.database.sql("SELECT 1")) as result:
             result.arrow()
-        self.transactions.sweep()
+        if self._keys is not None:
+            self.transactions.sweep()
         self.ready = True
 
     def stop(self) -> None:
@@ -187,7 +204,8 @@ class Server:
         self._answers.shutdown(wait=True, cancel_futures=True)
         self._workers.shutdown(wait=True)
         self.snapshots.close()
-        self.keys.close()
+        if self._keys is not None:
+            self._keys.close()
 
 
 def server_of(connection: HTTPConnection) -> Server:

@@ -20,8 +20,8 @@ Guarantee
     the last version of every application.  A part of a transaction that has ended is refused.
 
 Limits
-    Events of a part are sorted, on disk when they are many; parts that overlap in time are merged
-    when they are read, until compaction.  That a transaction was dropped is forgotten when the
+    Parts that overlap in time are merged when they are read, until compaction, and so is a large
+    part that is not in time order.  That a transaction was dropped is forgotten when the
     server restarts: a part that comes after that is staged in vain, and swept after a day.
 """
 
@@ -41,7 +41,6 @@ import orjson
 import pyarrow as pa
 
 from ..errors import ChronicleError, InvalidArgument, ReadOnlyStore
-from ..spark_connector.sorting import runs_in_order
 from ..store import EventStream
 from ..store.catalog import SegmentEntry
 from ..store.staging import (
@@ -55,6 +54,7 @@ from ..store.staging import (
     stage,
     sweep_staging,
 )
+from .ordering import runs_in_order
 from .places import replace_file, server_directory
 from .problems import Problem
 
@@ -65,7 +65,7 @@ __all__ = ["Commit", "Transactions"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 SORT_BYTES = 32 << 20
-"""Events of one part that are sorted in memory; more are sorted on disk."""
+"""Events of one part that are sorted at a time; see :mod:`chronicle.server.ordering`."""
 
 
 @dataclass(frozen=True)
@@ -120,15 +120,9 @@ class Transactions:
         job = self._job(handle, transaction)
         self._refuse_ended(handle, job, transaction)
         plan = self._plan(handle, job)
-        runs = runs_in_order(
-            batches,
-            handle.schema.time,
-            memory_bytes=SORT_BYTES,
-            directory=str(server_directory(self._database.path)),
-        )
         try:
-            with contextlib.closing(runs):
-                staged = stage(handle._files, plan, 0, runs)
+            runs = runs_in_order(batches, handle.schema.time, SORT_BYTES)
+            staged = stage(handle._files, plan, 0, runs)
         except ChronicleError:
             self._refuse_ended(handle, job, transaction)
             raise
@@ -151,7 +145,7 @@ class Transactions:
         """
         handle = self._writer(stream)
         job = self._job(handle, transaction)
-        jobs = handle._manifest.jobs
+        jobs = handle.commits.manifest.jobs
         done = committed(jobs, job, wanted.application, wanted.version)
         if done is None:
             staged = list(self._staged(job, transaction, wanted.parts))
@@ -196,7 +190,7 @@ class Transactions:
         suffix = "-" + hashlib.sha256(said).hexdigest()[:24]
         place = f"{handle._directory}/staging"
         staged = handle._files.list(place) if handle._files.exists(place) else []
-        known = [name.removeprefix("job:") for name in handle._manifest.jobs]
+        known = [name.removeprefix("job:") for name in handle.commits.manifest.jobs]
         for job in (*self._ended, *known, *staged):
             if job.endswith(suffix):
                 return job
@@ -235,7 +229,7 @@ class Transactions:
         shutil.rmtree(self._root / job, ignore_errors=True)
 
     def _refuse_ended(self, handle: EventStream, job: str, transaction: str) -> None:
-        if job in self._ended or f"job:{job}" in handle._manifest.jobs:
+        if job in self._ended or f"job:{job}" in handle.commits.manifest.jobs:
             raise Problem(
                 "transaction-ended",
                 409,

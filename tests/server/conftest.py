@@ -106,6 +106,7 @@ class FakeDatabase:
         self.results: list[FakeResult] = []
         self.read_only: list[bool] = []
         self.version = 1
+        self.schema_of: dict[str, pa.Schema] = {}
 
     def streams(self) -> list[str]:
         return sorted(self.names)
@@ -137,7 +138,9 @@ class FakeDatabase:
         told = self.taught.get(text, rows(1))
         if isinstance(told, Exception):
             raise told
-        result = FakeResult(SCHEMA, told(QueryControl(timeout, cancellation)))
+        result = FakeResult(
+            self.schema_of.get(text, SCHEMA), told(QueryControl(timeout, cancellation))
+        )
         self.results.append(result)
         return result
 

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fastapi.routing import APIRoute
 
 from chronicle.errors import InvalidArgument
-from chronicle.server.app import create_app
 from chronicle.server.run import check_binding
 from chronicle.server.settings import Settings, is_loopback
 from chronicle.server.tokens import create_token, revoke_token
@@ -270,18 +268,3 @@ def test_a_public_server_stays_shut_without_tokens(
     fake: Any, serve_app: Callable[..., Any]
 ) -> None:
     assert serve_app(fake, host="0.0.0.0").get(QUERY).status_code == 401
-
-
-def test_routes_without_a_token_are_the_service_ones_only(fake: Any) -> None:
-    app = create_app(fake, Settings(store=fake.path))
-    free = {"/", "/healthz", "/readyz", "/metrics"}
-    for route in app.routes:
-        if isinstance(route, APIRoute) and route.path not in free:
-            names = {call.__name__ for call in _calls(route.dependant)}
-            assert "authenticate" in names, route.path
-
-
-def _calls(dependant: Any) -> list[Any]:
-    return [d.call for d in dependant.dependencies] + [
-        call for d in dependant.dependencies for call in _calls(d)
-    ]
