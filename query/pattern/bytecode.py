@@ -1,0 +1,445 @@
+"""Bytecode for conditions that look at what is already matched.
+
+Purpose
+    ``C.x >= A.x + 5`` compares rows that only the partial match knows.  Such a condition becomes a few
+    instructions of a stack machine that runs inside the matcher (:func:`.machine.holds`): typed
+    operators over numbers, truth values, times and strings (as codes), CASE, and loads of columns, labels
+    and running aggregates.
+
+Guarantee
+    SQL semantics: three-valued logic, NULL in, NULL out, integer overflow is an error, NaN is the greatest
+    value.  What can be computed from one row alone is not compiled here: it becomes a column
+    (:class:`Column`) that DuckDB evaluates, so every scalar function may be used on the columns of one variable.
+
+Limits
+    Functions over values of *different* rows are limited to arithmetic, comparisons, logic, CASE,
+    COALESCE, NULLIF, GREATEST, LEAST, ABS, SQRT, FLOOR, CEIL, ROUND, LN, EXP, POWER, SIGN, MOD and DATE_DIFF in units
+    up to weeks.  Integers compute in 64 bits, decimals as floating-point numbers, times in microseconds
+    (nanoseconds when a column has them).  Aggregates: count, sum, min, max, avg, bool_and, bool_or,
+    arbitrary, without DISTINCT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from sqlglot import exp
+
+from . import machine as m
+from .binding import CLASSIFIER, Aggregate, Bound, Leaf, MatchNumber, Navigation, RowExpression
+from .typed import UNIT_US, TypedCondition, Unsupported, leaf_index
+
+__all__ = ["BytecodeBuilder", "Column"]
+
+INT64 = (-(2**63), 2**63 - 1)
+LOADS = (m.LOAD_I, m.LOAD_F, m.LABEL)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column that bytecode reads: an expression over one row, as ``i``, ``f``, ``s`` or ``t``.
+
+    Kind ``n``: only whether it is null counts.
+    """
+
+    row: RowExpression
+    kind: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which row of the partial match: FIRST or LAST of a set, some steps on; may it be the current one."""
+
+    first: bool
+    chosen: int
+    steps: int
+    inside: bool
+
+
+@dataclass
+class BytecodeBuilder:
+    """Collects the bytecode of all conditions of a pattern, and what it reads.
+
+    Parameters
+    ----------
+    row_type : callable
+        Arrow type of a row expression.
+    unit : str
+        Unit of times: ``us`` or ``ns``.
+    """
+
+    row_type: Callable[[RowExpression], pa.DataType]
+    unit: str = "us"
+    code: list[tuple[int, int, int, int]] = field(default_factory=list)
+    begin: list[int] = field(default_factory=lambda: [0])
+    const_i: list[int] = field(default_factory=list)
+    const_f: list[float] = field(default_factory=list)
+    strings: list[tuple[int, str]] = field(default_factory=list)  # index into const_i, text
+    integers: list[Column] = field(default_factory=list)
+    floats: list[Column] = field(default_factory=list)
+    sets: list[frozenset[str] | None] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
+    sum_slots: list[tuple[int, int, int]] = field(default_factory=list)
+
+    def compile(self, scalar: Any, bound: Bound, variable: str) -> int:
+        """Compile one condition for the variable it defines; returns its number.
+
+        Raises
+        ------
+        Unsupported
+            When the stack machine cannot compute it.
+        """
+        task = _Condition(self, bound.leaves, variable)
+        if task.type_of(scalar) not in ("b", "n"):
+            raise Unsupported("a condition must be true or false", scalar)
+        task.emit(scalar, "b")
+        self.code.extend(task.code)
+        self.begin.append(len(self.code))
+        return len(self.begin) - 2
+
+    @staticmethod
+    def slot(entries: list[Any], entry: Any) -> int:
+        """Number of an entry, added when new."""
+        if entry not in entries:
+            entries.append(entry)
+        return entries.index(entry)
+
+    def arrays(self) -> dict[str, npt.NDArray[np.int64]]:
+        """The fixed parts as arrays: code with its loads bound to tracker slots, and the slots."""
+        farthest: dict[int, int] = {}
+        first_slots: list[tuple[int, int]] = []
+        for place in self.places:
+            if place.first:
+                self.slot(first_slots, (place.chosen, place.steps))
+            else:
+                farthest[place.chosen] = max(farthest.get(place.chosen, 0), place.steps)
+        last_slots = [(chosen, s) for chosen, top in farthest.items() for s in range(top + 1)]
+        code = []
+        for op, a, b, c in self.code:
+            if op in LOADS and b >= 0:
+                place = self.places[b]
+                entries = first_slots if place.first else last_slots
+                slot = entries.index((place.chosen, place.steps))
+                b = (slot << 2) | (place.inside << 1) | place.first
+            code.append((op, a, b, c))
+
+        def table(rows: list[Any], width: int) -> npt.NDArray[np.int64]:
+            return np.array(rows, np.int64).reshape(len(rows), width)
+
+        return {
+            "code": table(code, 4),
+            "begin": np.array(self.begin, np.int64),
+            "last_slot": table(last_slots, 2),
+            "first_slot": table(first_slots, 2),
+            "sum_slot": table(self.sum_slots, 3),
+        }
+
+
+class _Condition(TypedCondition):
+    """One condition: types first, then code."""
+
+    def __init__(self, builder: BytecodeBuilder, leaves: tuple[Leaf, ...], variable: str) -> None:
+        super().__init__(builder.row_type, builder.unit, leaves, variable)
+        self.builder = builder
+        self.code: list[tuple[int, int, int, int]] = []
+
+    def op(self, op: int, a: int = 0, b: int = 0, c: int = 0) -> int:
+        self.code.append((op, a, b, c))
+        return len(self.code) - 1
+
+    def emit(self, node: Any, want: str) -> None:
+        kind = self.type_of(node)
+        self._emit(node, kind)
+        if kind == "i" and want == "f":
+            self.op(m.TO_F)
+
+    def _emit(self, node: Any, kind: str) -> None:
+        if id(node) in self.constants:
+            self._emit_constant(*self.constants[id(node)])
+        elif id(node) in self.lifted:
+            self._emit_navigation(self.lifted[id(node)], kind)
+        elif leaf_index(node) is not None:
+            self._emit_leaf(self.leaves[leaf_index(node) or 0], kind)
+        elif isinstance(node, exp.Paren):
+            self._emit(node.this, kind)
+        elif isinstance(node, exp.Neg):
+            self.emit(node.this, kind)
+            self.op(m.NEG_F if kind == "f" else m.NEG_I)
+        elif isinstance(node, exp.And | exp.Or):
+            parts = list(node.flatten())
+            self.emit(parts[0], "b")
+            for part in parts[1:]:
+                self.emit(part, "b")
+                self.op(m.AND if isinstance(node, exp.And) else m.OR)
+        elif isinstance(node, exp.Not):
+            self.emit(node.this, "b")
+            self.op(m.NOT)
+        elif isinstance(node, exp.Is):
+            self._emit_is(node)
+        elif isinstance(node, exp.Between):
+            self._compare(exp.GTE, node.this, node.args["low"], node.args["high"])
+            self._compare(exp.LTE, node.this, node.args["high"], node.args["low"])
+            self.op(m.AND)
+        elif isinstance(node, exp.In):
+            for i, item in enumerate(node.expressions):
+                self._compare(exp.EQ, node.this, item, *node.expressions)
+                if i:
+                    self.op(m.OR)
+        elif isinstance(node, exp.NullSafeEQ | exp.NullSafeNEQ):
+            self._emit_distinct(node)
+        elif isinstance(node, exp.Add | exp.Sub | exp.Mul | exp.Div | exp.IntDiv | exp.Mod):
+            self._emit_arithmetic(node, kind)
+        elif isinstance(node, exp.Case):
+            self._emit_case(node, kind)
+        elif isinstance(node, exp.Cast):
+            self.emit(node.this, kind)
+            if kind == "i" and self.type_of(node.this) == "f":
+                self.op(m.TO_I)
+        elif isinstance(node, exp.LT | exp.LTE | exp.GT | exp.GTE | exp.EQ | exp.NEQ):
+            self._compare(type(node), node.this, node.expression)
+        else:
+            self._emit_function(node, kind)
+
+    def _emit_constant(self, kind: str, value: Any) -> None:
+        builder = self.builder
+        if kind == "n":
+            self.op(m.CONST_NULL)
+        elif kind == "f":
+            builder.const_f.append(float(value))
+            self.op(m.CONST_F, len(builder.const_f) - 1)
+        else:
+            if kind == "s":
+                builder.strings.append((len(builder.const_i), str(value)))
+                value = 0
+            if not INT64[0] <= value <= INT64[1]:
+                raise Unsupported("an integer beyond 64 bits", exp.Null())
+            builder.const_i.append(int(value))
+            self.op(m.CONST_I, len(builder.const_i) - 1)
+
+    def _column(self, row: RowExpression, kind: str) -> tuple[int, bool]:
+        builder = self.builder
+        if kind == "f":
+            return builder.slot(builder.floats, Column(row, "f")), True
+        return builder.slot(builder.integers, Column(row, "i" if kind == "b" else kind)), False
+
+    def _emit_navigation(self, leaf: Navigation, kind: str) -> None:
+        inside = leaf.variables is None or self.variable in leaf.variables
+        place = -1
+        if not self._current(leaf):
+            chosen = self.builder.slot(self.builder.sets, leaf.variables)
+            entry = Place(leaf.first, chosen, leaf.offset, inside)
+            place = self.builder.slot(self.builder.places, entry)
+        if leaf.row.column == CLASSIFIER:
+            self.op(m.LABEL, 0, place)
+            return
+        column, is_float = self._column(leaf.row, kind)
+        self.op(m.LOAD_F if is_float else m.LOAD_I, column, place, leaf.shift)
+
+    def _emit_leaf(self, leaf: Leaf, kind: str) -> None:
+        if isinstance(leaf, MatchNumber):
+            self.op(m.NUMBER)
+            return
+        if isinstance(leaf, Navigation):
+            self._emit_navigation(leaf, kind)
+            return
+        inside = leaf.variables is None or self.variable in leaf.variables
+        chosen = self.builder.slot(self.builder.sets, leaf.variables)
+        if leaf.function in ("avg", "mean"):
+            total = Aggregate("sum", "", leaf.argument, (), leaf.variables, False, True)
+            self._emit_sum(total, "f", chosen, inside)
+            counted = Aggregate("count", "", leaf.argument, (), leaf.variables, False, True)
+            self._emit_sum(counted, "i", chosen, inside)
+            self.op(m.TO_F)
+            self.op(m.DIV_F)
+            return
+        self._emit_sum(leaf, kind, chosen, inside)
+
+    def _emit_sum(self, leaf: Aggregate, kind: str, chosen: int, inside: bool) -> None:
+        function = leaf.function
+        column, is_float = -1, kind == "f"
+        if leaf.argument is not None:
+            stored = kind if function != "count" else "n"
+            column, _ = self._column(leaf.argument, stored)
+        kinds = {
+            "count": (m.COUNT, m.COUNT), "sum": (m.SUM_I, m.SUM_F), "min": (m.MIN_I, m.MIN_F),
+            "max": (m.MAX_I, m.MAX_F), "bool_and": (m.MIN_I, m.MIN_I), "bool_or": (m.MAX_I, m.MAX_I),
+            "arbitrary": (m.ANY_I, m.ANY_F), "any_value": (m.ANY_I, m.ANY_F),
+        }  # fmt: skip
+        entry = (chosen, kinds[function][is_float], column)
+        slot = self.builder.slot(self.builder.sum_slots, entry)
+        self.op(m.AGG_F if is_float else m.AGG_I, slot, int(inside))
+
+    def _emit_is(self, node: Any) -> None:
+        self.emit(node.this, "")
+        if isinstance(node.expression, exp.Null):
+            self.op(m.IS_NULL)
+            return
+        if not node.expression.this:
+            self.op(m.NOT)
+        self._true_or_false()
+
+    def _true_or_false(self) -> None:
+        """Unknown becomes false."""
+        jump = self.op(m.JUMP_NOT_NULL)
+        self._emit_constant("b", 0)
+        self.code[jump] = (m.JUMP_NOT_NULL, self._target(), 0, 0)
+
+    def _target(self) -> int:
+        return len(self.builder.code) + len(self.code)
+
+    def _compare(self, how: Any, left: Any, right: Any, *others: Any) -> None:
+        kind = self._unify([left, right, *others], left)
+        if how in (exp.GT, exp.GTE):
+            left, right = right, left
+        self.emit(left, kind)
+        self.emit(right, kind)
+        base = m.LT_F - m.LT_I if kind == "f" else 0
+        op = {exp.LT: m.LT_I, exp.GT: m.LT_I, exp.LTE: m.LE_I, exp.GTE: m.LE_I}.get(how, m.EQ_I)
+        self.op(op + base)
+        if how is exp.NEQ:
+            self.op(m.NOT)
+
+    def _emit_distinct(self, node: Any) -> None:
+        self._compare(exp.EQ, node.this, node.expression)
+        # unknown only when a side is null: then equal when both are
+        jump = self.op(m.JUMP_NOT_NULL)
+        for side in (node.this, node.expression):
+            self.emit(side, "")
+            self.op(m.IS_NULL)
+        self.op(m.AND)
+        self.code[jump] = (m.JUMP_NOT_NULL, self._target(), 0, 0)
+        if isinstance(node, exp.NullSafeNEQ):
+            self.op(m.NOT)
+
+    def _emit_arithmetic(self, node: Any, kind: str) -> None:
+        self.emit(node.this, kind)
+        self.emit(node.expression, kind)
+        ops = {
+            exp.Add: (m.ADD_I, m.ADD_F), exp.Sub: (m.SUB_I, m.SUB_F), exp.Mul: (m.MUL_I, m.MUL_F),
+            exp.Div: (m.DIV_F, m.DIV_F), exp.IntDiv: (m.DIV_I, m.DIV_F), exp.Mod: (m.MOD_I, m.MOD_F),
+        }  # fmt: skip
+        self.op(ops[type(node)][kind == "f"])
+
+    def _emit_case(self, node: Any, kind: str) -> None:
+        ends = []
+        for branch in node.args["ifs"]:
+            if node.this is not None:
+                self._compare(exp.EQ, node.this, branch.this)
+            else:
+                self.emit(branch.this, "b")
+            miss = self.op(m.JUMP_NOT_TRUE)
+            self.emit(branch.args["true"], kind)
+            ends.append(self.op(m.JUMP))
+            self.code[miss] = (m.JUMP_NOT_TRUE, self._target(), 0, 0)
+        default = node.args.get("default")
+        if default is None:
+            self.op(m.CONST_NULL)
+        else:
+            self.emit(default, kind)
+        for end in ends:
+            self.code[end] = (m.JUMP, self._target(), 0, 0)
+
+    def _emit_function(self, node: Any, kind: str) -> None:
+        name, arguments = self._function(node), self._arguments(node)
+        if name in ("coalesce", "ifnull", "nvl"):
+            jumps = []
+            for i, argument in enumerate(arguments):
+                self.emit(argument, kind)
+                if i < len(arguments) - 1:
+                    jumps.append(self.op(m.JUMP_NOT_NULL))
+            for jump in jumps:
+                self.code[jump] = (m.JUMP_NOT_NULL, self._target(), 0, 0)
+        elif name in ("greatest", "least"):
+            self._emit_extreme(arguments, kind, name == "greatest")
+        elif name == "nullif":
+            self._compare(exp.EQ, arguments[0], arguments[1])
+            self._choose(exp.Null(), arguments[0], kind)
+        elif name == "if":
+            self.emit(arguments[0], "b")
+            self._choose(arguments[1], arguments[2], kind)
+        elif name == "sign":
+            source = self.type_of(arguments[0])
+            zero = exp.Literal.number(0)
+            self.keep.append(zero)
+            self.constants[id(zero)] = (source, 0)
+            self.types[id(zero)] = source
+            self._compare(exp.GT, arguments[0], zero)
+            self._compare(exp.LT, arguments[0], zero)
+            self.op(m.SUB_I)
+        elif name in ("date_diff", "datediff"):
+            unit = str(self.constants[id(arguments[0])][1]).lower().rstrip("s")
+            size = UNIT_US[unit] * (1000 if self.builder.unit == "ns" else 1)
+            for argument in (arguments[2], arguments[1]):
+                self._emit_floor(argument, size, unit)
+            self.op(m.SUB_I)
+        elif name in ("pow", "power", "mod"):
+            self.emit(arguments[0], kind)
+            self.emit(arguments[1], kind)
+            self.op(m.POW_F if name != "mod" else (m.MOD_F if kind == "f" else m.MOD_I))
+        else:
+            self.emit(arguments[0], kind)
+            if name == "abs":
+                self.op(m.ABS_F if kind == "f" else m.ABS_I)
+            elif kind == "f":
+                codes = {"sqrt": m.SQRT_F, "floor": m.FLOOR_F, "ceil": m.CEIL_F, "ceiling": m.CEIL_F,
+                         "round": m.ROUND_F, "ln": m.LN_F, "exp": m.EXP_F}  # fmt: skip
+                self.op(codes[name])
+
+    def _choose(self, then: Any, otherwise: Any, kind: str) -> None:
+        miss = self.op(m.JUMP_NOT_TRUE)
+        self.keep.append(then)
+        self.emit(then, kind)
+        end = self.op(m.JUMP)
+        self.code[miss] = (m.JUMP_NOT_TRUE, self._target(), 0, 0)
+        self.emit(otherwise, kind)
+        self.code[end] = (m.JUMP, self._target(), 0, 0)
+
+    def _emit_extreme(self, arguments: list[Any], kind: str, greatest: bool) -> None:
+        """GREATEST and LEAST leave nulls out: fold pairwise by comparing again."""
+        if len(arguments) == 1:
+            self.emit(arguments[0], kind)
+            return
+        if len(arguments) > 4:
+            raise Unsupported("GREATEST or LEAST of more than 4 values", arguments[0])
+        best, rest = arguments[0], arguments[1:]
+        for other in rest:
+            how = exp.GTE if greatest else exp.LTE
+            case = exp.Case(
+                ifs=[
+                    exp.If(this=exp.Is(this=other, expression=exp.Null()), true=best),
+                    exp.If(this=exp.Is(this=best, expression=exp.Null()), true=other),
+                    exp.If(this=how(this=best, expression=other), true=best),
+                ],
+                default=other,
+            )
+            self.keep.append(case)
+            best = case
+        self.type_of(best)
+        self.emit(best, kind)
+
+    def _emit_floor(self, node: Any, size: int, unit: str) -> None:
+        """Number of whole units since the epoch, toward minus infinity (weeks begin on Monday)."""
+        self.emit(node, "t")
+        if unit == "week":  # 1970-01-01 was a Thursday
+            self._emit_constant("i", 3 * size // 7)
+            self.op(m.ADD_I)
+        self._emit_constant("i", size)
+        # floor(x / size) = (x - ((x mod size) + size) mod size) / size
+        self.op(m.MOD_I)
+        self._emit_constant("i", size)
+        self.op(m.ADD_I)
+        self._emit_constant("i", size)
+        self.op(m.MOD_I)
+        self.op(m.NEG_I)
+        self.emit(node, "t")
+        if unit == "week":
+            self._emit_constant("i", 3 * size // 7)
+            self.op(m.ADD_I)
+        self.op(m.ADD_I)
+        self._emit_constant("i", size)
+        self.op(m.DIV_I)

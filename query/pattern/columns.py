@@ -1,0 +1,155 @@
+"""From Arrow columns to the flat arrays that kernels read.
+
+Purpose
+    The matcher works on rows sorted by partition.  This module turns their columns into NumPy arrays with a
+    separate validity, shifts them by a number of rows within each partition (PREV and NEXT), and encodes
+    strings as integers that compare as the strings do.
+
+Guarantee
+    A value that is null, or that lies beyond its partition after a shift, is invalid.  Arrays are
+    contiguous; nothing is shared with Arrow buffers that a kernel writes to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...compiled import kernel
+
+__all__ = ["flat", "numbers", "shift_rows", "shifted", "string_codes", "time_ticks"]
+
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+
+
+def flat(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """One contiguous array, dictionaries decoded."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+        if isinstance(column, pa.ChunkedArray):  # no chunks at all
+            column = pa.array([], column.type)
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    return column
+
+
+def _valid(array: pa.Array) -> BoolArray | None:
+    if array.null_count == 0:
+        return None
+    return np.asarray(array.is_valid().to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def numbers(array: pa.Array, kind: str) -> tuple[npt.NDArray[np.generic], BoolArray | None]:
+    """Values as ``int64`` (kind ``i``) or ``float64`` (kind ``f``), and which are valid (None: all).
+
+    Booleans count as 0 and 1, decimals as floating-point numbers, timestamps and dates as their ticks.
+    """
+    valid = _valid(array)
+    type_ = array.type
+    if kind == "f":
+        if pa.types.is_decimal(type_) or not pa.types.is_float64(type_):
+            array = array.cast(pa.float64(), safe=False)
+        if valid is not None:
+            array = array.fill_null(0.0)
+        return array.to_numpy(zero_copy_only=False), valid
+    if pa.types.is_boolean(type_):
+        array = array.cast(pa.uint8())
+    if pa.types.is_timestamp(type_) or pa.types.is_date64(type_):
+        array = array.view(pa.int64())
+    elif pa.types.is_date32(type_):
+        array = array.view(pa.int32())
+    if array.type != pa.int64():
+        array = array.cast(pa.int64())
+    if valid is not None:
+        array = array.fill_null(0)
+    return array.to_numpy(zero_copy_only=False), valid
+
+
+def time_ticks(array: pa.Array, unit: str) -> tuple[npt.NDArray[np.generic], BoolArray | None]:
+    """A timestamp or date column as ticks of one unit (``us`` or ``ns``)."""
+    values, valid = numbers(array, "i")
+    if pa.types.is_timestamp(array.type):
+        factor = _PER_SECOND[unit] // _PER_SECOND[array.type.unit]
+    elif pa.types.is_date64(array.type):
+        factor = _PER_SECOND[unit] // 1_000
+    else:
+        factor = _PER_SECOND[unit] * 86_400
+    return (values if factor == 1 else values * factor), valid
+
+
+def string_codes(
+    columns: Sequence[pa.Array], literals: Sequence[str]
+) -> tuple[list[tuple[IntArray, BoolArray | None]], list[int]]:
+    """Encode string columns and literals so that codes order as the strings (by bytes) do.
+
+    Returns
+    -------
+    list of (codes, valid)
+        Per column.
+    list of int
+        Per literal.
+    """
+    encoded = [pc.dictionary_encode(column.cast(pa.string())) for column in columns]
+    known = pa.concat_arrays([e.dictionary for e in encoded] + [pa.array(literals, pa.string())])
+    ordered = pc.unique(known)
+    ordered = ordered.take(pc.sort_indices(ordered))
+    result = []
+    for array in encoded:
+        mapping = pc.index_in(array.dictionary, value_set=ordered).to_numpy().astype(np.int64)
+        valid = _valid(array)
+        indices = array.indices.fill_null(0).to_numpy(zero_copy_only=False)
+        codes = mapping[indices] if len(mapping) else np.zeros(len(array), np.int64)
+        result.append((np.ascontiguousarray(codes), valid))
+    places = pc.index_in(pa.array(literals, pa.string()), value_set=ordered).to_pylist()
+    return result, [int(place) for place in places]
+
+
+@kernel
+def shift_rows(offsets, shift, rows):  # type: ignore[no-untyped-def]
+    """``rows[i]`` becomes ``i + shift``, or -1 where that leaves the partition."""
+    for g in range(offsets.shape[0] - 1):
+        begin = offsets[g]
+        end = offsets[g + 1]
+        for i in range(begin, end):
+            j = i + shift
+            rows[i] = j if begin <= j < end else -1
+
+
+@kernel
+def _shift_valid(offsets, shift, source, valid):  # type: ignore[no-untyped-def]
+    """``valid[i] = source[i + shift]`` within the partition, else False."""
+    for g in range(offsets.shape[0] - 1):
+        begin = offsets[g]
+        end = offsets[g + 1]
+        low = min(max(begin, begin - shift), end)
+        high = max(min(end, end - shift), low)
+        for i in range(begin, low):
+            valid[i] = False
+        for i in range(low, high):
+            valid[i] = source[i + shift]
+        for i in range(high, end):
+            valid[i] = False
+
+
+def shifted(
+    values: npt.NDArray[np.generic], valid: BoolArray | None, offsets: IntArray, shift: int
+) -> tuple[npt.NDArray[np.generic], BoolArray]:
+    """A numeric column as seen from ``shift`` rows before (PREV: negative), within partitions."""
+    n = len(values)
+    moved = np.zeros(n, values.dtype)
+    if abs(shift) < n:
+        if shift >= 0:
+            moved[: n - shift] = values[shift:]
+        else:
+            moved[-shift:] = values[:shift]
+    source = valid if valid is not None else np.ones(n, np.bool_)
+    kept = np.empty(n, np.bool_)
+    _shift_valid(offsets, shift, np.array(source), kept)
+    return moved, kept

@@ -1,0 +1,526 @@
+"""The plan for DEFINE: which conditions become bits of a word, and which become bytecode.
+
+Purpose
+    Each condition is split at its ANDs.  A conjunct that reads only the current row, or rows at fixed
+    distances from it (PREV, NEXT), is *row-local*: it is evaluated for whole columns, as a range or
+    comparison by :mod:`.rowtests` or as a boolean column by DuckDB.  What is left is compiled by :mod:`.bytecode`.
+
+Layout
+    With up to 64 positions a word has a bit per position of the automaton, so that one pass backward
+    (:func:`.rowtests.feasible`) can clear what leads nowhere; with more it has a bit per variable.
+
+Guarantee
+    A condition holds when all of its conjuncts are true; unknown counts as false.
+
+Limits
+    A variable of an absence ``[^X]`` must have a row-local condition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from sqlglot import exp
+
+from ..dialect import to_text
+from . import rowtests as rt
+from .automaton import Automaton
+from .binding import CLASSIFIER, Bound, Navigation, RowExpression
+from .bytecode import BytecodeBuilder
+from .columns import flat, numbers, shift_rows, shifted, string_codes, time_ticks
+from .machine import Conditions
+from .scalar import evaluate, quote
+from .typed import Unsupported, leaf_index, leaves_of, substitute
+
+__all__ = ["ConditionPlan", "Prepared", "plan_conditions"]
+
+WORD_BITS = 64
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+_OPERATORS = {
+    exp.LT: rt.LT, exp.LTE: rt.LE, exp.GT: rt.GT, exp.GTE: rt.GE, exp.EQ: rt.EQ, exp.NEQ: rt.NE,
+}  # fmt: skip
+_MIRROR = {rt.LT: rt.GT, rt.LE: rt.GE, rt.GT: rt.LT, rt.GE: rt.LE, rt.EQ: rt.EQ, rt.NE: rt.NE}
+
+Source = tuple[str, int]
+"""A column and how many rows away it is read."""
+
+
+@dataclass
+class _Test:
+    kind: int
+    bits: int
+    a: Any = None
+    b: Any = 0
+    op: int = 0
+    low: Any = None
+    high: Any = None
+
+
+@dataclass
+class RowTests:
+    """Row-local conjuncts of a set of conditions, each with the bits it guards."""
+
+    type_of: Callable[[RowExpression], pa.DataType]
+    initial: int = 0
+    tests: list[_Test] = field(default_factory=list)
+    queries: list[str] = field(default_factory=list)
+    shifted: list[tuple[RowExpression, int]] = field(default_factory=list)
+
+    def add(self, bits: int, node: Any, bound: Bound) -> None:
+        """Guard ``bits`` by a row-local conjunct."""
+        while isinstance(node, exp.Paren):
+            node = node.this
+        if isinstance(node, exp.Boolean) and node.this:
+            return
+        if not self._range(bits, node, bound):
+            sql = to_text(node)
+            texts = {}
+            for index in leaves_of(node):
+                leaf = bound.leaves[index]
+                assert isinstance(leaf, Navigation)
+                texts[index] = f"({leaf.row.sql})"
+                if leaf.shift:
+                    texts[index] = quote(f"@s{self._shifted(leaf.row, leaf.shift)}")
+            sql = substitute(sql, texts)
+            if sql not in self.queries:
+                self.queries.append(sql)
+            query = self.queries.index(sql)
+            self.tests.append(_Test(rt.TRUE_B, bits, a=("query", query)))
+
+    def _shifted(self, row: RowExpression, shift: int) -> int:
+        if (row, shift) not in self.shifted:
+            self.shifted.append((row, shift))
+        return self.shifted.index((row, shift))
+
+    def _source(self, node: Any, bound: Bound) -> tuple[Source, pa.DataType] | None:
+        index = leaf_index(node)
+        if index is None:
+            return None
+        leaf = bound.leaves[index]
+        if not isinstance(leaf, Navigation) or leaf.row.column in (None, CLASSIFIER):
+            return None
+        return (str(leaf.row.column), leaf.shift), self.type_of(leaf.row)
+
+    def _range(self, bits: int, node: Any, bound: Bound) -> bool:
+        """Try to make the conjunct a range or comparison of numbers; False when it is neither."""
+        if isinstance(node, exp.Between) and not node.args.get("symmetric"):
+            found = self._source(node.this, bound)
+            low, high = _number(node.args["low"]), _number(node.args["high"])
+            if found is None or low is None or high is None:
+                return False
+            return self._limit(bits, *found, rt.GE, low) and self._limit(bits, *found, rt.LE, high)
+        if type(node) not in _OPERATORS:
+            return False
+        op = _OPERATORS[type(node)]
+        left, right = self._source(node.this, bound), self._source(node.expression, bound)
+        if left is not None and right is not None:
+            return self._compare(bits, left, right, op)
+        if left is not None and (value := _number(node.expression)) is not None:
+            return self._limit(bits, *left, op, value)
+        if right is not None and (value := _number(node.this)) is not None:
+            return self._limit(bits, *right, _MIRROR[op], value)
+        return False
+
+    def _compare(
+        self, bits: int, left: tuple[Source, pa.DataType], right: tuple[Source, pa.DataType], op: int
+    ) -> bool:
+        (a, type_a), (b, type_b) = left, right
+        if type_a != type_b:
+            return False
+        if pa.types.is_float64(type_a):
+            kind = rt.COMPARE_F
+        elif pa.types.is_signed_integer(type_a) or pa.types.is_timestamp(type_a):
+            kind = rt.COMPARE_I
+        else:
+            return False
+        self.tests.append(_Test(kind, bits, a=a, b=b, op=op))
+        self._needs_value(bits, a)
+        self._needs_value(bits, b)
+        return True
+
+    def _needs_value(self, bits: int, source: Source) -> None:
+        test = _Test(rt.TRUE_B, bits, a=("valid", source))
+        if test not in self.tests:
+            self.tests.append(test)
+
+    def _limit(self, bits: int, source: Source, type_: pa.DataType, op: int, value: Decimal) -> bool:
+        if op == rt.NE:
+            return False
+        if pa.types.is_float64(type_):
+            bound = float(value)
+            kind = rt.RANGE_F
+            low, high = float("-inf"), float("inf")
+            if op in (rt.GE, rt.GT, rt.EQ):
+                low = float(np.nextafter(bound, np.inf)) if op == rt.GT else bound
+            if op in (rt.LE, rt.LT, rt.EQ):
+                high = float(np.nextafter(bound, -np.inf)) if op == rt.LT else bound
+            nan = op in (rt.GE, rt.GT)
+        elif pa.types.is_signed_integer(type_):
+            kind = rt.RANGE_I
+            down = int(value.to_integral_value(ROUND_FLOOR))
+            up = int(value.to_integral_value(ROUND_CEILING))
+            if op == rt.EQ and up != down:
+                return False
+            limits = {
+                rt.GE: (up, INT64_MAX), rt.GT: (down + 1, INT64_MAX), rt.LE: (INT64_MIN, down),
+                rt.LT: (INT64_MIN, up - 1), rt.EQ: (down, down),
+            }  # fmt: skip
+            low, high = limits[op]
+            if not all(INT64_MIN <= x <= INT64_MAX for x in (low, high)):
+                return False
+            nan = False
+        else:
+            return False
+        for test in self.tests:
+            if test.kind == kind and test.bits == bits and test.a == source:
+                test.low, test.high = max(test.low, low), min(test.high, high)
+                test.b = int(bool(test.b) and nan)
+                return True
+        self.tests.append(_Test(kind, bits, a=source, b=int(nan), low=low, high=high))
+        self._needs_value(bits, source)
+        return True
+
+
+def _number(node: Any) -> Decimal | None:
+    sign = 1
+    while isinstance(node, exp.Neg | exp.Paren):
+        sign = -sign if isinstance(node, exp.Neg) else sign
+        node = node.this
+    if isinstance(node, exp.Literal) and not node.is_string:
+        value = Decimal(node.name)
+        return sign * value if value.is_finite() and abs(value) < Decimal("1e300") else None
+    return None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What the kernels need of a buffer of rows."""
+
+    words: npt.NDArray[np.uint64]
+    absent: npt.NDArray[np.int64]
+    conditions: Conditions
+
+
+class _Rows:
+    """Columns of one buffer, computed once each."""
+
+    def __init__(self, rows: pa.Table, offsets: npt.NDArray[np.int64]) -> None:
+        self.rows = rows
+        self.offsets = offsets
+        self.count = rows.num_rows
+        self.computed: dict[RowExpression, pa.Array] = {}
+        self.numeric: dict[tuple[Any, ...], Any] = {}
+        self.indices: dict[int, pa.Array] = {}
+
+    def compute(self, expressions: list[RowExpression]) -> None:
+        """Evaluate row expressions that are more than a column, in one query."""
+        todo = [e for e in dict.fromkeys(expressions) if e.column is None and e not in self.computed]
+        if not todo:
+            return
+        listed = ", ".join(f"({e.sql}) AS c{i}" for i, e in enumerate(todo))
+        result = evaluate(f"SELECT {listed} FROM rows", rows=self.rows)
+        for i, expression in enumerate(todo):
+            self.computed[expression] = flat(result.column(i))
+
+    def array(self, row: RowExpression) -> pa.Array:
+        """Values of a row expression."""
+        if row.column is None:
+            return self.computed[row]
+        return flat(self.rows.column(row.column))
+
+    def index(self, shift: int) -> pa.Array:
+        """Row numbers ``shift`` rows away, null beyond the partition."""
+        if shift not in self.indices:
+            places = np.empty(self.count, np.int64)
+            shift_rows(self.offsets, shift, places)
+            self.indices[shift] = pa.array(places, mask=places < 0)
+        return self.indices[shift]
+
+    def source(self, source: Source, kind: str) -> tuple[Any, Any]:
+        """A column as numbers, shifted within partitions."""
+        key = (source, kind)
+        if key not in self.numeric:
+            name, shift = source
+            values, valid = numbers(flat(self.rows.column(name)), kind)
+            if shift:
+                values, valid = shifted(values, valid, self.offsets, shift)
+            self.numeric[key] = (values, valid)
+        return self.numeric[key]  # type: ignore[no-any-return]
+
+
+def run_row_tests(plan: RowTests, rows: _Rows, words: npt.NDArray[np.uint64]) -> None:
+    """Fill the words of a buffer."""
+    if plan.queries:
+        table = rows.rows
+        for i, (row, shift) in enumerate(plan.shifted):
+            table = table.append_column(f"@s{i}", rows.array(row).take(rows.index(shift)))
+        listed = ", ".join(f"coalesce(({sql}), false) AS c{i}" for i, sql in enumerate(plan.queries))
+        answers = evaluate(f"SELECT {listed} FROM rows", rows=table)
+    floats: list[Any] = []
+    integers: list[Any] = []
+    booleans: list[Any] = []
+    spec, low_f, high_f, low_i, high_i, bits = [], [], [], [], [], []
+    places: dict[Any, int] = {}
+
+    def place(target: list[Any], key: Any, values: Any) -> int:
+        if key not in places:
+            places[key] = len(target)
+            target.append(values)
+        return places[key]
+
+    for test in plan.tests:
+        a, b = 0, 0
+        if test.kind == rt.TRUE_B:
+            what, detail = test.a
+            if what == "query":
+                column = flat(answers.column(detail))
+                values = column.to_numpy(zero_copy_only=False)
+            else:
+                type_ = rows.rows.schema.field(detail[0]).type
+                _, values = rows.source(detail, "f" if pa.types.is_float64(type_) else "i")
+                if values is None:
+                    continue
+            a = place(booleans, ("b", what, detail), values)
+        elif test.kind in (rt.RANGE_F, rt.COMPARE_F):
+            a = place(floats, ("f", test.a), rows.source(test.a, "f")[0])
+            b = test.b
+            if test.kind == rt.COMPARE_F:
+                b = place(floats, ("f", test.b), rows.source(test.b, "f")[0])
+        else:
+            a = place(integers, ("i", test.a), rows.source(test.a, "i")[0])
+            if test.kind == rt.COMPARE_I:
+                b = place(integers, ("i", test.b), rows.source(test.b, "i")[0])
+        spec.append((test.kind, a, b, test.op))
+        is_float = test.kind == rt.RANGE_F
+        low_f.append(test.low if is_float else 0.0)
+        high_f.append(test.high if is_float else 0.0)
+        low_i.append(test.low if test.kind == rt.RANGE_I else 0)
+        high_i.append(test.high if test.kind == rt.RANGE_I else 0)
+        bits.append(test.bits)
+    rt.run_tests(
+        _matrix(floats, np.float64, rows.count),
+        _matrix(integers, np.int64, rows.count),
+        _matrix(booleans, np.bool_, rows.count),
+        np.array(spec, np.int64).reshape(len(spec), 4),
+        np.array(low_f, np.float64), np.array(high_f, np.float64),
+        np.array(low_i, np.int64), np.array(high_i, np.int64),
+        np.array(bits, np.uint64),
+        np.uint64(plan.initial),
+        words,
+    )  # fmt: skip
+
+
+def _matrix(columns: list[Any], dtype: Any, count: int) -> npt.NDArray[Any]:
+    out = np.empty((len(columns), count), dtype)
+    for i, column in enumerate(columns):
+        out[i] = column
+    return out
+
+
+@dataclass
+class ConditionPlan:
+    """All conditions of a clause, ready to be evaluated over buffers of rows.
+
+    Attributes
+    ----------
+    bit, condition : numpy arrays
+        Per position: its bit in the words; its bytecode condition, or -1.
+    by_position : bool
+        Whether bits stand for positions (else for variables).
+    history, lookahead : int
+        Rows before and after a row that its row-local conditions and loads read.
+    """
+
+    tests: RowTests
+    absences: RowTests
+    builder: BytecodeBuilder
+    bit: npt.NDArray[np.int64]
+    condition: npt.NDArray[np.int64]
+    by_position: bool
+    history: int
+    lookahead: int
+    names: tuple[str, ...]
+    summary: dict[str, tuple[list[str], list[str]]]
+
+    @property
+    def path_dependent(self) -> bool:
+        """Whether any condition looks at what is matched already."""
+        return len(self.builder.begin) > 1
+
+    def prepare(self, table: pa.Table, offsets: npt.NDArray[np.int64]) -> Prepared:
+        """Evaluate everything row-local over rows sorted by partition."""
+        rows = _Rows(table, offsets)
+        builder = self.builder
+        columns = [c.row for c in builder.integers + builder.floats]
+        shifts = [row for row, _ in self.tests.shifted + self.absences.shifted]
+        rows.compute(columns + shifts)
+        words = np.empty(rows.count, np.uint64)
+        run_row_tests(self.tests, rows, words)
+        absent = np.zeros(rows.count, np.uint64)
+        if self.absences.initial:
+            run_row_tests(self.absences, rows, absent)
+        return Prepared(words, absent.view(np.int64), self._conditions(rows))
+
+    def _conditions(self, rows: _Rows) -> Conditions:
+        builder = self.builder
+        count = rows.count if self.path_dependent else 0
+        column_i = np.zeros((len(builder.integers), count), np.int64)
+        valid_i = np.ones((len(builder.integers), count), np.bool_)
+        column_f = np.zeros((len(builder.floats), count), np.float64)
+        valid_f = np.ones((len(builder.floats), count), np.bool_)
+        const_i = np.array(builder.const_i, np.int64)
+        label = np.zeros(len(self.names), np.int64)
+        texts = [i for i, c in enumerate(builder.integers) if c.kind == "s"]
+        literals = [text for _, text in builder.strings] + list(self.names)
+        if self.path_dependent:
+            encoded, places = string_codes(
+                [rows.array(builder.integers[i].row) for i in texts], literals
+            )
+            for i, (codes, valid) in zip(texts, encoded, strict=True):
+                column_i[i] = codes
+                if valid is not None:
+                    valid_i[i] = valid
+            for (at, _), code in zip(builder.strings, places, strict=False):
+                const_i[at] = code
+            label[:] = places[len(builder.strings) :]
+            for i, column in enumerate(builder.integers):
+                if column.kind == "s":
+                    continue
+                array = rows.array(column.row)
+                if column.kind == "n":
+                    values, valid = 0, np.asarray(array.is_valid())
+                elif column.kind == "t":
+                    values, valid = time_ticks(array, builder.unit)
+                else:
+                    values, valid = numbers(array, "i")
+                column_i[i] = values
+                if valid is not None:
+                    valid_i[i] = valid
+            for i, column in enumerate(builder.floats):
+                values, valid = numbers(rows.array(column.row), "f")
+                column_f[i] = values
+                if valid is not None:
+                    valid_f[i] = valid
+        member = np.zeros((len(builder.sets), len(self.names)), np.bool_)
+        for i, chosen in enumerate(builder.sets):
+            for p, name in enumerate(self.names):
+                member[i, p] = p > 0 and (chosen is None or name in chosen)
+        return Conditions(
+            const_i=const_i, const_f=np.array(builder.const_f, np.float64), column_i=column_i,
+            valid_i=valid_i, column_f=column_f, valid_f=valid_f, label=label, member=member,
+            **builder.arrays(),
+        )  # fmt: skip
+
+
+def row_local(node: Any, bound: Bound, variable: str) -> bool:
+    """Whether a conjunct reads nothing but the current row and rows at fixed distances from it."""
+    for index in leaves_of(node):
+        leaf = bound.leaves[index]
+        if not isinstance(leaf, Navigation) or leaf.first or leaf.offset:
+            return False
+        if CLASSIFIER in leaf.row.columns:
+            return False
+        if leaf.variables is not None and variable not in leaf.variables:
+            return False
+    return True
+
+
+def _conjuncts(node: Any) -> list[Any]:
+    while isinstance(node, exp.Paren):
+        node = node.this
+    if isinstance(node, exp.And):
+        return [part for side in node.flatten() for part in _conjuncts(side)]
+    return [node]
+
+
+def plan_conditions(
+    automaton: Automaton,
+    bounds: dict[str, Bound],
+    type_of: Callable[[RowExpression], pa.DataType],
+    unit: str,
+    fail: Callable[[str, Bound], Exception],
+) -> ConditionPlan:
+    """Split and compile the conditions of a clause.
+
+    Parameters
+    ----------
+    automaton : Automaton
+    bounds : dict
+        Bound condition of each variable that has one.
+    type_of : callable
+        Arrow type of a row expression.
+    unit : str
+        Unit of times in bytecode: ``us`` or ``ns``.
+    fail : callable
+        Makes the error for a condition that cannot be compiled.
+    """
+    by_position = automaton.positions <= WORD_BITS
+    tests, absences = RowTests(type_of), RowTests(type_of)
+    builder = BytecodeBuilder(type_of, unit)
+    names = automaton.names
+    bit = np.zeros(len(names), np.int64)
+    condition = np.full(len(names), -1, np.int64)
+    used = list(dict.fromkeys(names[1:]))
+    bits_of: dict[str, int] = {}
+    if by_position:
+        for p in range(1, len(names)):
+            bit[p] = p - 1
+            bits_of[names[p]] = bits_of.get(names[p], 0) | (1 << (p - 1))
+    else:
+        for i, name in enumerate(used):
+            place = min(i, WORD_BITS - 1)  # variables beyond share the last bit, without tests
+            bits_of[name] = 1 << place
+            for p in range(1, len(names)):
+                if names[p] == name:
+                    bit[p] = place
+    for bits in bits_of.values():
+        tests.initial |= bits
+    shared = set(used[WORD_BITS - 1 :]) if not by_position and len(used) > WORD_BITS else set()
+    history = lookahead = 0
+    summary: dict[str, tuple[list[str], list[str]]] = {}
+    for name, bound in bounds.items():
+        local, rest = [], []
+        for part in _conjuncts(bound.scalar):
+            (local if row_local(part, bound, name) and name not in shared else rest).append(part)
+        summary[name] = ([to_text(p) for p in local], [to_text(p) for p in rest])
+        if name in automaton.absences:
+            absence = 1 << automaton.absences.index(name)
+            absences.initial |= absence
+            if rest:
+                raise fail(
+                    f"the condition of {name} must look at one row only, because [^{name}] is asked "
+                    "of rows that are not part of the match", bound
+                )  # fmt: skip
+            for part in local:
+                absences.add(absence, part, bound)
+        if name in bits_of:
+            for part in local:
+                tests.add(bits_of[name], part, bound)
+            if rest:
+                node = rest[0] if len(rest) == 1 else exp.and_(*rest, copy=False)
+                try:
+                    number = builder.compile(node, bound, name)
+                except Unsupported as error:
+                    raise fail(
+                        f"the condition of {name} needs {error}, which the matcher cannot compute "
+                        "over several rows; compute it on one variable's columns, or as a measure",
+                        bound,
+                    ) from None
+                for p in range(1, len(names)):
+                    if names[p] == name:
+                        condition[p] = number
+        for leaf in bound.leaves:
+            if isinstance(leaf, Navigation):
+                history = max(history, -leaf.shift)
+                lookahead = max(lookahead, leaf.shift)
+    for name in automaton.absences:
+        absences.initial |= 1 << automaton.absences.index(name)
+    return ConditionPlan(
+        tests, absences, builder, bit, condition, by_position, history, lookahead, names, summary
+    )

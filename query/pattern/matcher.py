@@ -1,0 +1,326 @@
+"""Running the machine: buffers for its scratch space, budgets, errors with a place.
+
+Purpose
+    The kernels return whenever something runs out: room for matches, room for a path, their slice of
+    time.  :class:`Matcher` supplies more and goes on, hands out matches in batches, and turns what went
+    wrong into errors that name the pattern and the event.
+
+Guarantee
+    Between slices ``check`` is called, so a query can be cancelled or time out.  Memory for paths and for the
+    matches of one batch stays under ``limits.memory_bytes``.
+
+Limits
+    A start that needs more room is searched again from its beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import ChronicleError, ResourceLimit, SqlError
+from . import machine as m
+from . import rowtests as rt
+from .automaton import ACCEPT, Automaton
+from .conditions import ConditionPlan, Prepared
+from .selection import CONTIGUOUS, SKIP_ANY, SKIP_NEXT, match_selected
+
+__all__ = ["Groups", "MatchLimits", "Matcher", "Matches"]
+
+IntArray = npt.NDArray[np.int64]
+STRATEGIES = {"contiguous": CONTIGUOUS, "next": SKIP_NEXT, "any": SKIP_ANY}
+SKIPS = {"past last": m.PAST_LAST, "next": m.TO_NEXT, "first": m.TO_FIRST, "last": m.TO_LAST}
+SLICE_STEPS = 20_000_000
+
+
+@dataclass(frozen=True)
+class MatchLimits:
+    """Budgets of a pattern query.
+
+    Attributes
+    ----------
+    steps_max : int
+        States that may be tried from one first event (only path-dependent conditions and event
+        selection can need many).
+    memory_bytes : int
+        For the rows that are kept, partial matches and matches not yet handed out.
+    """
+
+    steps_max: int = 200_000_000
+    memory_bytes: int = 2 << 30
+
+
+@dataclass
+class Groups:
+    """Rows sorted by partition, and where each partition's search stands.
+
+    Attributes
+    ----------
+    offsets : int64 array
+        Rows of group ``g``: ``offsets[g] .. offsets[g + 1]``.
+    position : int64 array
+        Next row at which a match may begin; advanced by the matcher.
+    seen : bool array
+        Whether rows of the group came before the buffer (``^`` does not hold at its first row).
+    number : int64 array
+        Matches found in the group so far.
+    time : int64 array
+        Ticks of each row, when there is a window (else zeros).
+    now : int
+        Time of the newest row of the stream.
+    final : bool
+        No rows will follow.
+    """
+
+    offsets: IntArray
+    position: IntArray
+    seen: npt.NDArray[np.bool_]
+    number: IntArray
+    time: IntArray
+    now: int
+    final: bool
+
+
+@dataclass(frozen=True)
+class Matches:
+    """A batch of matches: ``first[i] .. first[i + 1]`` are the entries of match ``i`` in ``row`` and ``place``."""
+
+    group: IntArray
+    start: IntArray
+    length: IntArray
+    number: IntArray
+    first: IntArray
+    row: IntArray
+    place: IntArray
+
+
+class Matcher:
+    """Finds the matches of one pattern in buffers of rows.
+
+    Parameters
+    ----------
+    automaton, plan : Automaton, ConditionPlan
+    text : str
+        The pattern, for errors.
+    window : int or None
+        WITHIN, in ticks.
+    selection : str or None
+        Event selection strategy; None: one preferred match at a time.
+    skip : str
+        Mode of AFTER MATCH SKIP.
+    skip_names : frozenset of str
+        Variables that SKIP TO stands for.
+    """
+
+    def __init__(
+        self,
+        automaton: Automaton,
+        plan: ConditionPlan,
+        text: str,
+        window: int | None,
+        selection: str | None,
+        skip: str,
+        skip_names: frozenset[str],
+        limits: MatchLimits,
+        describe_row: Callable[[int], str],
+    ) -> None:
+        self.automaton = automaton
+        self.plan = plan
+        self.text = text if len(text) <= 120 else text[:117] + "..."
+        self.window = -1 if window is None else window
+        self.selection = selection
+        self.limits = limits
+        self.describe_row = describe_row
+        first, target, flags = automaton.tables
+        self.tables = m.Tables(first, target, flags, plan.bit, plan.condition)
+        self.skip = SKIPS[skip]
+        self.skip_member = np.array([name in skip_names for name in automaton.names], np.bool_)
+        follow = np.zeros(len(automaton.names), np.uint64)
+        finals = 0
+        for p, edges in enumerate(automaton.edges):
+            bits = 0
+            for edge in edges:
+                if edge.target == ACCEPT:
+                    finals |= 1 << (p - 1) if p else 0
+                else:
+                    bits |= 1 << int(plan.bit[edge.target])
+            follow[p] = bits
+        self.follow = follow
+        self.finals = np.uint64(finals if plan.by_position else 0)
+        self.columns = 256
+        self.room_matches = 4096
+        self.room_rows = 1 << 16
+
+    def run(
+        self, prepared: Prepared, groups: Groups, check: Callable[[], None] | None = None
+    ) -> Iterator[Matches]:
+        """Search all groups from their positions on; yields matches group by group.
+
+        Raises
+        ------
+        ResourceLimit
+            When a budget is exhausted.
+        SqlError
+            For an overflow in a condition, or a SKIP TO that leads nowhere.
+        """
+        words = prepared.words
+        starts = words
+        automaton = self.automaton
+        if self.plan.by_position and automaton.positions:
+            arguments = (
+                self.follow[1:].copy(), self.finals, groups.time, self.window, groups.offsets,
+                groups.position, groups.now, groups.final, self.plan.lookahead,
+            )  # fmt: skip
+            if self.selection in ("next", "any"):
+                if self.selection == "next":
+                    starts = words.copy()
+                rt.feasible_any(starts, *arguments)
+            elif not self._only_shortcut():
+                rt.feasible(words, *arguments)
+        state = np.zeros(8, np.int64)
+        output = self._output()
+        path, cursor, visited, visited_words, memo = self._scratch(len(words))
+        while True:
+            if self.selection is None:
+                status = m.match_contiguous(
+                    self.tables, prepared.conditions, path, cursor, visited, visited_words, words,
+                    groups.offsets, groups.position, groups.seen, groups.number, groups.time, self.window,
+                    groups.now, groups.final, self.plan.lookahead, self.follow[0],
+                    automaton.empty_match, memo, self.skip, self.skip_member, self.limits.steps_max,
+                    SLICE_STEPS, state, output,
+                )  # fmt: skip
+            else:
+                status = match_selected(
+                    self.tables, prepared.conditions, path, self.frames, self.thread_done, self.stamp,
+                    words, starts, prepared.absent, groups.offsets, groups.position, groups.seen,
+                    groups.number, groups.time, self.window, groups.now, groups.final,
+                    self.plan.lookahead, self.follow[0], self.follow, not self.plan.path_dependent,
+                    STRATEGIES[self.selection], self.limits.steps_max, SLICE_STEPS, state, output,
+                )  # fmt: skip
+            if check is not None:
+                check()
+            if status == m.DONE:
+                break
+            if status == m.OUTPUT_FULL:
+                if state[m.MATCHES]:
+                    yield self._take(output, state)
+                else:
+                    self._grow_output()
+                output = self._output()
+            elif status == m.PATH_FULL:
+                self._grow_path()
+                path, cursor, visited, visited_words, memo = self._scratch(len(words), visited)
+            elif status != m.SLICE:
+                raise self._error(status, state)
+        if state[m.MATCHES]:
+            yield self._take(output, state)
+
+    def _only_shortcut(self) -> bool:
+        """Whether clearing what leads nowhere cannot pay: the pattern matches the empty sequence."""
+        return False
+
+    # -- room -----------------------------------------------------------------------------------
+
+    def _output(self) -> m.Output:
+        n, r = self.room_matches, self.room_rows
+        return m.Output(
+            np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64),
+            np.empty(n, np.int64), np.empty(r, np.int64), np.empty(r, np.int64),
+        )  # fmt: skip
+
+    def _take(self, output: m.Output, state: IntArray) -> Matches:
+        n, r = int(state[m.MATCHES]), int(state[m.ROWS])
+        state[m.MATCHES] = state[m.ROWS] = 0
+        length = output.length[:n].copy()
+        first = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
+        if n * 2 > self.room_matches or r * 2 > self.room_rows:  # busy: fewer, larger batches
+            if self.room_rows < 1 << 20:
+                self._grow_output()
+        return Matches(
+            output.group[:n].copy(), output.start[:n].copy(), length, output.number[:n].copy(),
+            first, output.row[:r].copy(), output.place[:r].copy(),
+        )  # fmt: skip
+
+    def _grow_output(self) -> None:
+        self.room_matches *= 4
+        self.room_rows *= 4
+        size = self.room_matches * 32 + self.room_rows * 16
+        if size > self.limits.memory_bytes:
+            raise ResourceLimit(
+                f"the matches of pattern {self.text} that begin with one event need more than "
+                f"{self.limits.memory_bytes} bytes; narrow WITHIN or the conditions"
+            )
+
+    def _grow_path(self) -> None:
+        self.columns *= 4
+        builder = self.plan.builder
+        per_column = 64 + 8 * (
+            4 * len(builder.places) + 4 * len(builder.sets) + 3 * len(builder.sum_slots)
+        )
+        if self.columns * per_column > self.limits.memory_bytes:
+            raise ResourceLimit(
+                f"a partial match of pattern {self.text} needs more than "
+                f"{self.limits.memory_bytes} bytes; add WITHIN, or bounds to its quantifiers"
+            )
+
+    def _scratch(
+        self, rows: int, before: npt.NDArray[np.uint64] | None = None
+    ) -> tuple[m.Path, IntArray, npt.NDArray[np.uint64], int, int]:
+        fixed = self.plan.builder.arrays()
+        n = self.columns + 2
+        last, first = len(fixed["last_slot"]), len(fixed["first_slot"])
+        sums, sets = len(fixed["sum_slot"]), len(self.plan.builder.sets)
+        path = m.Path(
+            np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64),
+            np.zeros((last, n), np.int64), np.zeros((first, n), np.int64),
+            np.zeros((sets, n), np.int64), np.zeros((sums, n), np.int64),
+            np.zeros((sums, n), np.float64), np.zeros((sums, n), np.int64),
+        )  # fmt: skip
+        self.frames = np.zeros((4, n), np.int64)
+        self.thread_done = np.zeros(n, np.int64)
+        self.stamp = np.zeros(len(self.automaton.names), np.int64)
+        visited_words = len(self.automaton.names) // 64 + 1
+        if self.selection is not None or self.plan.path_dependent:
+            memo, size = 0, 0
+        elif self.window >= 0:
+            memo, size = 2, n * visited_words
+        elif self.plan.by_position:
+            memo, size = 1, 0
+        else:
+            memo, size = 3, rows * visited_words
+            if size * 8 > self.limits.memory_bytes:
+                raise ResourceLimit(
+                    f"pattern {self.text} has {self.automaton.positions} positions and no WITHIN; over "
+                    f"{rows} rows its search needs more than {self.limits.memory_bytes} bytes"
+                )
+        if memo == 3 and before is not None:
+            visited = before
+        else:
+            visited = np.zeros(size, np.uint64)
+        return path, np.zeros(n, np.int64), visited, visited_words, memo
+
+    # -- errors ---------------------------------------------------------------------------------
+
+    def _error(self, status: int, state: IntArray) -> ChronicleError:
+        where = self.describe_row(int(state[m.ERROR_ROW]))
+        if status == m.BUDGET:
+            return ResourceLimit(
+                f"pattern {self.text} tried more than {self.limits.steps_max} states for matches that begin "
+                f"{where}, {int(state[m.ERROR_DEPTH])} events deep; add or shorten WITHIN, make conditions "
+                "narrower, or raise the step limit"
+            )
+        if status == m.OVERFLOW:
+            return SqlError(
+                f"a condition of pattern {self.text} overflows 64-bit integers or divides by zero {where}"
+            )
+        if status == m.SKIP_MISSING:
+            return SqlError(
+                f"AFTER MATCH SKIP TO a variable that matched no event, in the match that begins {where}"
+            )
+        return SqlError(
+            "AFTER MATCH SKIP would go back to the first event of the match, in the match that "
+            f"begins {where}, and find it again without end"
+        )

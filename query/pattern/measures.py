@@ -1,0 +1,349 @@
+"""MEASURES: columns of the output from the matches that were found.
+
+Purpose
+    Each leaf of a measure is computed for all output rows of a batch at once: navigations as row numbers
+    and one ``take`` per column, aggregates by DuckDB over the matched rows, then the scalar part by DuckDB
+    over the leaves.  No Python runs per match.
+
+Layout
+    An output row is a pair (match, index of a row in the match); index -1 stands for an empty match.  RUNNING
+    looks at the rows up to the index, FINAL at all of them.
+
+Guarantee
+    Navigation to a row that does not exist gives NULL.  Aggregates over no rows give what SQL gives.
+    ``sum`` over integers is a 64-bit integer and raises an error when it overflows.
+
+Limits
+    Running aggregates use window functions; what DuckDB does not allow there is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...compiled import kernel
+from .binding import CLASSIFIER, Aggregate, Bound, Leaf, MatchNumber, Navigation, RowExpression
+from .columns import flat
+from .matcher import Matches
+from .scalar import evaluate, quote
+from .typed import leaf_index
+
+__all__ = ["OutputRows", "measure_columns"]
+
+IntArray = npt.NDArray[np.int64]
+ORDERED = ("array_agg", "list", "string_agg", "group_concat", "listagg", "arbitrary", "any_value")
+
+
+@dataclass(frozen=True)
+class OutputRows:
+    """Which rows of which matches are put out.
+
+    Attributes
+    ----------
+    match : int64 array
+        Match of each output row, ascending.
+    index : int64 array
+        Its row within the match, -1 for an empty match; ascending within a match.
+    """
+
+    match: IntArray
+    index: IntArray
+
+
+@dataclass(frozen=True)
+class Context:
+    """A batch of matches and the rows they refer to.
+
+    Attributes
+    ----------
+    take : callable
+        Values of a column at row numbers (null numbers give null).
+    begin, end : int64 arrays
+        Per match: the rows of its partition.
+    names : list of str
+        Variable of each position.
+    """
+
+    matches: Matches
+    rows: OutputRows
+    take: Callable[[str, pa.Array], pa.Array]
+    begin: IntArray
+    end: IntArray
+    names: Sequence[str]
+
+
+@kernel
+def _navigate(first, place, member, match, index, from_first, offset, final, out):  # type: ignore[no-untyped-def]
+    """Index within the match of the wanted row of each output row, or -1."""
+    found = np.empty(16, np.int64)
+    n = match.shape[0]
+    at = 0
+    while at < n:
+        current = match[at]
+        begin = first[current]
+        length = first[current + 1] - begin
+        count = 0
+        seen = 0
+        if final:
+            while seen < length:
+                if member[place[begin + seen]]:
+                    if count == found.shape[0]:
+                        larger = np.empty(2 * count, np.int64)
+                        larger[:count] = found
+                        found = larger
+                    found[count] = seen
+                    count += 1
+                seen += 1
+        while at < n and match[at] == current:
+            while seen <= index[at] and seen < length:
+                if member[place[begin + seen]]:
+                    if count == found.shape[0]:
+                        larger = np.empty(2 * count, np.int64)
+                        larger[:count] = found
+                        found = larger
+                    found[count] = seen
+                    count += 1
+                seen += 1
+            wanted = offset if from_first else count - 1 - offset
+            out[at] = found[wanted] if 0 <= wanted < count else -1
+            at += 1
+
+
+@kernel
+def _target_rows(first, row, match, index, shift, begin, end, out):  # type: ignore[no-untyped-def]
+    """Row number ``shift`` rows from a row of a match, or -1."""
+    for i in range(match.shape[0]):
+        out[i] = -1
+        if index[i] >= 0:
+            target = row[first[match[i]] + index[i]] + shift
+            if begin[match[i]] <= target < end[match[i]]:
+                out[i] = target
+
+
+@kernel
+def _place_of(first, row, place, match, target, out):  # type: ignore[no-untyped-def]
+    """Position that a row has in a match, or 0 when it is not part of it."""
+    for i in range(match.shape[0]):
+        out[i] = 0
+        low = first[match[i]]
+        high = first[match[i] + 1]
+        end = high
+        while low < high:
+            middle = (low + high) // 2
+            if row[middle] < target[i]:
+                low = middle + 1
+            else:
+                high = middle
+        if low < end and row[low] == target[i]:
+            out[i] = place[low]
+
+
+@kernel
+def _count_rows(first, place, member, match, index, final, out):  # type: ignore[no-untyped-def]
+    """Rows of a set of variables up to each output row."""
+    n = match.shape[0]
+    at = 0
+    while at < n:
+        current = match[at]
+        begin = first[current]
+        length = first[current + 1] - begin
+        count = 0
+        seen = 0
+        while at < n and match[at] == current:
+            stop = length if final else index[at] + 1
+            while seen < stop:
+                count += member[place[begin + seen]]
+                seen += 1
+            out[at] = count
+            at += 1
+
+
+def _indices(values: IntArray) -> pa.Array:
+    return pa.array(values, mask=values < 0)
+
+
+class _Leaves:
+    """Leaves of the measures of one batch, each computed once."""
+
+    def __init__(self, context: Context, type_of: Callable[[RowExpression], pa.DataType]) -> None:
+        self.context = context
+        self.type_of = type_of
+        self.known: dict[Leaf, pa.Array] = {}
+
+    def value(self, leaf: Leaf) -> pa.Array:
+        if leaf not in self.known:
+            if isinstance(leaf, MatchNumber):
+                context = self.context
+                self.known[leaf] = pa.array(context.matches.number[context.rows.match])
+            elif isinstance(leaf, Navigation):
+                self.known[leaf] = self._navigation(leaf)
+            else:
+                self.known[leaf] = self._aggregate(leaf)
+        return self.known[leaf]
+
+    def _member(self, variables: frozenset[str] | None) -> npt.NDArray[np.bool_]:
+        names = self.context.names
+        return np.array([p > 0 and (variables is None or n in variables) for p, n in enumerate(names)])
+
+    def _index(self, leaf: Navigation) -> IntArray:
+        context = self.context
+        matches, rows = context.matches, context.rows
+        out = np.empty(len(rows.match), np.int64)
+        _navigate(
+            matches.first, matches.place, self._member(leaf.variables), rows.match, rows.index,
+            leaf.first, leaf.offset, leaf.final, out,
+        )  # fmt: skip
+        return out
+
+    def _navigation(self, leaf: Navigation) -> pa.Array:
+        context = self.context
+        matches, match = context.matches, context.rows.match
+        target = np.empty(len(match), np.int64)
+        index = self._index(leaf)
+        _target_rows(
+            matches.first, matches.row, match, index, leaf.shift, context.begin, context.end, target
+        )
+        if leaf.row.column == CLASSIFIER:
+            return self._classifier(match, target)
+        return self._row_values(leaf.row, target)
+
+    def _classifier(self, match: IntArray, target: IntArray) -> pa.Array:
+        matches = self.context.matches
+        place = np.empty(len(match), np.int64)
+        _place_of(matches.first, matches.row, matches.place, match, target, place)
+        names = pa.array(["", *self.context.names[1:]], pa.string())
+        return names.take(pa.array(place, mask=(place == 0) | (target < 0)))
+
+    def _row_values(self, row: RowExpression, target: IntArray) -> pa.Array:
+        indices = _indices(target)
+        if row.column is not None:
+            return self.context.take(row.column, indices)
+        table = pa.table({name: self.context.take(name, indices) for name in row.columns})
+        values = flat(evaluate(f"SELECT ({row.sql}) AS c FROM rows", rows=table).column(0))
+        return pc.if_else(pa.array(target >= 0), values, pa.scalar(None, values.type))
+
+    def _aggregate(self, leaf: Aggregate) -> pa.Array:
+        context = self.context
+        matches, rows = context.matches, context.rows
+        member = self._member(leaf.variables)
+        if leaf.sql == "count(*)":
+            counts = np.empty(len(rows.match), np.int64)
+            _count_rows(
+                matches.first, matches.place, member, rows.match, rows.index, leaf.final, counts
+            )
+            return pa.array(counts)
+        # the rows of the variables, in order, with their match
+        entry = np.flatnonzero(member[matches.place]) if len(matches.place) else np.zeros(0, np.int64)
+        match = np.searchsorted(matches.first, entry, side="right") - 1
+        table = self._entries(leaf, entry, match)
+        call = leaf.sql
+        if leaf.plain and leaf.function in ORDERED and call.endswith(")"):
+            call = f'{call[:-1]} ORDER BY "@order")'
+        last_only = len(rows.match) == 0 or leaf.final or _one_row_per_match(rows, matches)
+        if last_only:
+            sql = f'SELECT "@match", {self._typed(leaf, call)} AS c FROM rows GROUP BY "@match"'
+            answer = evaluate(sql, rows=table)
+            at = np.full(len(matches.group), -1, np.int64)
+            at[answer.column(0).to_numpy()] = np.arange(answer.num_rows)
+            chosen = at[rows.match] if len(rows.match) else np.zeros(0, np.int64)
+            values = flat(answer.column(1))
+        else:
+            window = (
+                ' OVER (PARTITION BY "@match" ORDER BY "@order" '
+                "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
+            )
+            sql = f'SELECT "@order", {self._typed(leaf, call + window)} AS c FROM rows ORDER BY 1'
+            answer = evaluate(sql, rows=table)
+            navigation = Navigation(RowExpression("", ()), leaf.variables)
+            index = self._index(navigation)
+            place_of_entry = np.full(len(matches.row), -1, np.int64)
+            place_of_entry[entry] = np.arange(len(entry))
+            where = np.where(index >= 0, matches.first[rows.match] + np.maximum(index, 0), -1)
+            chosen = np.where(where >= 0, place_of_entry[np.maximum(where, 0)], -1)
+            values = flat(answer.column(1))
+        nothing = evaluate(f"SELECT {self._typed(leaf, call)} AS c FROM rows", rows=table.slice(0, 0))
+        default = nothing.column(0)[0]
+        taken = values.take(_indices(chosen))
+        if default.is_valid:
+            taken = pc.if_else(pa.array(chosen >= 0), taken, default.cast(taken.type))
+        return taken
+
+    def _typed(self, leaf: Aggregate, call: str) -> str:
+        if leaf.function == "sum":
+            argument = leaf.argument
+            if argument is None or pa.types.is_integer(self.type_of(argument)):
+                kind = "BIGINT" if argument is not None else None
+                return f"CAST({call} AS {kind})" if kind else call
+        return call
+
+    def _entries(self, leaf: Aggregate, entry: IntArray, match: IntArray) -> pa.Table:
+        context = self.context
+        matches = context.matches
+        columns = {"@match": pa.array(match), "@order": pa.array(entry)}
+        indices = pa.array(matches.row[entry])
+        for name in leaf.columns:
+            if name == CLASSIFIER:
+                names = pa.array(["", *context.names[1:]], pa.string())
+                columns[name] = names.take(pa.array(matches.place[entry]))
+            else:
+                columns[name] = context.take(name, indices)
+        return pa.table(columns)
+
+
+def _one_row_per_match(rows: OutputRows, matches: Matches) -> bool:
+    """Whether each output row stands for a whole match (then RUNNING is FINAL)."""
+    return bool(np.array_equal(rows.index, matches.length[rows.match] - 1))
+
+
+def measure_columns(
+    bounds: Sequence[Bound], context: Context, type_of: Callable[[RowExpression], pa.DataType]
+) -> list[pa.Array]:
+    """Compute the measures for the output rows of a batch.
+
+    Parameters
+    ----------
+    bounds : sequence of Bound
+    context : Context
+    type_of : callable
+        Arrow type of a row expression.
+
+    Returns
+    -------
+    list of pyarrow.Array
+        One per measure, as long as the output rows.
+    """
+    leaves = _Leaves(context, type_of)
+    results: list[pa.Array | None] = []
+    columns: dict[str, pa.Array] = {}
+    queries = []
+    places: dict[Leaf, str] = {}
+    count = len(context.rows.match)
+    for bound in bounds:
+        index = leaf_index(bound.scalar)
+        if index is not None:
+            results.append(leaves.value(bound.leaves[index]))
+            continue
+        texts = {}
+        for i, leaf in enumerate(bound.leaves):
+            if leaf not in places:
+                places[leaf] = f"@leaf{len(places)}"
+                columns[places[leaf]] = leaves.value(leaf)
+            texts[i] = quote(places[leaf])
+        sql = bound.sql
+        for i in sorted(texts, reverse=True):
+            sql = sql.replace(f'"@{i}"', texts[i])
+        results.append(None)
+        queries.append(sql)
+    if queries:
+        columns["@row"] = pa.array(np.arange(count))
+        listed = ", ".join(f"({sql}) AS c{i}" for i, sql in enumerate(queries))
+        answer = evaluate(f"SELECT {listed} FROM rows", rows=pa.table(columns))
+        computed = iter(answer.columns)
+        results = [flat(next(computed)) if value is None else value for value in results]
+    return [value for value in results if value is not None]

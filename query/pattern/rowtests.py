@@ -1,0 +1,253 @@
+"""Row tests: the conditions that need nothing but fixed rows, as bits of one word per row.
+
+Purpose
+    Most conditions compare a column with a constant or with itself some rows away.  Those run here, in one
+    pass over blocks that stay in the processor's cache; whatever else is row-local arrives as a boolean
+    column that DuckDB computed.
+
+Layout
+    A test fails the bits in ``bits`` of every row that does not satisfy it.  Kinds:
+
+    =========  =================================================================
+    RANGE_F    ``low <= column <= high``; NaN (the greatest value) by ``flag``
+    RANGE_I    ``low <= column <= high``
+    TRUE_B     the boolean column ``a`` holds
+    COMPARE_F  column ``a`` op column ``b``, NaN equal to itself and greatest
+    COMPARE_I  column ``a`` op column ``b``
+    =========  =================================================================
+
+Guarantee
+    Nulls satisfy nothing: the caller adds a TRUE_B over the validity of each column that has some.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...compiled import kernel
+
+__all__ = [
+    "COMPARE_F",
+    "COMPARE_I",
+    "EQ",
+    "GE",
+    "GT",
+    "LE",
+    "LT",
+    "NE",
+    "RANGE_F",
+    "RANGE_I",
+    "TRUE_B",
+    "feasible",
+    "feasible_any",
+    "run_tests",
+]
+
+RANGE_F, RANGE_I, TRUE_B, COMPARE_F, COMPARE_I = range(5)
+LT, LE, GT, GE, EQ, NE = range(6)
+BLOCK = 2048
+
+
+@kernel
+def run_tests(floats, integers, booleans, spec, low_f, high_f, low_i, high_i, bits, initial, words):
+    """Set ``words``: ``initial`` less the bits of the tests that a row fails.
+
+    ``spec``: (tests, 4) int64: kind, column a, column b or flag, operator.
+    """
+    n = words.shape[0]
+    ok = np.empty(BLOCK, np.bool_)
+    for start in range(0, n, BLOCK):
+        stop = min(n, start + BLOCK)
+        size = stop - start
+        word = words[start:stop]
+        word[:] = initial
+        for t in range(spec.shape[0]):
+            kind = spec[t, 0]
+            a = spec[t, 1]
+            b = spec[t, 2]
+            op = spec[t, 3]
+            failed = ~bits[t]
+            if kind == RANGE_F:
+                low = low_f[t]
+                high = high_f[t]
+                x = floats[a, start:stop]
+                if b:
+                    for i in range(size):
+                        ok[i] = not (x[i] < low)
+                else:
+                    for i in range(size):
+                        ok[i] = (x[i] >= low) & (x[i] <= high)
+            elif kind == RANGE_I:
+                lo = low_i[t]
+                hi = high_i[t]
+                y = integers[a, start:stop]
+                for i in range(size):
+                    ok[i] = (y[i] >= lo) & (y[i] <= hi)
+            elif kind == TRUE_B:
+                z = booleans[a, start:stop]
+                for i in range(size):
+                    ok[i] = z[i]
+            elif kind == COMPARE_F:
+                x = floats[a, start:stop]
+                w = floats[b, start:stop]
+                if op == LT or op == GE:
+                    for i in range(size):
+                        less = (x[i] < w[i]) | ((w[i] != w[i]) & (x[i] == x[i]))
+                        ok[i] = less == (op == LT)
+                elif op == GT or op == LE:
+                    for i in range(size):
+                        more = (x[i] > w[i]) | ((x[i] != x[i]) & (w[i] == w[i]))
+                        ok[i] = more == (op == GT)
+                else:
+                    for i in range(size):
+                        same = (x[i] == w[i]) | ((x[i] != x[i]) & (w[i] != w[i]))
+                        ok[i] = same == (op == EQ)
+            else:
+                y = integers[a, start:stop]
+                v = integers[b, start:stop]
+                if op == LT or op == GE:
+                    for i in range(size):
+                        ok[i] = (y[i] < v[i]) == (op == LT)
+                elif op == GT or op == LE:
+                    for i in range(size):
+                        ok[i] = (y[i] > v[i]) == (op == GT)
+                else:
+                    for i in range(size):
+                        ok[i] = (y[i] == v[i]) == (op == EQ)
+            for i in range(size):
+                word[i] &= failed | (np.uint64(0) - np.uint64(ok[i]))
+
+
+@kernel
+def _lowest(word):
+    """Index of the lowest set bit of a word that is not zero."""
+    isolated = word & (~word + np.uint64(1))
+    index = 0
+    if isolated & np.uint64(0xFFFFFFFF00000000):
+        index += 32
+    if isolated & np.uint64(0xFFFF0000FFFF0000):
+        index += 16
+    if isolated & np.uint64(0xFF00FF00FF00FF00):
+        index += 8
+    if isolated & np.uint64(0xF0F0F0F0F0F0F0F0):
+        index += 4
+    if isolated & np.uint64(0xCCCCCCCCCCCCCCCC):
+        index += 2
+    if isolated & np.uint64(0xAAAAAAAAAAAAAAAA):
+        index += 1
+    return index
+
+
+@kernel
+def feasible(words, follow, finals, time, window, offsets, position, now, final, lookahead):
+    """Clear the bits from which no match can be completed: one pass backward over each group.
+
+    Bit ``p`` of a row stays when the row can be consumed at position ``p`` and rows right after it can
+    complete a match that ends within ``window`` of this row.  For a first row that is exact; for the others
+    it is a necessary condition.  Rows that are not there yet count as able to complete anything at time
+    ``now``.  Only rows from ``position[g]`` on are touched; words index positions.
+    """
+    far = np.int64(9223372036854775807)
+    ends = np.full(64, far)
+    fresh = np.full(64, far)
+    one = np.uint64(1)
+    zero = np.uint64(0)
+    for g in range(offsets.shape[0] - 1):
+        begin = max(offsets[g], position[g])
+        end = offsets[g + 1]
+        usable = end if final else max(begin, end - lookahead)
+        state = zero
+        if not final:
+            state = ~zero
+            ends[:] = now
+        if window < 0:
+            for r in range(usable - 1, begin - 1, -1):
+                rest = words[r] if state else words[r] & finals
+                kept = rest & finals
+                rest &= ~finals
+                while rest:
+                    p = _lowest(rest)
+                    rest &= rest - one
+                    if follow[p] & state:
+                        kept |= one << np.uint64(p)
+                words[r] = kept
+                state = kept
+            continue
+        for r in range(usable - 1, begin - 1, -1):
+            rest = words[r] if state else words[r] & finals
+            if rest == 0:
+                words[r] = zero
+                state = zero
+                continue
+            at = time[r]
+            kept = zero
+            while rest:
+                p = _lowest(rest)
+                bit = one << np.uint64(p)
+                rest &= rest - one
+                best = far
+                if finals & bit:
+                    best = at
+                else:
+                    onward = follow[p] & state
+                    while onward:
+                        q = _lowest(onward)
+                        onward &= onward - one
+                        best = min(best, ends[q])
+                if best != far and best - at <= window:
+                    kept |= bit
+                    fresh[p] = best
+            rest = kept
+            while rest:
+                p = _lowest(rest)
+                rest &= rest - one
+                ends[p] = fresh[p]
+            words[r] = kept
+            state = kept
+
+
+@kernel
+def feasible_any(words, follow, finals, time, window, offsets, position, now, final, lookahead):
+    """As :func:`feasible`, when rows between two events of a match may be passed over."""
+    far = np.int64(9223372036854775807)
+    ends = np.full(64, far)
+    fresh = np.full(64, far)
+    one = np.uint64(1)
+    zero = np.uint64(0)
+    for g in range(offsets.shape[0] - 1):
+        begin = max(offsets[g], position[g])
+        end = offsets[g + 1]
+        usable = end if final else max(begin, end - lookahead)
+        state = zero
+        if not final:
+            state = ~zero
+            ends[:] = now
+        for r in range(usable - 1, begin - 1, -1):
+            rest = words[r]
+            at = time[r]
+            kept = zero
+            while rest:
+                p = _lowest(rest)
+                bit = one << np.uint64(p)
+                rest &= rest - one
+                best = far
+                if finals & bit:
+                    best = at
+                else:
+                    onward = follow[p] & state
+                    while onward:
+                        q = _lowest(onward)
+                        onward &= onward - one
+                        best = min(best, ends[q])
+                if best != far and (window < 0 or best - at <= window):
+                    kept |= bit
+                    fresh[p] = best
+            words[r] = kept
+            rest = kept
+            while rest:
+                p = _lowest(rest)
+                bit = one << np.uint64(p)
+                rest &= rest - one
+                if not state & bit or fresh[p] < ends[p]:
+                    ends[p] = fresh[p]
+            state |= kept

@@ -1,0 +1,399 @@
+"""Types of path-dependent conditions, before they become bytecode.
+
+Purpose
+    The stack machine is typed: :class:`TypedCondition` finds the type of each part of a condition, evaluates
+    constants, and turns parts that read one row only into columns (*lifting*), so that any scalar function
+    may be used there.
+
+Layout
+    Types are letters: ``i`` integer, ``f`` floating point, ``b`` truth value, ``s`` string, ``t`` time, ``d``
+    interval, ``n`` the type of NULL.
+
+Limits
+    What the machine cannot compute over different rows raises :class:`Unsupported`; the list is in
+    :mod:`.bytecode`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from ..dialect import to_text
+from .binding import CLASSIFIER, Leaf, MatchNumber, Navigation, RowExpression
+from .scalar import evaluate
+
+__all__ = ["TypedCondition", "Unsupported", "leaf_index", "leaves_of", "substitute", "type_letter"]
+
+STEPS_MAX = 64
+"""Farthest logical offset of FIRST and LAST in DEFINE."""
+_EPOCH = dt.datetime(1970, 1, 1)
+PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+UNIT_US = {
+    "microsecond": 1, "millisecond": 1_000, "second": 1_000_000, "minute": 60_000_000,
+    "hour": 3_600_000_000, "day": 86_400_000_000, "week": 604_800_000_000,
+}  # fmt: skip
+NAMES = {
+    "i": "integer", "f": "number", "b": "boolean", "s": "string", "t": "time", "d": "interval",
+}  # fmt: skip
+
+
+class Unsupported(Exception):
+    """The stack machine cannot compute this; the message says what."""
+
+    def __init__(self, message: str, node: Any) -> None:
+        super().__init__(message)
+        self.node = node
+
+
+def leaf_index(node: Any) -> int | None:
+    """Number of the leaf that a column of a scalar part stands for."""
+    if isinstance(node, exp.Column) and node.name.startswith("@") and node.name[1:].isdigit():
+        return int(node.name[1:])
+    return None
+
+
+def leaves_of(node: Any) -> list[int]:
+    """Numbers of all leaves in a scalar part."""
+    found = (leaf_index(part) for part in node.walk())
+    return [index for index in found if index is not None]
+
+
+def substitute(sql: str, texts: dict[int, str]) -> str:
+    """The SQL of a scalar part with its leaves replaced."""
+    for index in sorted(texts, reverse=True):
+        sql = sql.replace(f'"@{index}"', texts[index])
+    return sql
+
+
+def type_letter(type_: pa.DataType) -> str:
+    """Type of the stack machine for an Arrow type; empty when it has none."""
+    if pa.types.is_boolean(type_):
+        return "b"
+    if pa.types.is_integer(type_):
+        return "i"
+    if pa.types.is_floating(type_) or pa.types.is_decimal(type_):
+        return "f"
+    if pa.types.is_string(type_) or pa.types.is_large_string(type_):
+        return "s"
+    if pa.types.is_timestamp(type_) or pa.types.is_date(type_):
+        return "t"
+    return ""
+
+
+class TypedCondition:
+    """One condition and the types of its parts.
+
+    Parameters
+    ----------
+    row_type : callable
+        Arrow type of a row expression.
+    unit : str
+        Unit of times: ``us`` or ``ns``.
+    leaves : tuple of Leaf
+    variable : str
+        The pattern variable that the condition defines.
+    """
+
+    def __init__(
+        self,
+        row_type: Callable[[RowExpression], pa.DataType],
+        unit: str,
+        leaves: tuple[Leaf, ...],
+        variable: str,
+    ) -> None:
+        self.row_type = row_type
+        self.unit = unit
+        self.leaves = leaves
+        self.variable = variable
+        self.types: dict[int, str] = {}
+        self.constants: dict[int, tuple[str, Any]] = {}
+        self.lifted: dict[int, Navigation] = {}
+        self.keep: list[Any] = []
+
+    # -- types ----------------------------------------------------------------------------------
+
+    def type_of(self, node: Any) -> str:
+        found = self.types.get(id(node))
+        if found is None:
+            self.keep.append(node)
+            try:
+                found = self._type(node)
+            except Unsupported:
+                navigation = self._lift(node)
+                if navigation is None:
+                    raise
+                self.lifted[id(node)] = navigation
+                found = type_letter(self.row_type(navigation.row))
+                if not found:
+                    raise
+            self.types[id(node)] = found
+        return found
+
+    def _lift(self, node: Any) -> Navigation | None:
+        """A subexpression over one row only, as a column of its own."""
+        leaves = [self.leaves[i] for i in dict.fromkeys(leaves_of(node))]
+        if not leaves or not all(isinstance(leaf, Navigation) for leaf in leaves):
+            return None
+        places = set()
+        columns: dict[str, None] = {}
+        for leaf in leaves:
+            assert isinstance(leaf, Navigation)
+            if CLASSIFIER in leaf.row.columns:
+                return None
+            variables = leaf.variables
+            if self._current(leaf):
+                variables = None
+            places.add((variables, leaf.first, leaf.offset, leaf.shift))
+            columns.update(dict.fromkeys(leaf.row.columns))
+        if len(places) != 1:
+            return None
+        texts = {
+            i: f"({leaf.row.sql})"
+            for i, leaf in enumerate(self.leaves)
+            if isinstance(leaf, Navigation)
+        }
+        row = RowExpression(substitute(to_text(node), texts), tuple(columns))
+        first = leaves[0]
+        assert isinstance(first, Navigation)
+        return Navigation(row, first.variables, first.first, first.offset, False, first.shift)
+
+    def _current(self, leaf: Navigation) -> bool:
+        inside = leaf.variables is None or self.variable in leaf.variables
+        return inside and not leaf.first and leaf.offset == 0
+
+    def _unify(self, nodes: list[Any], what: Any) -> str:
+        found = "n"
+        for node in nodes:
+            kind = self.type_of(node)
+            if found == "n" or kind == found:
+                found = kind
+            elif {kind, found} == {"i", "f"}:
+                found = "f"
+            elif kind == "s" and found == "t" and self._as_time(node):
+                self.types[id(node)] = "t"
+            elif found == "s" and kind == "t":
+                for other in nodes:
+                    if self.type_of(other) == "s" and self._as_time(other):
+                        self.types[id(other)] = "t"
+                found = "t"
+                if any(self.type_of(other) == "s" for other in nodes):
+                    raise Unsupported("comparison of a string with a time", what)
+            elif kind != "n":
+                raise Unsupported(f"{NAMES[found]} and {NAMES[kind]} together", what)
+        return found
+
+    def _as_time(self, node: Any) -> bool:
+        """Read a string constant as a time."""
+        kind, value = self.constants.get(id(node), ("", None))
+        if kind != "s":
+            return False
+        found = evaluate("SELECT CAST($v$" + str(value) + "$v$ AS TIMESTAMP) AS c").column(0)[0]
+        self.constants[id(node)] = ("t", self._ticks(found))
+        return True
+
+    def _ticks(self, scalar: pa.Scalar) -> int:
+        wanted = PER_SECOND[self.unit]
+        if pa.types.is_date(scalar.type):
+            return int((scalar.as_py() - _EPOCH.date()).days * 86_400 * wanted)
+        return int(scalar.value) * wanted // PER_SECOND[scalar.type.unit]
+
+    def _constant(self, node: Any) -> str:
+        scalar = evaluate(f"SELECT {to_text(node)} AS c").column(0)[0]
+        type_ = scalar.type
+        if not scalar.is_valid:
+            self.constants[id(node)] = ("n", None)
+            return "n"
+        if pa.types.is_interval(type_):
+            value = scalar.as_py()
+            if value.months:
+                raise Unsupported("an interval of months or years has no fixed length", node)
+            nanos = value.days * 86_400 * 10**9 + value.nanoseconds
+            found = ("d", nanos if self.unit == "ns" else nanos // 1000)
+        else:
+            letter = type_letter(type_)
+            if not letter:
+                raise Unsupported(f"a constant of type {type_}", node)
+            value = scalar.as_py() if letter != "t" else self._ticks(scalar)
+            if letter == "f":
+                value = float(value)
+            found = (letter, int(value) if letter in "ib" else value)
+        self.constants[id(node)] = found
+        return found[0]
+
+    def _type(self, node: Any) -> str:  # one case for each kind of node
+        index = leaf_index(node)
+        if index is not None:
+            return self._leaf_type(self.leaves[index], node)
+        if not leaves_of(node):
+            return self._constant(node)
+        if isinstance(node, exp.Paren):
+            return self.type_of(node.this)
+        if isinstance(node, exp.Neg):
+            kind = self.type_of(node.this)
+            if kind not in ("i", "f", "n"):
+                raise Unsupported("a minus sign before this type", node)
+            return kind
+        if isinstance(node, exp.And | exp.Or):
+            self._need(node.flatten(), "b", node)
+            return "b"
+        if isinstance(node, exp.Not):
+            self._need([node.this], "b", node)
+            return "b"
+        if isinstance(node, exp.Is):
+            right = node.expression
+            if isinstance(right, exp.Null):
+                self.type_of(node.this)
+                return "b"
+            if isinstance(right, exp.Boolean):
+                self._need([node.this], "b", node)
+                return "b"
+            raise Unsupported("IS with this operand", node)
+        if isinstance(
+            node,
+            exp.LT | exp.LTE | exp.GT | exp.GTE | exp.EQ | exp.NEQ | exp.NullSafeEQ | exp.NullSafeNEQ,
+        ):
+            self._unify([node.this, node.expression], node)
+            return "b"
+        if isinstance(node, exp.Between):
+            if node.args.get("symmetric"):
+                raise Unsupported("BETWEEN SYMMETRIC", node)
+            self._unify([node.this, node.args["low"], node.args["high"]], node)
+            return "b"
+        if isinstance(node, exp.In):
+            if node.args.get("query") or node.args.get("unnest"):
+                raise Unsupported("IN with a query", node)
+            self._unify([node.this, *node.expressions], node)
+            return "b"
+        if isinstance(node, exp.Add | exp.Sub):
+            return self._sum_type(node)
+        if isinstance(node, exp.Mul | exp.Div | exp.IntDiv | exp.Mod):
+            kind = self._unify([node.this, node.expression], node)
+            if kind not in ("i", "f", "n"):
+                raise Unsupported("arithmetic on this type", node)
+            if isinstance(node, exp.IntDiv) and kind == "f":
+                raise Unsupported("// on floating-point numbers", node)
+            return "f" if isinstance(node, exp.Div) else kind
+        if isinstance(node, exp.Case):
+            return self._case_type(node)
+        if isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast):
+            kind = self.type_of(node.this)
+            wanted = str(node.to.this.name)
+            if wanted in ("DOUBLE", "FLOAT") and kind in ("i", "f") and wanted == "DOUBLE":
+                return "f"
+            if wanted == "BIGINT" and kind in ("i", "f"):
+                return "i"
+            raise Unsupported(f"CAST to {wanted} of values from different rows", node)
+        name = self._function(node)
+        if name:
+            return self._function_type(name, node)
+        raise Unsupported(f"{type(node).__name__.upper()} on values from different rows", node)
+
+    def _need(self, nodes: Any, kind: str, what: Any) -> None:
+        for node in nodes:
+            if self.type_of(node) not in (kind, "n"):
+                raise Unsupported("a truth value is needed here", what)
+
+    def _sum_type(self, node: Any) -> str:
+        left, right = self.type_of(node.this), self.type_of(node.expression)
+        pair = (left, right)
+        if set(pair) <= {"i", "f", "n"}:
+            return self._unify([node.this, node.expression], node)
+        if isinstance(node, exp.Sub) and pair == ("t", "t"):
+            return "d"
+        if pair in (("t", "d"), ("d", "d")):
+            return left
+        if pair == ("d", "t") and isinstance(node, exp.Add):
+            return "t"
+        raise Unsupported("arithmetic on these types", node)
+
+    def _case_type(self, node: Any) -> str:
+        results = []
+        for branch in node.args["ifs"]:
+            if node.this is not None:
+                self._unify([node.this, branch.this], node)
+            else:
+                self._need([branch.this], "b", node)
+            results.append(branch.args["true"])
+        if node.args.get("default") is not None:
+            results.append(node.args["default"])
+        return self._unify(results, node)
+
+    def _function(self, node: Any) -> str:
+        if isinstance(node, exp.Anonymous):
+            return str(node.this).lower()
+        if isinstance(node, exp.Coalesce):
+            return "coalesce"
+        return ""
+
+    def _arguments(self, node: Any) -> list[Any]:
+        if isinstance(node, exp.Coalesce):
+            return [node.this, *node.expressions]
+        return list(node.expressions)
+
+    def _function_type(self, name: str, node: Any) -> str:
+        arguments = self._arguments(node)
+        if name in ("coalesce", "greatest", "least", "ifnull", "nvl") and arguments:
+            return self._unify(arguments, node)
+        if name == "nullif" and len(arguments) == 2:
+            self._unify(arguments, node)
+            return self.type_of(arguments[0])
+        if name == "if" and len(arguments) == 3:
+            self._need(arguments[:1], "b", node)
+            return self._unify(arguments[1:], node)
+        if name in ("abs", "sign") and len(arguments) == 1:
+            kind = self.type_of(arguments[0])
+            if kind in ("i", "f", "n"):
+                return "i" if name == "sign" else kind
+        if name in ("sqrt", "floor", "ceil", "ceiling", "round", "ln", "exp") and len(arguments) == 1:
+            kind = self.type_of(arguments[0])
+            if name in ("floor", "ceil", "ceiling", "round") and kind == "i":
+                return "i"
+            if kind in ("i", "f", "n"):
+                return "f"
+        if name in ("pow", "power", "mod") and len(arguments) == 2:
+            kind = self._unify(arguments, node)
+            if kind in ("i", "f", "n"):
+                return kind if name == "mod" else "f"
+        if name in ("date_diff", "datediff") and len(arguments) == 3:
+            part = self.type_of(arguments[0])
+            unit = str(self.constants.get(id(arguments[0]), ("", ""))[1]).lower().rstrip("s")
+            if part == "s" and unit in UNIT_US:
+                if all(self.type_of(a) == "t" for a in arguments[1:]):
+                    return "i"
+        raise Unsupported(f"function {name} on values from different rows", node)
+
+    def _leaf_type(self, leaf: Leaf, node: Any) -> str:
+        if isinstance(leaf, MatchNumber):
+            return "i"
+        if isinstance(leaf, Navigation):
+            if leaf.offset > STEPS_MAX:
+                raise Unsupported(f"an offset above {STEPS_MAX} in DEFINE", node)
+            if leaf.row.column == CLASSIFIER:
+                if leaf.shift:
+                    raise Unsupported("PREV or NEXT of CLASSIFIER() in DEFINE", node)
+                return "s"
+            kind = type_letter(self.row_type(leaf.row))
+            if not kind:
+                raise Unsupported(f"type {self.row_type(leaf.row)} in DEFINE", node)
+            return kind
+        if not leaf.plain:
+            raise Unsupported(f"{leaf.function} with DISTINCT, FILTER or ORDER BY in DEFINE", node)
+        if leaf.function == "count":
+            return "i"
+        if leaf.argument is None or CLASSIFIER in leaf.columns:
+            raise Unsupported(f"aggregate {leaf.function} of this form in DEFINE", node)
+        kind = type_letter(self.row_type(leaf.argument))
+        if leaf.function in ("min", "max", "arbitrary", "any_value") and kind:
+            return kind
+        if leaf.function == "sum" and kind in ("i", "f"):
+            return kind
+        if leaf.function in ("avg", "mean") and kind in ("i", "f"):
+            return "f"
+        if leaf.function in ("bool_and", "bool_or") and kind == "b":
+            return "b"
+        raise Unsupported(f"aggregate {leaf.function} in DEFINE", node)
