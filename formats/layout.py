@@ -259,6 +259,12 @@ class Layout:
             ]
         )
 
+    def settle(self) -> None:
+        """Fix the types as they are now: what does not fit them from here on is a bad value."""
+        for field in self.fields.values():
+            field.type = field.type or pa.string()
+            field.fixed = True
+
     def note(self, about: str, text: str | None) -> None:
         """Remember something that was assumed, once."""
         if text:

@@ -62,6 +62,8 @@ class EventReader:
     compression : {"auto", "gzip", "zstd", "bz2", "lz4", None}
     separator, columns, nulls
         For CSV: see :class:`CsvRecords`.
+    live : bool
+        See :class:`ByteSource`.
 
     Attributes
     ----------
@@ -83,12 +85,13 @@ class EventReader:
         separator: str | None = None,
         columns: Sequence[str] | None = None,
         nulls: Sequence[str] = (),
+        live: bool = False,
     ) -> None:
         self.layout = layout
         self.rows = 0
         self.bad = 0
         self._on_bad = on_bad
-        self._source = ByteSource(source, name=name, compression=compression)
+        self._source = ByteSource(source, name=name, compression=compression, live=live)
         self.name = self._source.name
         self._bound: dict[str, str] = {}
         self._seen: dict[str, None] = {}

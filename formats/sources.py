@@ -19,6 +19,8 @@ from __future__ import annotations
 
 import io
 import os
+import select
+import stat
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -37,6 +39,7 @@ Readable = str | os.PathLike[str] | bytes | bytearray | memoryview | IO[bytes] |
 """What can be read: a path (``"-"`` is standard input), bytes, a binary file, chunks of bytes."""
 
 _COPY_BYTES = 1 << 20
+LIVE_SECONDS = 0.5
 
 
 class _Counting(io.RawIOBase):
@@ -79,6 +82,9 @@ class ByteSource:
         How messages call it; the path by default.
     compression : {"auto", "gzip", "zstd", "bz2", "lz4", None}
         ``"auto"`` looks at the first bytes; None takes the bytes as they are.
+    live : bool
+        Bytes that wait for half a second are not held back until ``read`` has as many as it was
+        asked for: for a pipe that does not end.
 
     Attributes
     ----------
@@ -88,7 +94,12 @@ class ByteSource:
     """
 
     def __init__(
-        self, source: Readable, *, name: str | None = None, compression: str | None = "auto"
+        self,
+        source: Readable,
+        *,
+        name: str | None = None,
+        compression: str | None = "auto",
+        live: bool = False,
     ) -> None:
         self.name = name or "<data>"
         self.size: int | None = None
@@ -117,6 +128,7 @@ class ByteSource:
         if compression == "auto":
             self.compression = sniff_compression(self._buffered.peek(4)[:4])
         self._plain: Any = self._buffered
+        self._descriptor = _pipe_of(file) if live and self.compression is None else None
         self._head = b""
         if self.compression is not None:
             try:
@@ -171,6 +183,8 @@ class ByteSource:
 
     def _read_plain(self, size: int) -> bytes:
         try:
+            if self._descriptor is not None:
+                return self._read_live(size)
             return bytes(self._plain.read(size))
         except (OSError, pa.ArrowInvalid) as error:
             if self.compression is None:
@@ -180,11 +194,18 @@ class ByteSource:
                 f"{self.consumed:,} bytes ({error}); fetch the file again"
             ) from None
 
-    def read_some(self, size: int) -> bytes:
-        """Like :meth:`read`, but gives what a slow pipe has now instead of waiting for all."""
-        if self._head or self.compression is not None:
-            return self.read(size)
-        return self._buffered.read1(size)
+    def _read_live(self, size: int) -> bytes:
+        """What comes until there is enough, or nothing more for a while; empty at the end only."""
+        assert self._descriptor is not None
+        data = self._buffered.read1(size)
+        while 0 < len(data) < size:
+            if not select.select([self._descriptor], [], [], LIVE_SECONDS)[0]:
+                break
+            more = self._buffered.read1(size - len(data))
+            if not more:
+                break
+            data += more
+        return data
 
     def seekable(self) -> IO[bytes]:
         """The whole source as a file that can be seeked in; call before any ``read``."""
@@ -217,3 +238,14 @@ class ByteSource:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _pipe_of(file: IO[bytes] | None) -> int | None:
+    """Descriptor of a pipe, socket or terminal; None for anything that need not be waited for."""
+    try:
+        descriptor = file.fileno() if file is not None else -1
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+    except (OSError, AttributeError):
+        return None
+    return descriptor

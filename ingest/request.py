@@ -1,0 +1,206 @@
+"""What is to be ingested: the files, the stream, and how to read the one into the other.
+
+Purpose
+    :class:`IngestRequest` is the same for every engine: the command line makes one from its
+    options, a program makes one from keyword arguments.  :func:`expand` turns files, directories,
+    globs and ``-`` into the list of sources, in the order in which they are read.
+
+Guarantee
+    A request that constructs is consistent; a source list that returns is not empty, and each file
+    in it is there and readable now.  Files of a directory or glob come sorted by name.
+
+Limits
+    Of a directory, only files whose suffix names a format are read (``.csv``, ``.json.gz``, ...);
+    name others one by one.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from ..errors import InvalidArgument
+from ..formats import FORMATS, Layout, suffixes_of
+from ..schema import StreamSchema
+
+__all__ = ["COMMITS", "ENGINES", "ON_ERROR", "IngestRequest", "Source", "expand"]
+
+ENGINES = ("auto", "arrow", "spark")
+ON_ERROR = ("fail", "skip", "quarantine")
+COMMITS = ("end", "batch")
+
+BATCH_ROWS = 262_144
+
+
+@dataclass(frozen=True)
+class Source:
+    """One input: a path or ``-``, and its size in bytes where known."""
+
+    path: str
+    size: int | None
+
+
+@dataclass(frozen=True)
+class IngestRequest:
+    """An ingest, as asked for.
+
+    Attributes
+    ----------
+    inputs : sequence of str
+        Files, directories, globs, or ``-`` for standard input.
+    stream : str
+        Name of the stream.
+    time : str, optional
+        The time column; the stream's by default.
+    time_format : str
+        See :mod:`chronicle.formats.times`.
+    format : str, optional
+        Of all inputs; told from names and bytes by default.
+    create : bool
+        Make the stream when there is none.
+    types, rename, select, file_column
+        See :class:`chronicle.formats.Layout`.
+    on_error : {"fail", "skip", "quarantine"}
+        What a bad row does.
+    quarantine : path, optional
+        File for bad rows; beside the store by default.
+    engine : {"auto", "arrow", "spark"}
+    master : str, optional
+        Spark master, for ``spark``.
+    commit : {"end", "batch"}
+        Whether everything becomes visible at once at the end, or batch by batch.
+    batch_rows : int
+        Events in a batch at most.
+    dry_run : bool
+        Read and check everything, store nothing.
+    separator, columns, nulls
+        For CSV; see :class:`chronicle.formats.csvtext.CsvRecords`.
+    retention, codec
+        For a stream that is created.
+    """
+
+    inputs: Sequence[str]
+    stream: str
+    time: str | None = None
+    time_format: str = "auto"
+    format: str | None = None
+    create: bool = False
+    types: Sequence[str] | Mapping[str, str | pa.DataType] = ()
+    rename: Mapping[str, str] = field(default_factory=dict)
+    select: Sequence[str] | None = None
+    file_column: str | None = None
+    on_error: str = "fail"
+    quarantine: Path | None = None
+    engine: str = "auto"
+    master: str | None = None
+    commit: str = "end"
+    batch_rows: int = BATCH_ROWS
+    dry_run: bool = False
+    separator: str | None = None
+    columns: Sequence[str] | None = None
+    nulls: Sequence[str] = ()
+    retention: str | None = None
+    codec: str = "lz4"
+
+    def __post_init__(self) -> None:
+        if not self.inputs:
+            raise InvalidArgument("name at least one file, directory or glob, or - for stdin")
+        for what, value, known in (
+            ("--engine", self.engine, ENGINES),
+            ("--on-error", self.on_error, ON_ERROR),
+            ("--commit", self.commit, COMMITS),
+            ("--format", self.format, (None, *FORMATS)),
+        ):
+            if value not in known:
+                names = ", ".join(name for name in known if name is not None)
+                raise InvalidArgument(f"{what} is one of {names}; found {value!r}")
+        if self.batch_rows < 1:
+            raise InvalidArgument(f"--batch-size is at least 1, found {self.batch_rows}")
+        if self.quarantine is not None and self.on_error != "quarantine":
+            raise InvalidArgument("a quarantine file needs --on-error quarantine")
+        if self.master is not None and self.engine == "arrow":
+            raise InvalidArgument("--master is for --engine spark")
+        if not self.create and (self.retention is not None or self.codec != "lz4"):
+            raise InvalidArgument("--retention and --codec are for a new stream: add --create")
+
+    def layout(self, target: StreamSchema | None) -> Layout:
+        """The columns to read, for a stream that exists (target) or not."""
+        return Layout(
+            time=self.time,
+            time_format=self.time_format,
+            types=self.types,
+            rename=self.rename,
+            select=self.select,
+            target=target,
+            file_column=self.file_column,
+        )
+
+
+def expand(inputs: Sequence[str], *, any_suffix: bool = False) -> list[Source]:
+    """The sources that inputs stand for.
+
+    Parameters
+    ----------
+    inputs : sequence of str
+    any_suffix : bool
+        Take every file of a directory, not only those with a known suffix.
+
+    Raises
+    ------
+    InvalidArgument
+        For a file that is not there or not readable, a pattern that nothing matches.
+    """
+    found: dict[str, None] = {}
+    for item in inputs:
+        if item == "-":
+            found[item] = None
+        elif os.path.isdir(item):
+            files = _files_below(item, any_suffix)
+            if not files:
+                raise InvalidArgument(
+                    f"the directory {item!r} has no file with a known suffix (.csv, .json, "
+                    ".ndjson, .parquet, .arrow, each also with .gz, .zst or .bz2)"
+                )
+            found.update(dict.fromkeys(files))
+        elif os.path.exists(item) or not glob.has_magic(item):
+            found[item] = None
+        else:
+            matches = sorted(glob.glob(item, recursive=True))
+            if not matches:
+                raise InvalidArgument(f"no file matches {item!r}")
+            for match in matches:
+                if os.path.isdir(match):
+                    found.update(dict.fromkeys(_files_below(match, any_suffix)))
+                else:
+                    found[match] = None
+    return [_source(path) for path in found]
+
+
+def _files_below(directory: str, any_suffix: bool) -> list[str]:
+    files = []
+    for root, folders, names in os.walk(directory):
+        folders[:] = sorted(name for name in folders if not name.startswith((".", "_")))
+        files += [
+            os.path.join(root, name)
+            for name in sorted(names)
+            if not name.startswith((".", "_")) and (any_suffix or suffixes_of(name) is not None)
+        ]
+    return files
+
+
+def _source(path: str) -> Source:
+    if path == "-":
+        return Source(path, None)
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+    except FileNotFoundError:
+        raise InvalidArgument(f"there is no file {path!r}") from None
+    except OSError as error:
+        raise InvalidArgument(f"cannot read {path!r}: {error.strerror or error}") from None
+    return Source(path, size if os.path.isfile(path) else None)
