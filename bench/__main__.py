@@ -1,0 +1,37 @@
+"""Runs the benchmarks: ``python -m chronicle.bench [NAME ...] [--short]``.
+
+Each module named in :data:`BENCHMARKS` has ``run(short: bool) -> Section``.  ``--short`` uses small data: it
+shows that a benchmark works, and is not written to the document.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+
+from .harness import write_section
+
+BENCHMARKS = ["store", "startup"]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the named benchmarks, or all of them."""
+    parser = argparse.ArgumentParser(prog="python -m chronicle.bench", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}")
+    parser.add_argument("--short", action="store_true", help="small data; print, do not write")
+    options = parser.parse_args(arguments)
+    unknown = [name for name in options.names if name not in BENCHMARKS]
+    if unknown:
+        parser.error(f"no benchmark {unknown[0]!r}; there are {', '.join(BENCHMARKS)}")
+    for name in options.names or BENCHMARKS:
+        section = importlib.import_module(f".{name}", __package__).run(short=options.short)
+        if options.short:
+            print(f"## {section.title}\n\n{section.markdown()}\n", flush=True)
+        else:
+            write_section(name, section)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
