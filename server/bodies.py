@@ -103,13 +103,12 @@ class Body:
         decoded = _Decoded(self._file, self.encoding, decoded_max, self._account)
         if not seekable:
             return io.BufferedReader(decoded, PIECE_BYTES)
-        copy = self._new_file()
-        while piece := decoded.read(PIECE_BYTES):
-            copy.write(piece)
-        copy.seek(0)
-        self._file.close()
-        self._file = copy
-        return copy
+        packed, self._file = self._file, self._new_file()
+        with packed:
+            while piece := decoded.read(PIECE_BYTES):
+                self._file.write(piece)
+        self._file.seek(0)
+        return self._file
 
     def close(self) -> None:
         """Let go of memory and file."""

@@ -122,7 +122,7 @@ class Transactions:
         plan = self._plan(handle, job)
         try:
             runs = runs_in_order(batches, handle.schema.time, SORT_BYTES)
-            staged = stage(handle._files, plan, 0, runs)
+            staged = stage(handle.commits.files, plan, 0, runs)
         except ChronicleError:
             self._refuse_ended(handle, job, transaction)
             raise
@@ -171,7 +171,9 @@ class Transactions:
         for name in self._database.streams():
             with contextlib.suppress(ChronicleError):
                 handle = self._writer(name)
-                for job in sweep_staging(handle._files, handle._directory, clock=self._clock):
+                for job in sweep_staging(
+                    handle.commits.files, handle.commits.directory, clock=self._clock
+                ):
                     shutil.rmtree(self._root / job, ignore_errors=True)
         with self._guard:
             for job in [job for job, ended in self._ended.items() if ended < oldest]:
@@ -188,8 +190,8 @@ class Transactions:
         _check_name(transaction, "transaction")
         said = f"{handle.name}\n{transaction}".encode()
         suffix = "-" + hashlib.sha256(said).hexdigest()[:24]
-        place = f"{handle._directory}/staging"
-        staged = handle._files.list(place) if handle._files.exists(place) else []
+        place = f"{handle.commits.directory}/staging"
+        staged = handle.commits.files.list(place) if handle.commits.files.exists(place) else []
         known = [name.removeprefix("job:") for name in handle.commits.manifest.jobs]
         for job in (*self._ended, *known, *staged):
             if job.endswith(suffix):
@@ -197,12 +199,10 @@ class Transactions:
         return f"{int(self._clock()):x}{suffix}"
 
     def _plan(self, handle: EventStream, job: str) -> StagingPlan:
-        plan = StagingPlan(handle._directory, job, handle.schema, handle.options)
+        plan = StagingPlan(handle.commits.directory, job, handle.schema, handle.options)
         with self._guard:
-            if not handle._files.exists(plan.place):
-                prepare_staging(
-                    handle._files, handle._directory, handle.schema, handle.options, job
-                )
+            if not handle.commits.files.exists(plan.place):
+                prepare_staging(handle.commits.files, plan)
         return plan
 
     def _staged(
@@ -225,7 +225,7 @@ class Transactions:
     def _end(self, handle: EventStream, job: str) -> None:
         with self._guard:
             self._ended[job] = self._clock()
-        abort_staged(handle._files, handle._directory, job)
+        abort_staged(handle.commits.files, handle.commits.directory, job)
         shutil.rmtree(self._root / job, ignore_errors=True)
 
     def _refuse_ended(self, handle: EventStream, job: str, transaction: str) -> None:
