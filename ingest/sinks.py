@@ -132,9 +132,9 @@ class EmbeddedSink:
         )
         self.report.created = True
 
-    def append(self, batch: pa.RecordBatch) -> None:
+    def append(self, batch: pa.RecordBatch | pa.Table) -> None:
         """Append a batch, durably."""
-        result = self._database.stream(self._request.stream).append(batch)
+        result = self._database.stream(self._request.stream).handle.append(batch)
         self.report.stored += result.appended
         self.report.late += result.late
         self.report.count = result.count
@@ -148,6 +148,7 @@ class EmbeddedSink:
                 self.append(pa.Table.from_batches(table))
             return
         from ..store.staging import (
+            StagingPlan,
             abort_staged,
             commit_staged,
             new_job,
@@ -156,13 +157,13 @@ class EmbeddedSink:
         )
 
         store = self._database.store
-        stream = self._database.stream(self._request.stream)
-        handle = stream.handle
+        handle = self._database.stream(self._request.stream).handle
         directory = store.directory_of(handle.name)
         job = new_job()
         counted = _counted(regroup(batches, self._request.batch_rows), progress)
         try:
-            plan = prepare_staging(store.files, directory, handle.schema, handle.options, job)
+            plan = StagingPlan(directory, job, handle.schema, handle.options)
+            prepare_staging(store.files, plan)
             with handle.snapshot() as snapshot:
                 stored = snapshot.time_range
             runs = _split(counted, handle.schema.time, None if stored is None else stored[1])
@@ -174,7 +175,8 @@ class EmbeddedSink:
             raise
         self.report.stored += done.events
         self.report.late += done.late
-        self.report.count = stream.count
+        with handle.snapshot() as snapshot:
+            self.report.count = snapshot.count
 
     def undo(self) -> None:
         """Remove the stream again if it was made here and nothing is in it."""
