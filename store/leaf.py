@@ -55,6 +55,7 @@ from .layout import (
     table_rows,
     value_kind,
 )
+from .residency import resident
 
 __all__ = ["LeafReader", "build_leaf", "entry_of_table", "zone_table"]
 
@@ -237,6 +238,7 @@ class LeafReader:
         entry = self._entries[position]
         start = self.offset + entry.offset
         chunk = self._data[start : start + entry.length]
+        resident.touch(self._data, start, entry.length)
         bit = 1 << position
         if not self._verified & bit:
             name = self.schema.attributes[position].name
