@@ -7,7 +7,9 @@ Purpose
 
 Layout
     type            JSON                                CSV
-    numbers         shortest form that reads back       the same
+    integers        all digits                          the same
+    floats          shortest form that reads back,      the same
+                    with .0 when whole
     nan, inf        null (JSON has none)                nan, inf, -inf
     bool            true, false                         the same
     timestamp       "2018-08-01T05:00:00.25", with Z    2018-08-01 05:00:00.25, with Z when zoned
@@ -35,7 +37,7 @@ import pyarrow.compute as pc
 from .convert import flatten
 from .times import is_text
 
-__all__ = ["csv_bytes", "csv_header", "json_bytes"]
+__all__ = ["csv_bytes", "csv_header", "json_bytes", "shown_columns"]
 
 _NEEDS_ESCAPE = r'[\x00-\x1f"\\]'
 _CONTROL = [chr(code) for code in range(0x20)]
@@ -66,6 +68,16 @@ def _times(values: pa.Array, separator: str) -> pa.Array:
         text = pc.replace_substring_regex(text, r"\.0+(Z?)$", r"\1")
     if separator != " ":
         text = pc.replace_substring(text, " ", separator, max_replacements=1)
+    return text
+
+
+def _floats(values: pa.Array) -> pa.Array:
+    """Floats in the shortest form that reads back; whole ones with ``.0``, to stay floats."""
+    text = values.cast(_TEXT)
+    whole = pc.equal(pc.trunc(values), values)
+    if pc.any(whole).as_py():
+        bare = pc.match_substring_regex(text, r"^-?\d+$")
+        text = pc.if_else(bare, pc.binary_join_element_wise(text, _text(".0"), _text("")), text)
     return text
 
 
@@ -100,7 +112,7 @@ def _json_column(values: pa.Array) -> tuple[pa.Array, bool]:
         finite = pc.is_finite(values)
         if not pc.all(finite).as_py():
             values = pc.if_else(finite, values, pa.scalar(None, type_))
-        return values.cast(_TEXT), False
+        return _floats(values), False
     if types.is_integer(type_) or types.is_boolean(type_) or types.is_decimal(type_):
         return values.cast(_TEXT), False
     if types.is_date(type_) or types.is_time(type_):
@@ -139,6 +151,26 @@ def _joined(parts: list[pa.Array | pa.Scalar], count: int) -> bytes:
         return b""
     text: bytes = data.slice(int(borders[0]), int(borders[-1] - borders[0])).to_pybytes()
     return text
+
+
+def shown_columns(batch: pa.RecordBatch) -> list[list[str | None]]:
+    """The values of each column as people read them in a table; None for null."""
+    columns: list[list[str | None]] = []
+    for column in batch.columns:
+        values = flatten(column)
+        type_ = values.type
+        if pa.types.is_timestamp(type_):
+            text = _times(values, " ")
+        elif pa.types.is_floating(type_):
+            text = _floats(values)
+        elif pa.types.is_binary(type_) or pa.types.is_large_binary(type_):
+            text = pa.array([None if v is None else repr(v)[2:-1] for v in values.to_pylist()])
+        elif is_text(type_):
+            text = values
+        else:
+            text, _ = _json_column(values)
+        columns.append(text.to_pylist())
+    return columns
 
 
 def json_bytes(batch: pa.RecordBatch, *, last: str = "}\n") -> bytes:
@@ -183,7 +215,9 @@ def csv_bytes(batch: pa.RecordBatch) -> bytes:
         type_ = values.type
         if pa.types.is_timestamp(type_):
             text = _times(values, " ")
-        elif pa.types.is_floating(type_) or pa.types.is_date(type_):
+        elif pa.types.is_floating(type_):
+            text = _floats(values)
+        elif pa.types.is_date(type_):
             text = values.cast(_TEXT)
         elif is_text(type_):
             text = values.cast(_TEXT)

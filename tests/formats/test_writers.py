@@ -42,7 +42,7 @@ TABLE = pa.table(
 
 def test_json_by_the_letter() -> None:
     assert b"".join(encode(TABLE.to_batches(), TABLE.schema, "json")).decode() == (
-        '[{"t":"1970-01-01T00:00:00","z":"1970-01-01T00:00:00Z","x":1,"d":1.50,"b":"aGk=","s":"a",'
+        '[{"t":"1970-01-01T00:00:00","z":"1970-01-01T00:00:00Z","x":1.0,"d":1.50,"b":"aGk=","s":"a",'
         '"od\\"d":true},\n'
         '{"t":"1970-01-01T00:00:00.250000","z":"1970-01-01T00:00:01.500Z","x":null,"d":null,'
         '"b":null,"s":"","od\\"d":null},\n'
@@ -53,7 +53,7 @@ def test_json_by_the_letter() -> None:
 def test_csv_by_the_letter() -> None:
     assert b"".join(encode(TABLE.to_batches(), TABLE.schema, "csv")).decode() == (
         't,z,x,d,b,s,"od""d"\r\n'
-        "1970-01-01 00:00:00,1970-01-01 00:00:00Z,1,1.50,aGk=,a,true\r\n"
+        "1970-01-01 00:00:00,1970-01-01 00:00:00Z,1.0,1.50,aGk=,a,true\r\n"
         '1970-01-01 00:00:00.250000,1970-01-01 00:00:01.500Z,nan,,,"",\r\n'
         ",,,-0.25,,,false\r\n"
     )
