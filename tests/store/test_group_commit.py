@@ -45,7 +45,7 @@ class TestGroupCommit:
             except BaseException as error:
                 results.append(error)
 
-        thread = threading.Thread(target=run)
+        thread = threading.Thread(target=run, daemon=True)
         thread.start()
         return thread
 
@@ -133,9 +133,10 @@ class TestGroupCommit:
         """Also when it is interrupted at the moment in which it was to become the leader."""
         disk, results = SlowDisk(), []
         commit = GroupCommit(disk.sync, lambda: disk.end, 0, "a file")
-        disk.end = 3
+        disk.end = 1
         threads = [self.start(commit, 1, results)]
         assert disk.inside.acquire(timeout=20)
+        disk.end = 3
 
         class Interrupted:
             """A lock whose waiter gets Ctrl-C: at once, or after it was woken."""
@@ -190,7 +191,7 @@ class TestGroupCommit:
             except BaseException as error:
                 errors.append(error)
 
-        threads = [threading.Thread(target=run, args=(kind,)) for kind in range(8)]
+        threads = [threading.Thread(target=run, args=(kind,), daemon=True) for kind in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -222,7 +223,7 @@ class TestGroupCommit:
             except BaseException as error:
                 failed.append(error)
 
-        threads = [threading.Thread(target=run) for _ in range(8)]
+        threads = [threading.Thread(target=run, daemon=True) for _ in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
