@@ -1,7 +1,7 @@
 """Runs the benchmarks: ``python -m chronicle.bench [NAME ...] [--short]``.
 
-Each module named in :data:`BENCHMARKS` has ``run(short: bool) -> Section``.  ``--short`` uses small data: it
-shows that a benchmark works, and is not written to the document.
+Each module named in :data:`BENCHMARKS` has ``run(short: bool) -> Section``.  ``--short`` uses
+small data: it shows that a benchmark works, and is not written to the document.
 """
 
 from __future__ import annotations

@@ -145,8 +145,8 @@ def environment() -> str:
             continue
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return (
-        f"{dt.date.today().isoformat()}, {os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()}, "
-        f"Python {platform.python_version()}, {', '.join(versions)}"
+        f"{dt.date.today().isoformat()}, {os.cpu_count()} cores, {memory:.0f} GiB, "
+        f"{platform.system()}, Python {platform.python_version()}, {', '.join(versions)}"
     )
 
 
@@ -168,7 +168,7 @@ def write_section(name: str, section: Section) -> None:
 
 HEAD = """# Benchmarks
 
-Each figure is a ratio against a peer measured in the same run, in turn, as medians of at least five; above 1 Chronicle is
-better. Absolute times belong to the machine of that run. `make bench` writes this page; `python -m chronicle.bench
-NAME` repeats one section. Losses stand beside the wins.
+Each figure is a ratio against a peer measured in the same run, in turn, as medians of at least
+five; above 1 Chronicle is better. Absolute times belong to the machine of that run. `make bench`
+writes this page; `python -m chronicle.bench NAME` repeats one section. Losses stand beside the wins.
 """

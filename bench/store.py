@@ -133,9 +133,10 @@ def run(short: bool = False) -> Section:
         wide_events, narrow_events, runs = (1_000_000, 2_000_000, 3)
     section = Section(
         "The store: bulk load, scan, ad-hoc aggregates",
-        f"{wide_events:,} events of int64 time and 5 doubles, {narrow_events:,} of time and 1 double, sorted, 100 a "
-        "second, normally distributed. Chronicle: `stream.append(table)`, durability commit. Arrow IPC: uncompressed, one "
-        "write_table, fdatasync. DuckDB: CREATE TABLE AS from the Arrow table, CHECKPOINT, a new file each time.",
+        f"{wide_events:,} events of int64 time and 5 doubles, {narrow_events:,} of time and 1 "
+        "double, sorted, 100 a second, normally distributed. Chronicle: `stream.append(table)`, "
+        "durability commit. Arrow IPC: uncompressed, one write_table, fdatasync. DuckDB: CREATE "
+        "TABLE AS from the Arrow table, CHECKPOINT, a new file each time.",
     )
     with tempfile.TemporaryDirectory(prefix="chronicle-bench-", dir=_scratch()) as scratch:
         where = Path(scratch)
@@ -155,7 +156,7 @@ def _seconds(value: float) -> str:
 
 
 def _wide(section: Section, where: Path, events: int, runs: int) -> None:
-    data = table(events, 5)
+    data: pa.Table | None = table(events, 5)
     store, ipc, other = where / "wide", where / "wide.arrow", where / "wide.duckdb"
     for codec in ("none", "lz4"):
         ours, theirs, ratio = paired(
@@ -185,7 +186,7 @@ def _wide(section: Section, where: Path, events: int, runs: int) -> None:
             )
         )
     _load(data, store, "none")
-    del data
+    data = None
     with chronicle.open(store, mode="r") as db:
         stream = db.stream("s")
         ours, theirs, ratio = paired(lambda: _scan_sum(stream), lambda: _ipc_sum(ipc), 9, 2)
@@ -205,7 +206,7 @@ def _wide(section: Section, where: Path, events: int, runs: int) -> None:
 
 
 def _narrow(section: Section, where: Path, events: int, runs: int, short: bool) -> None:
-    data = table(events, 1)
+    data: pa.Table | None = table(events, 1)
     store, other = where / "narrow", where / "narrow.duckdb"
     ours, theirs, ratio = paired(
         lambda: _load(data, store, "lz4"), lambda: _load_duckdb(data, other), runs
@@ -220,7 +221,7 @@ def _narrow(section: Section, where: Path, events: int, runs: int, short: bool) 
             ratio >= 1.0,
         )
     )
-    del data
+    data = None
     picks = random.Random(7)
     span = events * TICKS
 
