@@ -98,6 +98,10 @@ class Sink(Protocol):
         """Find the stream, or create it with the schema wanted (driver)."""
         ...
 
+    def make_room(self, job: Job) -> None:
+        """Make the place where a job stages; without it a task takes the job for aborted."""
+        ...
+
     def stage(self, job: Job, part: int, batches: Iterator[pa.RecordBatch]) -> list[Any]:
         """Store events where nobody sees them yet (executor); batches in the stream's schema."""
         ...
@@ -154,14 +158,18 @@ class LocalSink:
         self._options = options
 
     def prepare(self, wanted: StreamSchema | None) -> Job:
-        """Find or create the stream, and make room for a job's segments."""
+        """Find or create the stream, and name a job."""
         name = new_job()
         schema, settings = self._found(wanted)
         with Store.open(self._path, mode="r") as store:
             directory = store.directory_of(self._stream)
             sweep_staging(store.files, directory)
-            plan = prepare_staging(store.files, directory, schema, settings, name)
-        return Job(name, schema, plan)
+        return Job(name, schema, StagingPlan(directory, name, schema, settings))
+
+    def make_room(self, job: Job) -> None:
+        """Make the job's directory."""
+        with Store.open(self._path, mode="r") as store:
+            prepare_staging(store.files, job.plan)
 
     def _found(self, wanted: StreamSchema | None) -> tuple[StreamSchema, StreamOptions]:
         try:

@@ -34,7 +34,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from ..errors import InvalidArgument, SchemaMismatch
 from ..schema import StreamSchema
 from .options import Options
-from .sink import Job, open_sink
+from .sink import Job, Sink, open_sink
 from .types import WriteConversion, arrow_schema
 
 if TYPE_CHECKING:
@@ -81,19 +81,20 @@ def wanted_schema(options: Options, given: StructType) -> StreamSchema | None:
         raise SchemaMismatch(
             f"option 'time' names {options.time!r}; the DataFrame has {', '.join(arrow.names)}"
         )
-    fields = [pa.field(f.name, f.type, f.nullable and f.name != name) for f in arrow]
+    # As Spark's own tables do: that a DataFrame has no nulls does not mean that the next has none.
+    fields = [pa.field(f.name, f.type, f.name != name) for f in arrow]
     return StreamSchema(pa.schema(fields), name)
 
 
 def stage_task(
-    options: Options, job: Job, given: StructType, batches: Iterator[pa.RecordBatch]
+    sink: Sink, job: Job, given: StructType, batches: Iterator[pa.RecordBatch]
 ) -> tuple[int, list[Any]]:
     """Stage the events of the task that this runs in; gives its partition and what it staged."""
     context = TaskContext.get()
     part = 0 if context is None else context.partitionId()
     conversion = WriteConversion(given, job.schema)
     converted = (conversion(batch) for batch in batches if batch.num_rows)
-    return part, open_sink(options).stage(job, part, converted)
+    return part, sink.stage(job, part, converted)
 
 
 class EventWriter(DataSourceArrowWriter):
@@ -125,12 +126,14 @@ class EventWriter(DataSourceArrowWriter):
         self.options = options
         self.given = given
         self.truncate = overwrite
-        self.job = open_sink(options).prepare(wanted_schema(options, given))
+        sink = open_sink(options)
+        self.job = sink.prepare(wanted_schema(options, given))
         WriteConversion(given, self.job.schema)  # says now what would fail in every task
+        sink.make_room(self.job)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the events of one task; runs on an executor."""
-        part, staged = stage_task(self.options, self.job, self.given, iterator)
+        part, staged = stage_task(open_sink(self.options), self.job, self.given, iterator)
         return StagedMessage(part, staged)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:

@@ -144,13 +144,9 @@ def new_job(clock: Callable[[], float] = time.time) -> str:
     return f"{int(clock()):x}-{secrets.token_hex(8)}"
 
 
-def prepare_staging(
-    files: Files, directory: str, schema: StreamSchema, options: StreamOptions, job: str
-) -> StagingPlan:
+def prepare_staging(files: Files, plan: StagingPlan) -> None:
     """Make room for a job's files; tasks find it there, or know that the job was aborted."""
-    plan = StagingPlan(directory, job, schema, options)
     files.make_directory(plan.place)
-    return plan
 
 
 def stage(

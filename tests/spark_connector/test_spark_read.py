@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def test_partitions_cover_everything_once_and_in_order(read: Any) -> None:
     assert sum(row.n for row in rows) == EVENTS
     assert len(rows) == 5
     assert min(row.n for row in rows) > EVENTS / 10
-    assert all(one.z < two.a for one, two in zip(rows, rows[1:], strict=False))
+    assert all(one.z < two.a for one, two in pairwise(rows))
 
 
 def test_columns_are_pruned_by_option_and_by_schema(read: Any) -> None:
@@ -103,11 +104,7 @@ def test_one_dataframe_may_be_filtered_in_several_ways(read: Any) -> None:
     assert one.count() + two.count() == df.count() == 1000
     assert one.union(two).count() == 1000
     assert df.where("squawk < 10").union(df.where("squawk > 7990")).distinct().count() == len(
-        {
-            (t, s)
-            for t, s in df.collect()
-            if s < 10 or s > 7990
-        }
+        {(t, s) for t, s in df.collect() if s < 10 or s > 7990}
     )
 
 
@@ -149,7 +146,9 @@ def test_a_plan_is_pinned(spark: Any, tmp_path: Path) -> None:
         stream.append(pa.record_batch([pa.array(range(100)), pa.array([1.0] * 100)], schema=schema))
         df = spark.read.format("chronicle").option("path", str(path)).option("stream", "s").load()
         assert df.count() == 100  # beside the writer, which holds the lock
-        stream.append(pa.record_batch([pa.array([50, 200]), pa.array([math.nan, 2.0])], schema=schema))
+        stream.append(
+            pa.record_batch([pa.array([50, 200]), pa.array([math.nan, 2.0])], schema=schema)
+        )
         stream.seal()
         stream.compact()
         assert df.count() == 100
@@ -163,6 +162,8 @@ def test_errors_reach_the_user(spark: Any, flights: Path, tmp_path: Path) -> Non
     with pytest.raises(Exception, match="did you mean 'stream'"):
         reader.option("path", str(flights)).option("streem", "flights").load()
     with pytest.raises(Exception, match="no stream 'fights'; there are flights"):
-        spark.read.format("chronicle").option("path", str(flights)).option("stream", "fights").load()
+        spark.read.format("chronicle").option("path", str(flights)).option(
+            "stream", "fights"
+        ).load()
     with pytest.raises(Exception, match="there is no store at"):
         spark.read.format("chronicle").option("stream", "s").load(str(tmp_path / "none"))

@@ -65,7 +65,8 @@ class Follower:
             self.stream.append(self.batch(times))
         elif kind == "load":
             job = staging.new_job()
-            plan = staging.prepare_staging(self.files, self.directory, SCHEMA, SMALL, job)
+            plan = staging.StagingPlan(self.directory, job, SCHEMA, SMALL)
+            staging.prepare_staging(self.files, plan)
             batch = self.batch(what or []).sort_by("t")
             segments = staging.stage(self.files, plan, 0, [iter([batch])])
             staging.commit_staged(self.stream, job, segments)

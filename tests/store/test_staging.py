@@ -56,7 +56,8 @@ def load_parts(
 ) -> staging.BulkCommit:
     job = job or staging.new_job()
     directory = store.directory_of(stream.name)
-    plan = staging.prepare_staging(store.files, directory, stream.schema, stream.options, job)
+    plan = staging.StagingPlan(directory, job, stream.schema, stream.options)
+    staging.prepare_staging(store.files, plan)
     staged = []
     for part, times in enumerate(parts):
         batch = batch_of(times, first)
@@ -178,7 +179,8 @@ def test_an_aborted_job_leaves_nothing_and_takes_nothing(store: Store) -> None:
     stream = store.create_stream("s", SCHEMA, SMALL)
     directory = store.directory_of("s")
     job = staging.new_job()
-    plan = staging.prepare_staging(store.files, directory, SCHEMA, SMALL, job)
+    plan = staging.StagingPlan(directory, job, SCHEMA, SMALL)
+    staging.prepare_staging(store.files, plan)
     staged = staging.stage(store.files, plan, 0, [iter([batch_of(range(5))])])
     staging.abort_staged(store.files, directory, job)
     with pytest.raises(StorageFailed, match="aborted"):
@@ -207,7 +209,7 @@ def test_old_jobs_are_swept(store: Store) -> None:
     directory = store.directory_of("s")
     old, new = staging.new_job(lambda: 1000), staging.new_job(lambda: 90_000)
     for job in (old, new):
-        staging.prepare_staging(store.files, directory, SCHEMA, SMALL, job)
+        staging.prepare_staging(store.files, staging.StagingPlan(directory, job, SCHEMA, SMALL))
     swept = staging.sweep_staging(store.files, directory, clock=lambda: 1001 + 24 * 3600)
     assert swept == [old]
     assert store.files.list(f"{directory}/staging") == [new]
@@ -219,7 +221,8 @@ def test_a_job_prepared_for_more_columns_is_refused(store: Store) -> None:
     wider = SCHEMA.with_attribute("x", pa.float64())
     directory = store.directory_of("s")
     job = staging.new_job()
-    plan = staging.prepare_staging(store.files, directory, wider, SMALL, job)
+    plan = staging.StagingPlan(directory, job, wider, SMALL)
+    staging.prepare_staging(store.files, plan)
     batch = batch_of(range(5)).append_column("x", pa.array([0.0] * 5))
     staged = staging.stage(store.files, plan, 0, [iter([batch])])
     with pytest.raises(SchemaMismatch, match="4 columns"):

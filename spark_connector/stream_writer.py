@@ -1,0 +1,95 @@
+"""The streaming sink: every micro-batch is one bulk load, committed once.
+
+Purpose
+    :class:`EventStreamWriter` stages the events of a micro-batch in its tasks and commits them
+    under the query's name and the batch's number.
+
+Guarantee
+    A batch that Spark runs again (after a failed commit, or from the checkpoint after a restart) is
+    recognised by (query id, batch id) and not stored twice.  ``txnAppId`` takes the place of the
+    query id, for a query whose checkpoint is moved.
+
+Layout
+    Spark makes one writer for the tasks of a batch and a fresh one for its commit: what the tasks
+    staged travels in their messages only.
+
+Limits
+    Micro-batches become segments of their own; ``chronicle compact`` (or
+    :meth:`~chronicle.streams.Stream.compact`) folds those that overlap.  Write few, larger batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from ..errors import InvalidArgument
+from .options import Options
+from .sink import open_sink
+from .types import WriteConversion
+from .writer import StagedMessage, stage_task, wanted_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["EventStreamWriter"]
+
+
+class EventStreamWriter(DataSourceStreamArrowWriter):
+    """Writes the micro-batches of a streaming query into a stream.
+
+    Parameters
+    ----------
+    options : Options
+    given : StructType
+        Schema of the DataFrame.
+    overwrite : bool
+        True in output mode ``complete``, which is refused.
+    """
+
+    def __init__(self, options: Options, given: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise InvalidArgument(
+                "a stream of events is append-only: use outputMode('append'), not 'complete'"
+            )
+        self.options = options
+        self.given = given
+        self.job = open_sink(options).prepare(wanted_schema(options, given))
+        WriteConversion(given, self.job.schema)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Stage the events of one task; runs on an executor."""
+        context = TaskContext.get()
+        query = batch = None
+        if context is not None:
+            query = context.getLocalProperty("sql.streaming.queryId")
+            batch = context.getLocalProperty("streaming.sql.batchId")
+        sink = open_sink(self.options)
+        sink.make_room(self.job)
+        part, staged = stage_task(sink, self.job, self.given, iterator)
+        application = self.options.txn_app_id or (f"query {query}" if query else None)
+        version = None if batch is None else int(batch)
+        return StagedMessage(part, staged, self.job.name, application, version)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Publish a micro-batch, unless it was published before."""
+        done = [message for message in messages if isinstance(message, StagedMessage)]
+        if not done:
+            return
+        application = done[0].application
+        open_sink(self.options).commit(
+            done[0].job,
+            [item for message in done for item in message.staged],
+            application=application,
+            version=None if application is None else batchId,
+        )
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Remove what a micro-batch has staged; what no message tells of is swept after a day."""
+        sink = open_sink(self.options)
+        for job in {m.job for m in messages if isinstance(m, StagedMessage)}:
+            sink.abort(job)

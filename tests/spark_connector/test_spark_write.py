@@ -1,0 +1,220 @@
+"""Batch writes to a path: one commit, once, checked before, and gone when given up."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from chronicle.errors import InvalidData, SchemaMismatch, StoreLocked
+from chronicle.schema import StreamSchema
+from chronicle.spark_connector.options import Options
+from chronicle.spark_connector.writer import EventWriter
+from chronicle.store import Store
+
+pytestmark = pytest.mark.spark
+SCHEMA = "t timestamp, name string, x double"
+START = dt.datetime(2024, 1, 1)
+
+
+def events(spark: Any, first: int, end: int, parts: int = 2) -> Any:
+    return spark.range(first, end, 1, parts).selectExpr(
+        "timestamp_seconds(1704067200 + id) AS t", "concat('n', id % 5) AS name", "id * 0.5 AS x"
+    )
+
+
+def save(df: Any, path: Path, mode: str = "append", **options: object) -> None:
+    writer = df.write.format("chronicle").mode(mode).option("path", str(path)).option("stream", "s")
+    for name, value in options.items():
+        writer = writer.option(name, value)
+    writer.save()
+
+
+def stored(path: Path) -> pa.Table:
+    with Store.open(path, mode="r") as store:
+        snapshot = store.stream("s").snapshot()
+        return pa.Table.from_batches(snapshot.scan(), snapshot.schema.arrow)
+
+
+def staging_of(path: Path) -> list[str]:
+    place = path / "streams" / "s" / "staging"
+    return sorted(p.name for p in place.iterdir()) if place.exists() else []
+
+
+def test_a_write_creates_the_stream_and_reads_back(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    df = events(spark, 0, 10_000)
+    save(df, path, time="t", codec="zstd")
+    table = stored(path)
+    assert table.num_rows == 10_000
+    assert table.schema.field("t").type == pa.timestamp("us", "UTC")
+    assert not table.schema.field("t").nullable
+    assert table["x"].to_pylist() == [n * 0.5 for n in range(10_000)]
+    back = spark.read.format("chronicle").option("path", str(path)).option("stream", "s").load()
+    assert back.exceptAll(df).count() == 0
+    assert staging_of(path) == []
+    with Store.open(path, mode="r") as store:
+        assert store.stream("s").options.codec == "zstd"
+        assert len(store.stream("s").snapshot().state.segments) == 2
+        assert store.stream("s").snapshot().version == 1
+
+
+def test_appends_overlap_in_time_and_stay_in_order(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    save(events(spark, 0, 1000), path, time="t")
+    save(events(spark, 500, 1500).orderBy("x", ascending=False).coalesce(1), path)
+    save(events(spark, 3000, 3010), path)
+    times = stored(path)["t"].cast(pa.int64()).to_pylist()
+    seconds = [t // 1_000_000 - 1_704_067_200 for t in times]
+    assert seconds == sorted([*range(1000), *range(500, 1500), *range(3000, 3010)])
+
+
+def test_the_same_version_of_an_application_is_stored_once(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    for version, rows in ((1, 100), (1, 100), (0, 100), (2, 50)):
+        save(events(spark, 0, rows), path, time="t", txnAppId="nightly", txnVersion=version)
+    assert stored(path).num_rows == 150
+    assert staging_of(path) == []
+
+
+def test_overwrite_needs_truncate_and_replaces_everything(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    save(events(spark, 0, 100), path, time="t")
+    with pytest.raises(Exception, match=r"option\('truncate', 'true'\)"):
+        save(events(spark, 0, 10), path, mode="overwrite")
+    with pytest.raises(Exception, match="needs mode"):
+        save(events(spark, 0, 10), path, truncate="true")
+    assert stored(path).num_rows == 100
+    save(events(spark, 7, 17), path, mode="overwrite", truncate="true")
+    assert stored(path)["x"].to_pylist() == [n * 0.5 for n in range(7, 17)]
+
+
+def test_a_failing_task_leaves_nothing(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    save(events(spark, 0, 10), path, time="t")
+    broken = events(spark, 0, 1000, 4).selectExpr(
+        "CASE WHEN x = 499.5 THEN NULL ELSE t END AS t", "name", "x"
+    )
+    with pytest.raises(Exception, match="column 't' must not be null"):
+        save(broken, path)
+    assert stored(path).num_rows == 10
+    assert staging_of(path) == []
+
+
+def test_what_does_not_fit_is_refused_before_anything_runs(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with pytest.raises(Exception, match="give the option 'time'"):
+        save(events(spark, 0, 10), path)
+    save(events(spark, 0, 10), path, time="t")
+    df = events(spark, 0, 10)
+    for wrong, message in (
+        (df.withColumnRenamed("x", "y"), "no column y"),
+        (df.drop("t"), "requires a column 't'"),
+        (df.withColumn("x", df.name), "cast it in Spark"),
+    ):
+        with pytest.raises(Exception, match=message):
+            save(wrong, path)
+    with pytest.raises(Exception, match="time attribute is 't'"):
+        save(df, path, time="x")
+    assert stored(path).num_rows == 10
+
+
+def test_a_column_that_is_missing_is_null(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    save(events(spark, 0, 10), path, time="t")
+    save(events(spark, 10, 20).select("T", "x"), path)
+    assert stored(path)["name"].null_count == 10
+
+
+def test_times_without_a_zone_and_other_types_survive(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    df = spark.sql(
+        "SELECT timestamp_ntz'2024-03-31 02:30:00.123456' AS t, cast(1.25 AS decimal(10,2)) AS d,"
+        " date'1969-12-31' AS day, X'00FF' AS b, true AS f, cast(-1 AS tinyint) AS i,"
+        " cast('NaN' AS double) AS n, cast(NULL AS string) AS s"
+    )
+    save(df, path, time="t")
+    back = spark.read.format("chronicle").option("path", str(path)).option("stream", "s").load()
+    assert back.schema["t"].dataType.typeName() == "timestamp_ntz"
+    assert repr(back.collect()) == repr(df.collect())
+
+
+# ------------------------------------------------------ faults, without a session
+
+
+def batch_of(first: int, end: int) -> pa.RecordBatch:
+    times = [(1_704_067_200 + n) * 1_000_000 for n in range(first, end)]
+    return pa.record_batch(
+        {
+            "t": pa.array(times, pa.timestamp("us", "Europe/Zurich")),
+            "name": pa.array([f"n{n % 5}" for n in range(first, end)]),
+            "x": pa.array([n * 0.5 for n in range(first, end)]),
+        }
+    )
+
+
+def writer_of(path: Path, **options: str) -> EventWriter:
+    from pyspark.sql.types import StructType
+
+    schema = StructType().add("t", "timestamp").add("name", "string").add("x", "double")
+    raw = {"path": str(path), "stream": "s", "time": "t", **options}
+    return EventWriter(Options.parse(raw, "w"), schema, False)
+
+
+def test_an_attempt_that_is_not_committed_does_not_count(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    writer = writer_of(path)
+    lost = writer.write(iter([batch_of(0, 10)]))  # a speculative twin, or an executor that died
+    kept = writer.write(iter([batch_of(0, 10)]))
+    assert lost != kept
+    assert stored(path).num_rows == 0
+    writer.commit([kept])
+    writer.commit([kept])  # Spark lost our answer and asks again
+    assert stored(path).num_rows == 10
+    assert staging_of(path) == []
+
+
+def test_a_driver_that_dies_before_the_commit_leaves_only_staged_files(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    writer = writer_of(path)
+    writer.write(iter([batch_of(0, 10)]))
+    assert stored(path).num_rows == 0
+    assert len(staging_of(path)) == 1
+    again = writer_of(path)
+    again.commit([again.write(iter([batch_of(0, 10)]))])
+    assert stored(path).num_rows == 10
+
+
+def test_a_commit_waits_for_the_writer_and_then_gives_up(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    writer = writer_of(path, timeout="0.5")
+    message = writer.write(iter([batch_of(0, 10)]))
+    with Store.open(path), pytest.raises(StoreLocked):
+        writer.commit([message])
+    writer.commit([message])
+    assert stored(path).num_rows == 10
+
+
+def test_a_task_of_an_aborted_job_cannot_go_on(tmp_path: Path) -> None:
+    writer = writer_of(tmp_path / "store")
+    writer.abort([None])
+    with pytest.raises(Exception, match="the job was aborted"):
+        writer.write(iter([batch_of(0, 10)]))
+
+
+def test_errors_of_tasks_name_the_column(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "store") as store:
+        narrow = pa.schema(
+            [("t", pa.timestamp("s", "UTC")), ("name", pa.string()), ("x", pa.float64())]
+        )
+        store.create_stream("s", StreamSchema(narrow, "t"))
+    writer = writer_of(tmp_path / "store")
+    fine = batch_of(0, 3)
+    fine = fine.set_column(0, "t", pa.array([1, 2, 3], pa.timestamp("us", "UTC")))
+    with pytest.raises(InvalidData, match="'t' does not fit"):
+        writer.write(iter([fine]))
+    with pytest.raises(SchemaMismatch, match="the DataFrame has t, name, x"):
+        writer_of(tmp_path / "other", time="when")
