@@ -406,7 +406,7 @@ def _parse(data: bytes, path: str) -> LogContents:
     size = len(data)
     records: list[LogRecord] = []
     # Local names: this loop runs once per small append since the last leaf.
-    add, make, digest, frame_at = records.append, LogRecord, xxh3_64_intdigest, FRAME.unpack_from
+    add, new, digest, frame_at = records.append, tuple.__new__, xxh3_64_intdigest, FRAME.unpack_from
     start = HEADER_BYTES
     while start + RECORD_BYTES <= size:
         checksum, length, kind, _ = frame_at(data, start)
@@ -414,7 +414,7 @@ def _parse(data: bytes, path: str) -> LogContents:
         end = payload + ((length + 7) & -8)
         if end > size or checksum != digest(view[start + 8 : end], salt ^ start):
             break
-        add(make(kind, view[payload : payload + length], end))
+        add(new(LogRecord, (kind, view[payload : payload + length], end)))
         start = end
     return LogContents(sequence, records, start, start < size)
 
