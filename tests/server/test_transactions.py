@@ -1,0 +1,214 @@
+"""Transactions on a real store: staged, committed once, dropped, swept."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chronicle.errors import InvalidArgument
+from chronicle.schema import StreamSchema
+from chronicle.server.ordering import runs_in_order
+from chronicle.server.problems import Problem
+from chronicle.server.transactions import Commit, Transactions
+from chronicle.store import Store
+
+SCHEMA = StreamSchema(pa.schema([pa.field("t", pa.int64(), False), ("x", pa.int64())]), "t")
+
+
+class Served:
+    """What transactions need of a database."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.store = Store.open(path)
+        self.now = 1_800_000_000.0
+        self.store.create_stream("s", SCHEMA, if_not_exists=True)
+        self.transactions = Transactions(self, clock=lambda: self.now)  # type: ignore[arg-type]
+
+    def stream(self, name: str) -> Any:
+        return type("Handle", (), {"handle": self.store.stream(name)})
+
+    def streams(self) -> list[str]:
+        return self.store.streams()
+
+    def events(self) -> list[tuple[int, int]]:
+        with self.store.stream("s").snapshot() as snapshot:
+            return [(row["t"], row["x"]) for batch in snapshot.scan() for row in batch.to_pylist()]
+
+    def put(self, part: str, rows: list[tuple[int, int]], txn: str = "j") -> dict[str, Any]:
+        return self.transactions.put("s", txn, part, iter([batch_of(rows)]))
+
+    def commit(self, *parts: str, txn: str = "j", **more: Any) -> Any:
+        return self.transactions.commit("s", txn, Commit(parts, **more))
+
+
+def batch_of(rows: list[tuple[int, int]]) -> pa.RecordBatch:
+    times, values = zip(*rows, strict=True) if rows else ((), ())
+    return pa.record_batch(
+        [pa.array(times, pa.int64()), pa.array(values, pa.int64())], schema=SCHEMA.arrow
+    )
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    database = Served(tmp_path / "store")
+    yield database
+    database.store.close()
+
+
+def code_of(call: Any) -> str:
+    with pytest.raises(Problem) as caught:
+        call()
+    return caught.value.code
+
+
+def test_nothing_is_seen_before_the_commit_and_all_after(served: Served) -> None:
+    assert served.put("0-0", [(1, 10), (2, 20)])["rows"] == 2
+    assert served.put("1-0", [(3, 30)])["rows"] == 1
+    served.put("1-1", [(3, 99)])  # an attempt that does not count
+    assert served.events() == []
+    done = served.commit("0-0", "1-0")
+    assert (done.events, done.late, done.repeated) == (3, 0, False)
+    assert served.events() == [(1, 10), (2, 20), (3, 30)]
+    assert not list((served.path / "server" / "transactions").iterdir())
+    assert not list((served.path / "streams" / "s" / "staging").iterdir())
+
+
+def test_a_part_sent_again_replaces_the_first(served: Served) -> None:
+    served.put("0", [(1, 10)])
+    served.put("0", [(1, 11), (2, 12)])
+    assert served.commit("0").events == 2
+    assert served.events() == [(1, 11), (2, 12)]
+
+
+def test_a_commit_asked_again_does_nothing(served: Served) -> None:
+    served.put("0", [(1, 10)])
+    first, second = served.commit("0"), served.commit("0")
+    assert (second.repeated, second.events, second.position) == (True, 1, first.position)
+    served.store.close()
+    again = Served(served.path)
+    assert again.commit("0").repeated
+    assert again.events() == [(1, 10)]
+    assert code_of(lambda: again.put("0", [(5, 5)])) == "transaction-ended"
+    again.store.close()
+
+
+def test_versions_of_an_application_are_committed_once(served: Served) -> None:
+    for attempt in ("a", "b"):
+        served.put("0", [(1, 10)], txn=attempt)
+        done = served.commit("0", txn=attempt, application="q", version=4)
+        assert done.repeated is (attempt == "b")
+    served.put("0", [(2, 20)], txn="c")
+    assert served.commit("0", txn="c", application="q", version=3).repeated
+    served.put("0", [(2, 20)], txn="d")
+    assert not served.commit("0", txn="d", application="q", version=5).repeated
+    assert served.events() == [(1, 10), (2, 20)]
+
+
+def test_what_was_dropped_stays_dropped(served: Served) -> None:
+    served.put("0", [(1, 10)])
+    served.transactions.abort("s", "j")
+    served.transactions.abort("s", "j")
+    assert code_of(lambda: served.put("1", [(1, 10)])) == "transaction-ended"
+    assert code_of(lambda: served.commit("0")) == "not-found"
+    assert served.events() == []
+    assert not list((served.path / "streams" / "s" / "staging").iterdir())
+
+
+def test_a_part_that_is_missing_stops_the_commit(served: Served) -> None:
+    served.put("0", [(1, 10)])
+    assert code_of(lambda: served.commit("0", "1")) == "not-found"
+    assert served.events() == []
+    assert served.commit("0").events == 1
+
+
+def test_a_commit_survives_a_restart_in_between(served: Served) -> None:
+    served.put("0", [(1, 10)])
+    served.store.close()
+    again = Served(served.path)
+    again.now += 3600  # the job is found by its second half
+    assert again.commit("0").events == 1
+    assert again.events() == [(1, 10)]
+    again.store.close()
+
+
+def test_truncate_replaces_everything_at_once(served: Served) -> None:
+    served.put("0", [(1, 10), (2, 20)], txn="a")
+    served.commit("0", txn="a")
+    served.put("0", [(1, 99)], txn="b")
+    served.commit("0", txn="b", truncate=True)
+    assert served.events() == [(1, 99)]
+
+
+def test_events_of_equal_time_keep_the_order_of_the_parts(served: Served) -> None:
+    served.put("b", [(5, 1), (5, 2)])
+    served.put("a", [(5, 3), (5, 4)])
+    served.commit("b", "a")
+    assert served.events() == [(5, 1), (5, 2), (5, 3), (5, 4)]
+
+
+def test_old_transactions_are_swept(served: Served) -> None:
+    served.put("0", [(1, 10)])
+    served.now += 23 * 3600
+    served.transactions.sweep()
+    assert list((served.path / "server" / "transactions").iterdir())
+    served.now += 2 * 3600
+    served.transactions.sweep()
+    assert not list((served.path / "server" / "transactions").iterdir())
+    assert not list((served.path / "streams" / "s" / "staging").iterdir())
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", ".hidden", "x" * 129, "a b"])
+def test_names_cannot_leave_their_directory(served: Served, name: str) -> None:
+    with pytest.raises(InvalidArgument):
+        served.put(name, [(1, 1)])
+    with pytest.raises(InvalidArgument):
+        served.put("0", [(1, 1)], txn=name)
+    with pytest.raises(InvalidArgument):
+        served.commit(name)
+
+
+def test_many_tasks_stage_side_by_side(served: Served) -> None:
+    def work(number: int) -> None:
+        served.put(f"{number}-0", [(number * 10 + k, number) for k in range(10)])
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert served.commit(*(f"{number}-0" for number in range(8))).events == 80
+    assert [t for t, _ in served.events()] == list(range(80))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(0, 9), max_size=8), max_size=8),
+    st.integers(1, 400),
+)
+def test_runs_hold_every_event_once_in_order(parts: list[list[int]], memory: int) -> None:
+    rows = [(t, n) for n, t in enumerate(t for part in parts for t in part)]
+    batches, at = [], 0
+    for part in parts:
+        batches.append(batch_of(rows[at : at + len(part)]))
+        at += len(part)
+    runs = []
+    for run in runs_in_order(iter(batches), "t", memory):
+        events = [(row["t"], row["x"]) for batch in run for row in batch.to_pylist()]
+        assert events, "no run is empty"
+        assert events == sorted(events), "in time order, ties as they came"
+        runs.append(events)
+    assert sorted(event for run in runs for event in run) == sorted(rows)
+    if all(t <= u for (t, _), (u, _) in itertools.pairwise(rows)) and rows:
+        assert len(runs) == 1
+    if memory == 400:
+        assert np.sum([len(run) for run in runs]) == len(rows)
