@@ -483,8 +483,8 @@ def match_contiguous(
                 if q < 0:
                     outcome = MATCH
                     break
-                if row >= usable:
-                    if waits:
+                if row >= usable:  # not there, or there without the rows that its conditions read
+                    if time[row] <= horizon if row < end else waits:
                         outcome = MORE
                         break
                     continue

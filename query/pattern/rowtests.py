@@ -159,7 +159,7 @@ def feasible(words, follow, finals, time, window, offsets, position, now, final,
         state = zero
         if not final:
             state = ~zero
-            ends[:] = now
+            ends[:] = time[usable] if usable < end else now
         if window < 0:
             for r in range(usable - 1, begin - 1, -1):
                 rest = words[r] if state else words[r] & finals
@@ -221,7 +221,7 @@ def feasible_any(words, follow, finals, time, window, offsets, position, now, fi
         state = zero
         if not final:
             state = ~zero
-            ends[:] = now
+            ends[:] = time[usable] if usable < end else now
         for r in range(usable - 1, begin - 1, -1):
             rest = words[r]
             at = time[r]

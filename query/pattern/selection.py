@@ -141,7 +141,7 @@ def match_selected(
                         reach += 1
                         steps += 1
                 if reach >= usable:
-                    if waits:
+                    if time[reach] <= horizon if reach < end else waits:
                         more = True
                     depth -= 1
                     continue

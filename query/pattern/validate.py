@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .parse import position_error
-from .tree import Absence, Exclusion, Variable, variables, walk
+from .tree import Absence, Exclusion, variables, walk
 
 if TYPE_CHECKING:
     from ..match_clause import MatchClause
@@ -101,10 +101,6 @@ def _check_options(
             f"AFTER MATCH SKIP TO names {skip.variable}, which is no pattern variable ({listed})",
             sql,
             skip.at,
-        )
-    if skip is not None and skip.mode == "first" and clause.pattern == Variable(skip.variable):
-        raise position_error(
-            "AFTER MATCH SKIP TO FIRST of the only variable would never end", sql, skip.at
         )
     for part in walk(clause.pattern):
         if isinstance(part, Exclusion) and clause.rows == "all with unmatched":

@@ -1,0 +1,413 @@
+"""Random patterns over random traces: the matcher against the brute-force oracle."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from chronicle.errors import ResourceLimit, SqlError
+from chronicle.query import match_stream
+from chronicle.query.match import compile_match
+from chronicle.query.match_clause import clause_of_text
+from chronicle.schema import StreamSchema
+
+_spec = importlib.util.spec_from_file_location(
+    "oracles_patterns", Path(__file__).parents[2] / "oracles_patterns.py"
+)
+assert _spec is not None
+assert _spec.loader is not None
+oracle = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(oracle)
+
+NIGHTLY = os.environ.get("CHRONICLE_HYPOTHESIS") == "nightly"
+PATTERNS = 40_000 if NIGHTLY else 150
+TRACES = 8
+
+SCHEMA = StreamSchema(
+    pa.schema(
+        [
+            pa.field("t", pa.int64(), False),
+            pa.field("id", pa.int64()),
+            pa.field("k", pa.string()),
+            pa.field("x", pa.float64()),
+            pa.field("y", pa.int64()),
+            pa.field("s", pa.string()),
+        ]
+    ),
+    "t",
+)
+
+
+# -- three-valued logic -------------------------------------------------------------------------
+
+
+def less(a: Any, b: Any) -> Any:
+    return None if a is None or b is None else a < b
+
+
+def equal(a: Any, b: Any) -> Any:
+    return None if a is None or b is None else a == b
+
+
+def negate(a: Any) -> Any:
+    return None if a is None else not a
+
+
+def plus(a: Any, b: Any) -> Any:
+    return None if a is None or b is None else a + b
+
+
+def both(*values: Any) -> Any:
+    if any(v is False for v in values):
+        return False
+    return None if any(v is None for v in values) else True
+
+
+def either(*values: Any) -> Any:
+    if any(v is True for v in values):
+        return True
+    return None if any(v is None for v in values) else False
+
+
+def value(rows: Any, at: int, name: str) -> Any:
+    return rows[at][name] if 0 <= at < len(rows) else None
+
+
+def chain(path: Any, at: int, label: str, names: Any) -> list[int]:
+    return [r for r, n in [*path, (at, label)] if names is None or n in names]
+
+
+def pick(found: list[int], index: int) -> int:
+    return found[index] if -len(found) <= index < len(found) else -(10**6)
+
+
+def row_local(r: random.Random) -> tuple[str, Any]:
+    """A condition over fixed rows: SQL and Python."""
+    c = r.randint(0, 4)
+    k = r.randint(1, 2)
+    options: list[tuple[str, Any]] = [
+        (f"x > {c}", lambda R, p, a, n: less(c, R[a]["x"])),
+        (f"x <= {c}.5", lambda R, p, a, n: less(R[a]["x"], c + 0.6)),
+        (f"y = {c}", lambda R, p, a, n: equal(R[a]["y"], c)),
+        (f"y >= {c} AND y < {c + 2}", lambda R, p, a, n: both(
+            negate(less(R[a]["y"], c)), less(R[a]["y"], c + 2))),
+        (f"x > PREV(x, {k})", lambda R, p, a, n: less(value(R, a - k, "x"), R[a]["x"])),
+        ("x < PREV(x)", lambda R, p, a, n: less(R[a]["x"], value(R, a - 1, "x"))),
+        (f"NEXT(y, {k}) > y", lambda R, p, a, n: less(R[a]["y"], value(R, a + k, "y"))),
+        ("s = 'a'", lambda R, p, a, n: equal(R[a]["s"], "a")),
+        ("upper(s) IN ('B', 'C')", lambda R, p, a, n: either(
+            equal(R[a]["s"], "b"), equal(R[a]["s"], "c"))),
+        ("x IS NULL", lambda R, p, a, n: R[a]["x"] is None),
+        (f"NOT (x > {c})", lambda R, p, a, n: negate(less(c, R[a]["x"]))),
+        (f"x + y > {c + 1} OR s = 'b'", lambda R, p, a, n: either(
+            less(c + 1, plus(R[a]["x"], R[a]["y"])), equal(R[a]["s"], "b"))),
+        ("PREV(s) || 'q' = 'aq'", lambda R, p, a, n: equal(value(R, a - 1, "s"), "a")),
+        ("true", lambda R, p, a, n: True),
+    ]  # fmt: skip
+    return r.choice(options)
+
+
+def path_dependent(r: random.Random, names: list[str], subset: Any) -> tuple[str, Any]:
+    """A condition over what is matched already."""
+    o = r.choice(names)
+    c = r.randint(0, 4)
+    k = r.randint(0, 2)
+    which, members = (("U", set(subset)) if subset and r.random() < 0.3 else (o, {o}))
+
+    def total(R: Any, p: Any, a: int, n: str, chosen: Any) -> Any:
+        values = [R[i]["y"] for i in chain(p, a, n, chosen) if R[i]["y"] is not None]
+        return sum(values) if values else None
+
+    def mean(R: Any, p: Any, a: int, n: str, chosen: Any) -> Any:
+        values = [R[i]["y"] for i in chain(p, a, n, chosen) if R[i]["y"] is not None]
+        return sum(values) / len(values) if values else None
+
+    def greatest(R: Any, p: Any, a: int, n: str, chosen: Any) -> Any:
+        values = [R[i]["x"] for i in chain(p, a, n, chosen) if R[i]["x"] is not None]
+        return max(values) if values else None
+
+    options: list[tuple[str, Any]] = [
+        (f"x >= {which}.x + 1", lambda R, p, a, n: negate(
+            less(R[a]["x"], plus(value(R, pick(chain(p, a, n, members), -1), "x"), 1)))),
+        (f"x > FIRST({which}.x, {k})", lambda R, p, a, n: less(
+            value(R, pick(chain(p, a, n, members), k), "x"), R[a]["x"])),
+        (f"y <> LAST({which}.y, {k})", lambda R, p, a, n: negate(equal(
+            R[a]["y"], value(R, pick(chain(p, a, n, members), -1 - k), "y")))),
+        (f"count({which}.*) <= {c % 3}", lambda R, p, a, n: len(chain(p, a, n, members)) <= c % 3),
+        (f"sum(y) < {3 * c}", lambda R, p, a, n: less(total(R, p, a, n, None), 3 * c)),
+        (f"avg({which}.y) > {c}", lambda R, p, a, n: less(c, mean(R, p, a, n, members))),
+        (f"max({which}.x) > {c}", lambda R, p, a, n: less(c, greatest(R, p, a, n, members))),
+        (f"LAST(CLASSIFIER(), 1) = '{o}'", lambda R, p, a, n: equal(p[-1][1] if p else None, o)),
+        (f"PREV(LAST({which}.y, {k})) = {c}", lambda R, p, a, n: equal(
+            value(R, pick(chain(p, a, n, members), -1 - k) - 1, "y"), c)),
+        (f"s = {which}.s", lambda R, p, a, n: equal(
+            R[a]["s"], value(R, pick(chain(p, a, n, members), -1), "s"))),
+        (f"CASE WHEN {which}.s = 'a' THEN x > {c} ELSE y > {which}.y END", lambda R, p, a, n: (
+            less(c, R[a]["x"])
+            if value(R, pick(chain(p, a, n, members), -1), "s") == "a"
+            else less(value(R, pick(chain(p, a, n, members), -1), "y"), R[a]["y"]))),
+        (f"coalesce({which}.x, 2) > {c} OR y IS NULL", lambda R, p, a, n: either(
+            less(c, 2 if value(R, pick(chain(p, a, n, members), -1), "x") is None
+                 else value(R, pick(chain(p, a, n, members), -1), "x")), R[a]["y"] is None)),
+    ]  # fmt: skip
+    return r.choice(options)
+
+
+# -- random patterns ----------------------------------------------------------------------------
+
+
+def random_pattern(r: random.Random, names: list[str], depth: int, *, extras: bool) -> Any:
+    kind = r.random()
+    if depth == 0 or kind < 0.3:
+        return ("var", r.choice(names))
+    if kind < 0.55:
+        parts = [random_pattern(r, names, depth - 1, extras=extras) for _ in range(r.randint(2, 3))]
+        return ("cat", *parts)
+    if kind < 0.68:
+        parts = [random_pattern(r, names, depth - 1, extras=extras) for _ in range(2)]
+        return ("alt", *parts)
+    if kind < 0.92:
+        low, high = r.choice([(0, None), (1, None), (0, 1), (2, 2), (1, 2), (0, 2), (2, None)])
+        body = random_pattern(r, names, depth - 1, extras=False)
+        return ("rep", body, low, high, r.random() < 0.7)
+    if extras and kind < 0.95:
+        return ("excl", random_pattern(r, names, depth - 1, extras=False))
+    if extras and kind < 0.97:
+        return ("perm", ("var", r.choice(names)), ("var", r.choice(names)))
+    if extras and kind < 0.985:
+        return ("cat", ("start",), random_pattern(r, names, depth - 1, extras=False))
+    if extras:
+        return ("cat", random_pattern(r, names, depth - 1, extras=False), ("end",))
+    return ("alt", ("var", r.choice(names)), ("empty",))
+
+
+def text_of(node: Any) -> str:
+    kind = node[0]
+    if kind == "var":
+        return str(node[1])
+    if kind == "cat":
+        return "(" + " ".join(map(text_of, node[1:])) + ")"
+    if kind == "alt":
+        return "(" + " | ".join(map(text_of, node[1:])) + ")"
+    if kind == "perm":
+        return "PERMUTE(" + ", ".join(map(text_of, node[1:])) + ")"
+    if kind == "excl":
+        return "{- " + text_of(node[1]) + " -}"
+    if kind == "rep":
+        _, body, low, high, greedy = node
+        bounds = {(0, None): "*", (1, None): "+", (0, 1): "?"}.get((low, high))
+        bounds = bounds or f"{{{low},{'' if high is None else high}}}"
+        return f"({text_of(body)}){bounds}" + ("" if greedy else "?")
+    if kind == "absent":
+        return "[^" + " ".join(node[1:]) + "]"
+    return {"empty": "()", "start": "^", "end": "$"}[kind]
+
+
+def random_rows(r: random.Random, count: int, keys: str) -> list[dict[str, Any]]:
+    rows = []
+    t = 0
+    for i in range(count):
+        t += r.choice([0, 1, 1, 2, 5])
+        rows.append(
+            {
+                "t": t,
+                "id": i,
+                "k": r.choice(keys),
+                "x": None if r.random() < 0.1 else float(r.randint(0, 5)),
+                "y": None if r.random() < 0.1 else r.randint(0, 5),
+                "s": None if r.random() < 0.05 else r.choice("abc"),
+            }
+        )
+    return rows
+
+
+def used(node: Any) -> set[str]:
+    if node[0] == "var":
+        return {node[1]}
+    return {name for part in node[1:] if isinstance(part, tuple) for name in used(part)}
+
+
+def definitions(r: random.Random, names: list[str], subset: Any, share: float) -> Any:
+    texts, functions = [], {}
+    for name in names:
+        if r.random() < 0.1:
+            continue
+        parts = [row_local(r)]
+        if r.random() < share:
+            parts = [path_dependent(r, names, subset)]
+            if r.random() < 0.5:
+                parts.append(row_local(r))
+        texts.append(f"{name} AS " + " AND ".join(f"({sql})" for sql, _ in parts))
+        checks = [check for _, check in parts]
+        functions[name] = lambda R, p, a, n, checks=checks: both(*(f(R, p, a, n) for f in checks)) is True
+    return texts, functions
+
+
+def run(clause: str, rows: list[dict[str, Any]], batch: int) -> pa.Table:
+    compiled = compile_match(clause_of_text(clause), SCHEMA)
+    table = pa.Table.from_pylist(rows, schema=SCHEMA.arrow)
+    batches = list(compiled.run(table.to_batches(max_chunksize=batch)))
+    return pa.Table.from_batches(batches, compiled.output_schema)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_buffers() -> Any:
+    """Search after every batch, so that undecided matches cross buffers."""
+    before = match_stream.ROWS_FIRST
+    match_stream.ROWS_FIRST = 1
+    yield
+    match_stream.ROWS_FIRST = before
+
+
+def partitions(rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(row["k"], []).append(row)
+    return list(groups.values())
+
+
+def standard_case(seed: int, share: float) -> None:
+    r = random.Random(seed)
+    names = ["A", "B", "C", "D"][: r.randint(1, 4)]
+    pattern = random_pattern(r, names, r.randint(1, 3), extras=True)
+    names = sorted(used(pattern)) or []
+    if not names:
+        return
+    subset = r.sample(names, r.randint(1, len(names))) if r.random() < 0.4 else None
+    texts, functions = definitions(r, names, subset, share)
+    window = r.choice([None, None, 0, 2, 5])
+    mode = r.choice(["", "SHOW EMPTY MATCHES", "OMIT EMPTY MATCHES", "WITH UNMATCHED ROWS"])
+    if "{-" in text_of(pattern) and "UNMATCHED" in mode:
+        mode = ""
+    skip: tuple[str, Any] = r.choice(
+        [("past last", ()), ("next", ()), ("first", names[-1:]), ("last", names[-1:])]
+    )
+    skip_text = {"past last": "PAST LAST ROW", "next": "TO NEXT ROW"}.get(skip[0])
+    if skip_text is None:
+        skip_text = f"TO {skip[0].upper()} {skip[1][0]}"
+    keys = r.choice(["p", "pq", "pqr"])
+    lines = [
+        "PARTITION BY k " if len(keys) > 1 else "",
+        "ORDER BY t MEASURES MATCH_NUMBER() AS mn, CLASSIFIER() AS c ",
+        f"ALL ROWS PER MATCH {mode} AFTER MATCH SKIP {skip_text} PATTERN ({text_of(pattern)})",
+        f" WITHIN {window}" if window is not None else "",
+        f" SUBSET U = ({', '.join(subset)})" if subset else "",
+        " DEFINE " + ", ".join(texts) if texts else "",
+    ]
+    clause = "MATCH_RECOGNIZE (" + "".join(lines) + ")"
+    for _ in range(TRACES):
+        rows = random_rows(r, r.randint(0, 14), keys)
+        expected = []
+        failed = False
+        for group in partitions(rows):
+            try:
+                found = oracle.matches(group, pattern, functions, window, (skip[0], set(skip[1])))
+            except oracle.SkipError:
+                failed = True
+                break
+            covered = set()
+            for number, (start, path) in enumerate(found, 1):
+                covered |= {row for row, _, _ in path} or {start}
+                entries = [(group[i]["id"], number, label) for i, label, out in path if not out]
+                if not path and "OMIT" not in mode:
+                    entries = [(group[start]["id"], number, None)]
+                expected.append((group[start]["id"], entries))
+            if "UNMATCHED" in mode:
+                expected += [
+                    (row["id"], [(row["id"], None, None)])
+                    for i, row in enumerate(group)
+                    if i not in covered
+                ]
+        shown = f"seed {seed}\n{clause}\n{rows}"
+        try:
+            table = run(clause, rows, r.choice([1, 3, 100]))
+        except SqlError as error:
+            assert failed, f"{error}\n{shown}"
+            continue
+        assert not failed, f"expected an error of SKIP TO\n{shown}"
+        answer = list(
+            zip(*(table.column(c).to_pylist() for c in ("id", "mn", "c")), strict=True)
+        )
+        wanted = [entry for _, entries in sorted(expected, key=lambda e: e[0]) for entry in entries]
+        assert answer == wanted, f"{answer}\n!=\n{wanted}\n{shown}"
+
+
+def selection_case(seed: int, share: float) -> None:
+    r = random.Random(seed)
+    names = ["A", "B", "C"][: r.randint(2, 3)]
+    pattern = random_pattern(r, names, r.randint(1, 2), extras=r.random() < 0.3)
+    if "{-" in text_of(pattern):
+        pattern = ("cat", ("var", "A"), ("rep", ("var", "B"), 0, None, True), ("var", names[-1]))
+    strategy = r.choice(["contiguous", "next", "any"])
+    names = sorted(used(pattern))
+    if not names:
+        return
+    texts, functions = definitions(r, names, None, share)
+    if strategy != "contiguous" and r.random() < 0.4:
+        sql, check = row_local(r)
+        texts.append(f"X AS {sql}")
+        functions["X"] = lambda R, p, a, n, check=check: check(R, p, a, n) is True
+        pattern = ("cat", ("var", names[0]), ("absent", "X"), pattern, ("var", names[-1]))
+    window = r.choice([None, 3, 6])
+    words = {
+        "contiguous": "CONTIGUOUS", "next": "SKIP TILL NEXT MATCH", "any": "SKIP TILL ANY MATCH",
+    }  # fmt: skip
+    clause = (
+        "MATCH_RECOGNIZE (ORDER BY t MEASURES MATCH_NUMBER() AS mn, CLASSIFIER() AS c "
+        f"ALL ROWS PER MATCH PATTERN ({text_of(pattern)}) "
+        + (f"WITHIN {window} " if window is not None else "")
+        + f"EVENT SELECTION {words[strategy]} "
+        + ("DEFINE " + ", ".join(texts) if texts else "")
+        + ")"
+    )
+    for _ in range(2):
+        rows = random_rows(r, r.randint(0, 7), "p")
+        found = oracle.selected(rows, pattern, functions, strategy, window)
+        wanted = [
+            (rows[i]["id"], number, label)
+            for number, match in enumerate(found, 1)
+            for i, label in match
+        ]
+        shown = f"seed {seed}\n{clause}\n{rows}"
+        try:
+            table = run(clause, rows, r.choice([1, 3, 100]))
+        except (SqlError, ResourceLimit) as error:
+            raise AssertionError(f"{error}\n{shown}") from error
+        answer = list(
+            zip(*(table.column(c).to_pylist() for c in ("id", "mn", "c")), strict=True)
+        )
+        assert answer == wanted, f"{answer}\n!=\n{wanted}\n{shown}"
+
+
+QUIET = {
+    "deadline": None,
+    "derandomize": not NIGHTLY,
+    "database": None,
+    "suppress_health_check": list(HealthCheck),
+}
+
+
+@settings(max_examples=PATTERNS, **QUIET)
+@given(st.integers(0, 2**40))
+def test_row_local_conditions_match_as_the_oracle_does(seed: int) -> None:
+    standard_case(seed, 0.0)
+
+
+@settings(max_examples=PATTERNS, **QUIET)
+@given(st.integers(0, 2**40))
+def test_path_dependent_conditions_match_as_the_oracle_does(seed: int) -> None:
+    standard_case(seed, 0.6)
+
+
+@settings(max_examples=PATTERNS * 2, **QUIET)
+@given(st.integers(0, 2**40))
+def test_event_selection_finds_the_sets_of_the_definitions(seed: int) -> None:
+    selection_case(seed, 0.3)
