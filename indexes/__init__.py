@@ -1,0 +1,1 @@
+"""Secondary indexes: where in history an attribute has a rare value."""
