@@ -1,8 +1,9 @@
 """Chronicle: an event store that answers pattern and window queries from its indexes.
 
-``chronicle.open(path)`` gives a :class:`~chronicle.database.Database`; streams of events go in through
-:meth:`~chronicle.streams.Stream.append`, answers come out through ``db.sql`` and ``stream.scan``.
-Importing this package loads neither Spark nor a web framework, nor the store itself: ``open`` does.
+``chronicle.open(path)`` gives a :class:`~chronicle.database.Database`; streams of events go in
+through :meth:`~chronicle.streams.Stream.append`, answers come out through ``db.sql`` and
+``stream.scan``. Importing this package loads neither Spark nor a web framework, nor the store
+itself: ``open`` does.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ def open(
     path : path-like
         Directory of the store.
     mode : {"rw", "r"}
-        ``"rw"`` creates the directory when it is missing and locks it against other writers; ``"r"`` reads
-        snapshots beside a writer.
+        ``"rw"`` creates the directory when it is missing and locks it against other writers;
+        ``"r"`` reads snapshots beside a writer.
     query_memory_bytes : int
         Memory that the relational part of running queries may take before it spills to disk.
     query_threads : int, optional

@@ -1,33 +1,41 @@
 """The embedded database: one directory of event streams, opened, changed and queried.
 
 Purpose
-    :class:`Database` is the one place that wires the layers together: the store that keeps events, the
-    secondary indexes beside it, and the query engine above both.  Every face of Chronicle (command
-    line, server, Spark, ingest) goes through it.
+    :class:`Database` is the one place that wires the layers together: the store that keeps events,
+    the secondary indexes beside it, and the query engine above both.  Every face of Chronicle
+    (command line, server, Spark, ingest) goes through it.
 
 Guarantee
-    Loading this module loads neither DuckDB nor sqlglot; the first SQL text does.  A database opened
-    with ``mode="r"`` changes nothing and takes no lock.  All methods may be called from any thread.
+    Loading this module loads neither DuckDB nor sqlglot; the first SQL text does.  A database
+    opened with ``mode="r"`` changes nothing and takes no lock.  All methods may be called from any
+    thread.
 
 Limits
-    One process writes to a store at a time; others open it with ``mode="r"`` and see its last committed
-    state as of each query.
+    One process writes to a store at a time; others open it with ``mode="r"`` and see its last
+    committed state as of each call.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from .errors import InvalidArgument, ReadOnlyStore, StoreClosed
+from .errors import (
+    IndexNotFound,
+    InvalidArgument,
+    MissingDependency,
+    ReadOnlyStore,
+    StoreClosed,
+    StreamNotFound,
+)
 from .schema import StreamSchema
-from .store import Store, StreamOptions
+from .store import EventStream, Store, StreamOptions, StreamReader
 from .streams import Stream
 
 if TYPE_CHECKING:
@@ -35,7 +43,7 @@ if TYPE_CHECKING:
     from .query.engine import QueryEngine
     from .query.plan import Plan
     from .query.result import Result
-    from .store import Snapshot
+    from .store import CheckReport, Snapshot
 
 __all__ = ["Database", "open_database"]
 
@@ -43,6 +51,30 @@ QUERY_MEMORY_BYTES = 1 << 30
 """Memory that the relational part of all running queries may take before it spills to disk."""
 
 Parameters = Mapping[str, Any] | Sequence[Any]
+
+
+class IndexManager(Protocol):
+    """What keeps the secondary indexes of a store, as the database uses it."""
+
+    def create(self, stream: str, attribute: str, wait: bool) -> None:
+        """Build an index; raises IndexExists."""
+
+    def drop(self, stream: str, attribute: str) -> None:
+        """Remove an index; raises IndexNotFound."""
+
+    def drop_stream(self, stream: str) -> None:
+        """Remove the indexes of a stream that is being dropped."""
+
+    def list(self, stream: str) -> Sequence[dict[str, Any]]:
+        """The indexes of a stream: attribute, state, covered fraction."""
+
+    def close(self) -> None:
+        """Release what is open; called before the store closes."""
+
+
+def open_indexes(store: Store) -> IndexManager | None:
+    """Make the index manager of a store; None while this build has no secondary indexes."""
+    return None
 
 
 class Database:
@@ -66,6 +98,7 @@ class Database:
         query_threads: int | None = None,
     ) -> None:
         self._store = store
+        self._indexes = open_indexes(store)
         self._streams: dict[str, Stream] = {}
         self._engine: QueryEngine | None = None
         self._guard = threading.Lock()
@@ -100,6 +133,7 @@ class Database:
         retention: str | int | None = None,
         codec: str = "lz4",
         if_not_exists: bool = False,
+        options: Mapping[str, Any] | None = None,
     ) -> Stream:
         """Create a stream.
 
@@ -115,6 +149,8 @@ class Database:
         codec : {"lz4", "zstd", "none"}
         if_not_exists : bool
             Give back the stream when there is one with the same schema.
+        options : mapping, optional
+            Further settings, see :class:`chronicle.store.StreamOptions`.
 
         Raises
         ------
@@ -127,21 +163,25 @@ class Database:
             schema = StreamSchema(schema, time)
         elif time is not None and time != schema.time:
             raise InvalidArgument(f"time is {schema.time!r} in the schema but {time!r} was given")
-        options = StreamOptions(
-            codec=codec, retention=None if retention is None else str(retention)
-        )
-        self._store.create_stream(name, schema, options, if_not_exists=if_not_exists)
+        try:
+            settings = StreamOptions(
+                codec=codec,
+                retention=None if retention is None else str(retention),
+                **(options or {}),
+            )
+        except TypeError as error:
+            raise InvalidArgument(f"unknown setting of a stream: {error}") from None
+        self._store.create_stream(name, schema, settings, if_not_exists=if_not_exists)
         return self.stream(name)
 
     def stream(self, name: str) -> Stream:
         """The stream of that name; raises :class:`StreamNotFound` with the nearest names."""
         self._check_open()
-        with self._guard:
-            handle = self._store.stream(name)
-            known = self._streams.get(handle.name)
-            if known is None or known.handle is not handle:
-                known = self._streams[handle.name] = Stream(self, handle)
-            return known
+        handle = self._store.stream(name)
+        known = self._streams.get(name)
+        if known is None or known.handle is not handle:
+            known = self._streams[name] = Stream(self, handle)
+        return known
 
     def streams(self) -> list[str]:
         """Names of all streams, sorted."""
@@ -151,10 +191,14 @@ class Database:
     def drop_stream(self, name: str, *, if_exists: bool = False) -> None:
         """Remove a stream, its events and its indexes; raises :class:`StreamNotFound`."""
         self._check_writable(f"drop the stream {name!r}")
-        if if_exists and name not in self._store.streams():
-            return
-        with self._guard:
-            self._streams.pop(name, None)
+        if if_exists:
+            try:
+                self._store.stream(name)
+            except StreamNotFound:
+                return
+        if self._indexes is not None:
+            self._indexes.drop_stream(name)
+        self._streams.pop(name, None)
         self._store.drop_stream(name)
 
     # -------------------------------------------------------------------- query
@@ -214,8 +258,73 @@ class Database:
         return self._query_engine().explain(text, params, analyze=analyze, timeout=timeout)
 
     def snapshot(self, name: str) -> Snapshot:
-        """A consistent view of a stream as of now; close it, or use it as a context manager."""
-        return self.stream(name).handle.snapshot()
+        """A consistent view of a stream as of now, beside and below all writing."""
+        self._check_open()
+        return self.view(self._store.stream(name))
+
+    @staticmethod
+    def view(handle: EventStream | StreamReader) -> Snapshot:
+        """The newest snapshot of a handle; a reader looks at the last commit first."""
+        if isinstance(handle, StreamReader):
+            handle.refresh()
+        return handle.snapshot()
+
+    # ------------------------------------------------- what the query layer asks (Catalog)
+
+    def stream_schema(self, name: str) -> StreamSchema:
+        """Schema of a stream; raises :class:`StreamNotFound`."""
+        self._check_open()
+        return self._store.stream(name).schema
+
+    def append_arrow(self, name: str, data: pa.Table) -> int:
+        """Append a table; gives the number of events."""
+        return self.stream(name).append(data).appended
+
+    def add_column(self, name: str, column: str, type_: pa.DataType) -> None:
+        """Add a nullable attribute to a stream."""
+        self.stream(name).add_column(column, type_)
+
+    def create_index(self, name: str, attribute: str, wait: bool = True) -> None:
+        """Build a secondary index on an attribute of a stream."""
+        self._check_writable(f"index {name!r}")
+        attribute = self.stream_schema(name).resolve(attribute)
+        if self._indexes is None:
+            raise MissingDependency(
+                "secondary indexes are not part of this build of Chronicle; every query answers "
+                "the same without them"
+            )
+        self._indexes.create(name, attribute, wait)
+
+    def drop_index(self, name: str, attribute: str) -> None:
+        """Remove a secondary index; raises :class:`IndexNotFound`."""
+        self._check_writable(f"drop an index of {name!r}")
+        attribute = self.stream_schema(name).resolve(attribute)
+        if self._indexes is None:
+            raise IndexNotFound(f"there is no index on {name} ({attribute})")
+        self._indexes.drop(name, attribute)
+
+    def list_indexes(self, name: str) -> list[dict[str, Any]]:
+        """The secondary indexes of a stream."""
+        self.stream_schema(name)
+        return [] if self._indexes is None else list(self._indexes.list(name))
+
+    def stream_options(self, name: str) -> dict[str, Any]:
+        """Settings of a stream."""
+        self._check_open()
+        return self._store.stream(name).options.to_json()
+
+    def filtered_scan(
+        self,
+        name: str,
+        snapshot: Snapshot,
+        predicate: str,
+        start: int | None,
+        end: int | None,
+        columns: list[str],
+        limit: int | None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Events of a snapshot that satisfy a SQL predicate; times in ticks."""
+        return self._query_engine().scan(name, snapshot, predicate, start, end, columns, limit)
 
     def _query_engine(self) -> QueryEngine:
         self._check_open()
@@ -240,10 +349,10 @@ class Database:
         self._check_open()
         self._store.backup(path)
 
-    def check(self, repair: bool = False) -> Any:
-        """Verify every checksum, order and aggregate of the store; gives the store's report."""
+    def check(self) -> CheckReport:
+        """Verify every checksum, order and aggregate of the store."""
         self._check_open()
-        return self._store.check(repair=repair)
+        return self._store.check()
 
     def close(self) -> None:
         """Flush and release the store; closing twice is fine, any other use afterwards is not."""
@@ -253,9 +362,13 @@ class Database:
             self._closed = True
             engine, self._engine = self._engine, None
             self._streams.clear()
-        if engine is not None:
-            engine.close()
-        self._store.close()
+        try:
+            if engine is not None:
+                engine.close()
+            if self._indexes is not None:
+                self._indexes.close()
+        finally:
+            self._store.close()
 
     def __enter__(self) -> Database:
         return self

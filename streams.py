@@ -1,35 +1,38 @@
 """One stream as its users see it: events in, events and aggregates out.
 
 Purpose
-    :class:`Stream` is the facade over a stored stream.  It turns what users have (tables, data frames,
-    lists of dicts, times as ``datetime`` or text) into what the store takes (batches in the stream's
-    schema, times as ticks) and back.
+    :class:`Stream` is the facade over a stored stream.  It turns what users have (tables, data
+    frames, lists of dicts, times as ``datetime`` or text) into what the store takes (tables in the
+    stream's schema, times as ticks) and back.
 
 Guarantee
-    Reading works on a consistent snapshot taken when the call is made.  ``[start, end)`` is half-open
-    everywhere.  Times come out as what the stream declares: ``datetime`` for timestamps (with a zone when the
-    type has one), ``int`` for plain ticks.
+    Reading works on a consistent snapshot taken when the call is made.  ``[start, end)`` is
+    half-open everywhere.  Times come out as what the stream declares: ``datetime`` for timestamps
+    (with a zone when the type has one), ``int`` for plain ticks.
 
 Limits
-    A ``filter`` that cannot be expressed over min/max is still applied exactly; it just skips no block.
+    A ``filter`` that min/max says nothing about is still applied exactly; it just skips no block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from .schema import StreamSchema
+from .errors import InvalidArgument, ReadOnlyStore
+from .incoming import tables_of
+from .schema import Attribute, Storage, StreamSchema
+from .store import AppendResult, EventStream, Snapshot, StreamReader
 
 if TYPE_CHECKING:
-    import pyarrow.compute as pc
-
     from .database import Database
-    from .store import AppendResult, EventStream
 
 __all__ = ["Stream"]
+
+FUNCTIONS = ("count", "sum", "min", "max", "avg", "first", "last")
 
 
 class Stream:
@@ -37,14 +40,16 @@ class Stream:
 
     __slots__ = ("_database", "handle")
 
-    def __init__(self, database: Database, handle: EventStream) -> None:
+    def __init__(self, database: Database, handle: EventStream | StreamReader) -> None:
         self._database = database
         self.handle = handle
+
+    # ------------------------------------------------------------------ what it is
 
     @property
     def name(self) -> str:
         """Name of the stream."""
-        return str(self.handle.name)
+        return self.handle.name
 
     @property
     def schema(self) -> pa.Schema:
@@ -64,12 +69,28 @@ class Stream:
     @property
     def count(self) -> int:
         """Number of events stored."""
-        raise NotImplementedError
+        return self.snapshot().count
 
     @property
     def time_range(self) -> tuple[Any, Any] | None:
         """Times of the first and of the last event, both inclusive; None when there is none."""
-        raise NotImplementedError
+        snapshot = self.snapshot()
+        span = snapshot.time_range
+        if span is None:
+            return None
+        from_ticks = snapshot.schema.from_ticks
+        return from_ticks(span[0]), from_ticks(span[1])
+
+    def snapshot(self) -> Snapshot:
+        """A consistent view of the stream as of now."""
+        return self._database.view(self.handle)
+
+    def stats(self) -> dict[str, Any]:
+        """Figures of the stream: events, bytes, segments, late events."""
+        self.snapshot()  # a reader looks at the last commit first
+        return dict(self.handle.stats())
+
+    # --------------------------------------------------------------------- writing
 
     def append(self, data: Any, durability: str | None = None) -> AppendResult:
         """Append events.
@@ -77,15 +98,17 @@ class Stream:
         Parameters
         ----------
         data : pyarrow.Table, RecordBatch or RecordBatchReader, pandas or polars frame, list of dict
-            Or any object with ``__arrow_c_stream__``.  Columns in any order; nullable attributes may be
-            missing.  Need not be sorted by time.
+            Or any object with ``__arrow_c_stream__``.  Columns in any order; nullable attributes
+            may be missing.  Need not be sorted by time.
         durability : {"commit", "interval", "none"}, optional
             What the store promises when this returns; the stream's setting by default.
 
         Returns
         -------
         AppendResult
-            ``appended``, ``late`` (of these, older than what was stored) and ``count`` (afterwards).
+            ``appended``, ``late`` (of these, older than what was stored) and ``count``
+            (afterwards).  Atomic, except for a reader: that is appended in parts of about 64 MB,
+            each of them atomic.
 
         Raises
         ------
@@ -94,23 +117,55 @@ class Stream:
         InvalidData
             A value that does not fit, a time that is missing or not a number; with the row.
         """
-        raise NotImplementedError
+        handle = self._writer("append to")
+        result = None
+        appended = late = 0
+        for table in tables_of(data, handle.schema):
+            result = handle.append(table, durability)
+            appended += result.appended
+            late += result.late
+        if result is None:
+            return AppendResult(0, 0, self.count)
+        return AppendResult(appended, late, result.count)
 
     def flush(self) -> None:
         """Make everything appended so far durable."""
-        self.handle.flush()
+        self._writer("flush").flush()
 
     def seal(self) -> None:
         """Close the active segment; later events open a new one."""
-        self.handle.seal()
+        self._writer("seal").seal()
 
     def compact(self) -> None:
         """Fold late runs into the segments they belong to."""
-        self.handle.compact()
+        self._writer("compact").compact()
 
     def add_column(self, name: str, type_: pa.DataType) -> None:
         """Add a nullable attribute at the end; older events read as null."""
-        raise NotImplementedError
+        self._writer("add a column to").add_attribute(name, type_)
+
+    def create_index(self, attribute: str, *, wait: bool = True) -> None:
+        """Build a secondary index on an attribute, in the background when ``wait`` is false."""
+        self._database.create_index(self.name, attribute, wait)
+
+    def drop_index(self, attribute: str) -> None:
+        """Remove the secondary index on an attribute; raises :class:`IndexNotFound`."""
+        self._database.drop_index(self.name, attribute)
+
+    def indexes(self) -> list[dict[str, Any]]:
+        """The stream's secondary indexes: attribute, state and covered fraction of each."""
+        return self._database.list_indexes(self.name)
+
+    def _writer(self, what: str) -> EventStream:
+        handle = self.handle
+        if isinstance(handle, StreamReader):
+            raise ReadOnlyStore(
+                f"cannot {what} {self.name!r}: the store was opened with mode='r'; open it with "
+                "mode='rw'"
+            )
+        return handle
+
+    # --------------------------------------------------------------------- reading
 
     def scan(
         self,
@@ -131,6 +186,7 @@ class Stream:
             Columns to read, in the order they shall have; all by default.
         filter : str or pyarrow.compute.Expression, optional
             A SQL predicate such as ``"altitude > 10000 AND icao24 LIKE 'a%'"``, or an expression.
+            SQL counts NaN as the greatest value; in an expression NaN compares as in IEEE 754.
         limit : int, optional
             Stop after so many events.
 
@@ -138,8 +194,38 @@ class Stream:
         -------
         pyarrow.RecordBatchReader
             Bounded memory; close it, or read it to its end.
+
+        Raises
+        ------
+        AttributeNotFound, InvalidArgument, SqlError
         """
-        raise NotImplementedError
+        snapshot = self.snapshot()
+        schema = snapshot.schema
+        low = None if start is None else schema.to_ticks(start)
+        high = None if end is None else schema.to_ticks(end)
+        if isinstance(columns, str):
+            raise InvalidArgument(f"columns is a list of names, found the text {columns!r}")
+        names = schema.select(columns)
+        if len(set(names)) != len(names):
+            raise InvalidArgument(f"each column can be read once, found {', '.join(names)}")
+        if limit is not None and limit < 0:
+            raise InvalidArgument(f"limit is a number of events, found {limit}")
+        output = pa.schema([schema.arrow.field(name) for name in names])
+        batches: Iterator[pa.RecordBatch]
+        if filter is None:
+            batches = snapshot.scan(low, high, names, limit=limit)
+        elif isinstance(filter, str):
+            batches = self._database.filtered_scan(
+                self.name, snapshot, filter, low, high, names, limit
+            )
+        elif isinstance(filter, pc.Expression):
+            batches = _scan_expression(snapshot, filter, low, high, names, limit)
+        else:
+            raise InvalidArgument(
+                "filter is a SQL predicate or a pyarrow.compute.Expression, found "
+                f"{type(filter).__name__}"
+            )
+        return pa.RecordBatchReader.from_batches(output, batches)
 
     def aggregate(
         self,
@@ -147,7 +233,7 @@ class Stream:
         start: object = None,
         end: object = None,
     ) -> dict[str, dict[str, Any]]:
-        """Aggregate attributes over ``[start, end)`` from the tree, without reading its inner leaves.
+        """Aggregate attributes over ``[start, end)`` from the tree, not from its inner leaves.
 
         Parameters
         ----------
@@ -159,27 +245,55 @@ class Stream:
         Returns
         -------
         dict
-            ``{"altitude": {"avg": ..., "max": ...}}``; ``count`` counts values that are not null, the
-            others are None when there is none.  ``first`` and ``last`` are the attribute's values at the
-            first and last event in which it is not null.
+            ``{"altitude": {"avg": ..., "max": ...}}``; ``count`` counts values that are not null,
+            the others are None when there is none.  ``first`` and ``last`` are the attribute's
+            values in the first and in the last event.  Minima and maxima of strings, binaries and
+            decimals, and sums of decimals, are not in the tree: they cost a scan.
         """
-        raise NotImplementedError
-
-    def create_index(self, attribute: str, *, wait: bool = True) -> None:
-        """Build a secondary index on an attribute, in the background when ``wait`` is false."""
-        raise NotImplementedError
-
-    def drop_index(self, attribute: str) -> None:
-        """Remove the secondary index on an attribute; raises :class:`IndexNotFound`."""
-        raise NotImplementedError
-
-    def indexes(self) -> list[dict[str, Any]]:
-        """The stream's secondary indexes: attribute, state and covered fraction of each."""
-        raise NotImplementedError
-
-    def stats(self) -> dict[str, Any]:
-        """Figures of the stream: events, bytes, segments, late events."""
-        return dict(self.handle.stats())
+        snapshot = self.snapshot()
+        schema = snapshot.schema
+        low = None if start is None else schema.to_ticks(start)
+        high = None if end is None else schema.to_ticks(end)
+        wanted: list[tuple[str, Attribute, tuple[str, ...]]] = []
+        names: list[str] = []
+        for given, asked in functions.items():
+            attribute = schema.attribute(given)
+            listed = (asked,) if isinstance(asked, str) else tuple(asked)
+            for function in listed:
+                if function not in FUNCTIONS:
+                    raise InvalidArgument(
+                        f"the aggregates are {', '.join(FUNCTIONS)}, found {function!r}"
+                    )
+            wanted.append((given, attribute, listed))
+            if attribute.name != schema.time and attribute.name not in names:
+                names.append(attribute.name)
+        answer = snapshot.aggregate(names, low, high)
+        result: dict[str, dict[str, Any]] = {}
+        for given, attribute, listed in wanted:
+            values: dict[str, Any] = {}
+            ends = None
+            element = None if attribute.name == schema.time else answer[attribute.name]
+            for function in listed:
+                if function in ("first", "last"):
+                    if ends is None:
+                        ends = snapshot.first_last(attribute.name, low, high)
+                    scalar = ends[0 if function == "first" else 1]
+                    values[function] = None if scalar is None else _of_scalar(scalar)
+                elif function in ("sum", "avg") and not _has_sum(attribute):
+                    raise InvalidArgument(f"{function} needs numbers; {given} is {attribute.type}")
+                elif element is None:
+                    values[function] = _of_time(function, answer, snapshot, low, high)
+                elif function == "count":
+                    values[function] = element.count
+                elif attribute.storage in _SCANNED:
+                    values[function] = _by_scan(function, attribute, snapshot, low, high)
+                else:
+                    value = getattr(element, function)
+                    if function in ("min", "max") and value is not None:
+                        value = _as_declared(value, attribute, schema)
+                    values[function] = value
+            result[given] = values
+        return result
 
     def __len__(self) -> int:
         return self.count
@@ -189,3 +303,110 @@ class Stream:
 
     def __repr__(self) -> str:
         return f"<chronicle.Stream {self.name!r} {self.count} events>"
+
+
+_SCANNED = (Storage.STRING, Storage.BINARY, Storage.DECIMAL)
+
+
+def _has_sum(attribute: Attribute) -> bool:
+    return attribute.summable or attribute.storage is Storage.DECIMAL
+
+
+def _of_scalar(scalar: pa.Scalar) -> Any:
+    """A Python value; times that ``datetime`` cannot hold stay Arrow scalars."""
+    if pa.types.is_timestamp(scalar.type) and scalar.is_valid:
+        return _moment(scalar.value, scalar.type)
+    return scalar.as_py()
+
+
+def _moment(ticks: int, type_: pa.DataType) -> Any:
+    scalar = pa.scalar(ticks, pa.int64()).cast(type_)
+    if type_.unit == "ns":
+        if ticks % 1000:
+            return scalar
+        type_ = pa.timestamp("us", type_.tz)
+        ticks //= 1000
+    try:
+        return pa.scalar(ticks, pa.int64()).cast(type_).as_py()
+    except (ValueError, OverflowError):
+        return scalar
+
+
+def _as_declared(value: Any, attribute: Attribute, schema: StreamSchema) -> Any:
+    """A minimum or maximum as the attribute's type has it; the tree counts in ticks."""
+    type_ = attribute.type
+    if pa.types.is_timestamp(type_):
+        return _moment(value, type_)
+    if pa.types.is_date(type_):
+        raw = pa.scalar(value, pa.int32() if pa.types.is_date32(type_) else pa.int64())
+        return raw.cast(type_).as_py()
+    if attribute.storage is Storage.BOOL:
+        return bool(value)
+    return value
+
+
+def _of_time(
+    function: str, answer: Any, snapshot: Snapshot, low: int | None, high: int | None
+) -> Any:
+    """An aggregate of the time attribute itself."""
+    schema = snapshot.schema
+    if function == "count":
+        return answer.count
+    if function in ("min", "max"):
+        ticks = answer.first if function == "min" else answer.last
+        return None if ticks is None else schema.from_ticks(ticks)
+    return _by_scan(function, schema.attribute(schema.time), snapshot, low, high)
+
+
+def _by_scan(
+    function: str, attribute: Attribute, snapshot: Snapshot, low: int | None, high: int | None
+) -> Any:
+    """An aggregate that the tree does not hold, from the events."""
+    best: Any = None
+    total: Any = None
+    count = 0
+    compare: dict[str, Callable[[Any, Any], Any]] = {"min": min, "max": max}
+    for batch in snapshot.scan(low, high, [attribute.name]):
+        column = batch.column(0)
+        count += len(column) - column.null_count
+        if len(column) == column.null_count:
+            continue
+        if function in compare:
+            value = pc.min_max(column)[function].as_py()
+            best = value if best is None else compare[function](best, value)
+        else:
+            wide = column.cast(pa.decimal128(38, getattr(attribute.type, "scale", 0)))
+            value = pc.sum(wide).as_py()
+            total = value if total is None else total + value
+    if function in compare or total is None:
+        return best
+    if function == "avg":
+        return float(total / count)
+    return int(total) if pa.types.is_integer(attribute.type) else total
+
+
+def _scan_expression(
+    snapshot: Snapshot,
+    expression: pc.Expression,
+    low: int | None,
+    high: int | None,
+    names: list[str],
+    limit: int | None,
+) -> Iterator[pa.RecordBatch]:
+    """A scan under an Arrow expression: it prunes as far as its text says, and is applied."""
+    from .query.expressions import split_filter
+    from .query.ranges import TICK_MAX, TICK_MIN
+
+    split = split_filter(expression, snapshot.schema)
+    first = max(split.low, TICK_MIN if low is None else low)
+    last = min(split.high, TICK_MAX if high is None else high - 1)
+    if first > last:
+        return iter(())
+    return snapshot.scan(
+        None if first == TICK_MIN else first,
+        None if last == TICK_MAX else last + 1,
+        names,
+        prune=split.prune,
+        filter=split.rest,
+        limit=limit,
+    )

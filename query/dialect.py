@@ -20,8 +20,8 @@ Layout
         SHOW INDEXES [ON s]                     EXPLAIN [ANALYZE] SELECT ...
         INSERT INTO s [(a, ...)] VALUES ... | SELECT ...
 
-    ``MATCH_RECOGNIZE`` belongs to the FROM item in front of it and becomes a :class:`MatchRelation`;
-    the clause itself is read by :mod:`.match_clause`.
+    ``MATCH_RECOGNIZE`` belongs to the FROM item in front of it and becomes a
+    :class:`MatchRelation`; the clause itself is read by :mod:`.match_clause`.
 
 Limits
     One statement a text, at most :data:`TEXT_LENGTH_MAX` characters.
@@ -186,6 +186,13 @@ class Chronicle(DuckDB):  # type: ignore[misc]
             error.token = None if at_end or found is None else found
             raise error
 
+        def _parse_placeholder(self) -> Any:
+            token = self._curr
+            node = super()._parse_placeholder()
+            if node is not None and token:
+                node.meta["start"] = token.start
+            return node
+
         # ------------------------------------------------------------ FROM items
 
         def _parse_table(self, *args: Any, **kwargs: Any) -> Any:
@@ -219,7 +226,7 @@ class Chronicle(DuckDB):  # type: ignore[misc]
                     near = difflib.get_close_matches(word.text.upper(), _STATEMENTS, n=1)
                     hint = f"; did you mean {near[0]}?" if near else ""
                     self.raise_error(
-                        f"expected a statement ({', '.join(_STATEMENTS)}), found {word.text!r}{hint}",
+                        f"expected {', '.join(_STATEMENTS)}, found {word.text!r}{hint}",
                         word,
                     )
             return super()._parse_statement()
@@ -461,7 +468,7 @@ def _token_error(text: str, error: Any) -> SqlError:
 
 
 def _open_quote(text: str, opening: str) -> int | None:
-    """Offset of the opening of a text or comment that swallows the rest; None when there is none."""
+    """Offset of the opening of a text or comment that swallows the rest."""
     pattern = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
     rest = pattern.sub(lambda match: " " * len(match.group()), text)
     offset = rest.find(opening)

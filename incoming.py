@@ -1,0 +1,355 @@
+"""Data on its way in: whatever users have, checked and turned into a stream's schema.
+
+Purpose
+    :func:`tables_of` takes tables, batches, readers, data frames and lists of dicts and yields
+    Arrow tables with exactly the columns and types of a stream, ready for the store.
+
+Guarantee
+    Casts are safe: no value changes but in its representation (units of time, width of integers,
+    encodings).  What does not fit is refused before anything is stored: columns and types with
+    :class:`SchemaMismatch`, values with :class:`InvalidData` and the row, counted from 1.  Time is
+    never null, NaN or NaT.
+
+Layout
+    Tables, batches, frames and lists come out as one table and so are appended atomically.  A
+    reader (or any other object with ``__arrow_c_stream__``) comes out as tables of about
+    :data:`CHUNK_BYTES`, so that a stream of any length passes through bounded memory.
+
+Limits
+    Numbers are not taken for times of a timestamp column, because their unit cannot be seen; text
+    is taken for times when it is ISO 8601, and for nothing else.  Naive times count as UTC.  In
+    pandas frames NaN means a missing value, as pandas has it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .errors import InvalidData, SchemaMismatch
+from .schema import Attribute, StreamSchema
+
+__all__ = ["conform_table", "tables_of"]
+
+CHUNK_BYTES = 64 << 20
+"""Size at which the batches of a reader are appended together."""
+
+_MESSAGE_VALUES_MAX = 60
+
+
+def tables_of(data: Any, schema: StreamSchema) -> Iterator[pa.Table]:
+    """Turn data into tables in a stream's schema.
+
+    Parameters
+    ----------
+    data : pyarrow.Table, RecordBatch, RecordBatchReader, data frame, sequence of mappings, or any
+        object with ``__arrow_c_stream__``
+    schema : StreamSchema
+
+    Yields
+    ------
+    pyarrow.Table
+        One, or several when ``data`` is a reader.
+
+    Raises
+    ------
+    SchemaMismatch, InvalidData
+    """
+    if isinstance(data, pa.RecordBatch):
+        yield conform_table(pa.Table.from_batches([data]), schema)
+    elif isinstance(data, pa.Table):
+        yield conform_table(data, schema)
+    elif isinstance(data, Mapping):
+        raise SchemaMismatch("expected a list of events, found one mapping; put it into a list")
+    elif isinstance(data, (list, tuple)):
+        yield _table_of_rows(data, schema)
+    elif _is_pandas(data):
+        yield conform_table(_table_of_pandas(data, schema), schema)
+    elif hasattr(data, "collect") and type(data).__module__.startswith("polars"):
+        yield conform_table(data.collect().to_arrow(), schema)
+    elif type(data).__module__.startswith("polars"):
+        yield conform_table(data.to_arrow(), schema)
+    elif hasattr(data, "__arrow_c_stream__"):
+        yield from _tables_of_reader(pa.RecordBatchReader.from_stream(data), schema)
+    else:
+        raise SchemaMismatch(
+            "expected a pyarrow Table, RecordBatch or RecordBatchReader, a pandas or polars frame, "
+            f"or a list of dicts, found {type(data).__name__}"
+        )
+
+
+def _is_pandas(data: Any) -> bool:
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(data, pandas.DataFrame)
+
+
+def _table_of_pandas(frame: Any, schema: StreamSchema) -> pa.Table:
+    """A frame's columns; an index that is named like a column of the stream counts as one."""
+    names = [name for name in frame.index.names if name is not None and name in schema]
+    if names:
+        frame = frame.reset_index(level=names)
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError) as error:
+        raise SchemaMismatch(f"the frame cannot be read as a table: {error}") from None
+
+
+def _tables_of_reader(reader: pa.RecordBatchReader, schema: StreamSchema) -> Iterator[pa.Table]:
+    _check_names(reader.schema.names, schema)
+    batches: list[pa.RecordBatch] = []
+    size, rows = 0, 0
+    for batch in reader:
+        batches.append(batch)
+        size += batch.nbytes
+        if size >= CHUNK_BYTES:
+            table = pa.Table.from_batches(batches)
+            yield conform_table(table, schema, rows)
+            rows += table.num_rows
+            batches, size = [], 0
+    yield conform_table(pa.Table.from_batches(batches, reader.schema), schema, rows)
+
+
+# ------------------------------------------------------------------------------------ rows
+
+
+def _table_of_rows(rows: Sequence[Any], schema: StreamSchema) -> pa.Table:
+    names = schema.names
+    known = set(names)
+    for position, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise SchemaMismatch(
+                f"expected every event to be a dict, found {type(row).__name__} in row "
+                f"{position + 1}"
+            )
+        if not row.keys() <= known:
+            _check_names([str(name) for name in row], schema, position + 1)
+    arrays = []
+    for attribute in schema.attributes:
+        name = attribute.name
+        values = [row.get(name) for row in rows]
+        arrays.append(_column(_array_of(values, attribute), attribute, schema, 0))
+    return pa.Table.from_arrays(arrays, schema=schema.arrow)
+
+
+def _array_of(values: list[Any], attribute: Attribute) -> pa.Array:
+    """An array of the values' own type: pyarrow would truncate if it were told the target."""
+    type_ = attribute.type
+    try:
+        if pa.types.is_decimal(type_) or pa.types.is_binary(type_) or not values:
+            return pa.array(values, type_)
+        if pa.types.is_uint64(type_):
+            return pa.array(values, type_ if _only_integers(values) else None)
+        return pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError, TypeError) as error:
+        row = _first_odd(values, attribute)
+        raise InvalidData(
+            f"{attribute.name}: expected {attribute.type}, found {_shown(values[row])} in row "
+            f"{row + 1} ({_first_line(error)})",
+            row + 1,
+        ) from None
+
+
+def _only_integers(values: list[Any]) -> bool:
+    return all(value is None or type(value) is int for value in values)
+
+
+def _first_odd(values: list[Any], attribute: Attribute) -> int:
+    """Position of the first value that is not of its column's type, seen on its own."""
+    for position, value in enumerate(values):
+        try:
+            array = pa.array([value])
+            if value is not None:
+                _cast(array, attribute)
+        except (pa.ArrowException, SchemaMismatch, OverflowError, ValueError, TypeError):
+            return position
+    return 0
+
+
+# --------------------------------------------------------------------------------- columns
+
+
+def conform_table(table: pa.Table, schema: StreamSchema, rows_before: int = 0) -> pa.Table:
+    """Give a table a stream's columns, order and types.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+    schema : StreamSchema
+    rows_before : int
+        Rows that came earlier, for the positions in messages.
+
+    Raises
+    ------
+    SchemaMismatch, InvalidData
+    """
+    if table.schema.equals(schema.arrow) and not any(
+        table.column(a.name).null_count for a in schema.attributes if not a.nullable
+    ):
+        return table
+    _check_names(table.schema.names, schema)
+    present = {name: position for position, name in enumerate(table.schema.names)}
+    columns = []
+    for attribute in schema.attributes:
+        position = present.get(attribute.name)
+        if position is None:
+            columns.append(pa.nulls(table.num_rows, attribute.type))
+        else:
+            columns.append(_column(table.column(position), attribute, schema, rows_before))
+    return pa.Table.from_arrays(columns, schema=schema.arrow)
+
+
+def _check_names(names: Iterable[str], schema: StreamSchema, row: int | None = None) -> None:
+    at = f" in row {row}" if row is not None else ""
+    listed = list(names)
+    doubled = sorted({name for name in listed if listed.count(name) > 1})
+    if doubled:
+        raise SchemaMismatch(f"column names occur more than once: {', '.join(doubled)}")
+    unknown = [name for name in listed if name not in schema]
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], schema.names, n=1, cutoff=0.5)
+        folded = [name for name in schema.names if name.lower() == unknown[0].lower()]
+        hint = f"; did you mean {(folded or near)[0]!r}?" if folded or near else ""
+        raise SchemaMismatch(
+            f"the stream has no attribute {', '.join(map(repr, unknown))}{at}{hint} (it has "
+            f"{', '.join(schema.names)})"
+        )
+    if row is not None:
+        return
+    missing = [a.name for a in schema.attributes if not a.nullable and a.name not in listed]
+    if missing:
+        found = ", ".join(listed) if listed else "no columns"
+        raise SchemaMismatch(
+            f"the data lacks {', '.join(map(repr, missing))}, which may not be null; found {found}"
+        )
+
+
+def _column(array: Any, attribute: Attribute, schema: StreamSchema, rows_before: int) -> Any:
+    """Cast one column, Array or ChunkedArray, and check its nulls."""
+    if array.type != attribute.type:
+        try:
+            array = _cast(array, attribute)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OverflowError) as error:
+            raise _bad_value(array, attribute, schema, rows_before, error) from None
+    if not attribute.nullable and array.null_count:
+        row = pc.index(pc.is_null(array), True).as_py() + rows_before + 1
+        what = "time" if attribute.name == schema.time else "value"
+        raise InvalidData(f"{attribute.name}: the {what} is missing in row {row}", row)
+    return array
+
+
+def _cast(array: Any, attribute: Attribute) -> Any:
+    """Cast without changing values; raises ArrowInvalid for values, SchemaMismatch for types."""
+    source, target = array.type, attribute.type
+    if pa.types.is_null(source) or source == target:
+        return array.cast(target)
+    if pa.types.is_dictionary(source):
+        return _cast(array.cast(source.value_type), attribute)
+    if not _castable(source, target):
+        raise SchemaMismatch(
+            f"{attribute.name}: expected {target}, found {source}{_advice(source, target)}"
+        )
+    if _is_text(source) and (pa.types.is_timestamp(target) or pa.types.is_date(target)):
+        return _parse_times(array, target)
+    if pa.types.is_timestamp(target) and not pa.types.is_timestamp(source):
+        return array.cast(pa.timestamp("s")).cast(target)  # a date
+    cast = array.cast(target)
+    if pa.types.is_float32(target) and pa.types.is_floating(source):
+        lost = pc.and_(pc.is_finite(array), pc.is_inf(cast))
+        if pc.any(lost).as_py():
+            raise pa.ArrowInvalid("a value is outside of the range of float32")
+    return cast
+
+
+def _castable(source: pa.DataType, target: pa.DataType) -> bool:
+    types = pa.types
+    if types.is_integer(target):
+        return bool(types.is_integer(source) or types.is_floating(source))
+    if types.is_floating(target):
+        return bool(
+            types.is_integer(source) or types.is_floating(source) or types.is_decimal(source)
+        )
+    if types.is_decimal(target):
+        return bool(types.is_decimal(source) or types.is_integer(source))
+    if types.is_timestamp(target):
+        return bool(types.is_timestamp(source) or types.is_date(source) or _is_text(source))
+    if types.is_date(target):
+        return bool(types.is_date(source) or _is_text(source))
+    if _is_text(target):
+        return _is_text(source)
+    if types.is_binary(target) or types.is_large_binary(target):
+        return _is_bytes(source)
+    return False
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    types = pa.types
+    return bool(types.is_string(type_) or types.is_large_string(type_) or _is_view(type_, "string"))
+
+
+def _is_bytes(type_: pa.DataType) -> bool:
+    types = pa.types
+    return bool(
+        types.is_binary(type_)
+        or types.is_large_binary(type_)
+        or types.is_fixed_size_binary(type_)
+        or _is_view(type_, "binary")
+    )
+
+
+def _is_view(type_: pa.DataType, kind: str) -> bool:
+    return str(type_) == f"{kind}_view"
+
+
+def _advice(source: pa.DataType, target: pa.DataType) -> str:
+    if pa.types.is_timestamp(target) and pa.types.is_integer(source):
+        return f"; say the unit first, for example column.cast(pa.timestamp({target.unit!r}))"
+    if pa.types.is_timestamp(source) and pa.types.is_integer(target):
+        return "; this stream counts plain integers"
+    return "; cast the column first"
+
+
+def _parse_times(array: Any, target: pa.DataType) -> Any:
+    """ISO 8601 text to times; text without offset counts as UTC."""
+    text = array.cast(pa.string())
+    if pa.types.is_date(target):
+        return text.cast(target)
+    zoned = pc.match_substring_regex(text, r"(Z|[+-]\d\d:?\d\d)$")
+    zoned = pc.and_(zoned, pc.match_substring(text, ":"))
+    naive_part = pc.if_else(zoned, None, text).cast(pa.timestamp(target.unit))
+    zoned_part = pc.if_else(zoned, text, None).cast(pa.timestamp(target.unit, "UTC"))
+    return pc.coalesce(zoned_part.cast(pa.timestamp(target.unit)), naive_part).cast(target)
+
+
+def _bad_value(
+    array: Any, attribute: Attribute, schema: StreamSchema, rows_before: int, error: Exception
+) -> InvalidData:
+    """Find the first value that cannot be cast, by bisection."""
+    low, high = 0, len(array)  # the cast of array[:low] works, that of array[:high] does not
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            _cast(array.slice(0, middle), attribute)
+            low = middle
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OverflowError):
+            high = middle
+    row = high + rows_before
+    value = array[high - 1]
+    shown = _shown(value.as_py() if not pa.types.is_timestamp(value.type) else str(value))
+    what = "a time" if attribute.name == schema.time else str(attribute.type)
+    return InvalidData(
+        f"{attribute.name}: expected {what}, found {shown} in row {row} ({_first_line(error)})", row
+    )
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _MESSAGE_VALUES_MAX else text[: _MESSAGE_VALUES_MAX - 3] + "..."
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0].rstrip(".")[:160]

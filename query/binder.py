@@ -1,0 +1,751 @@
+"""The binder: which FROM item is which relation, which name is which column.
+
+Purpose
+    :func:`bind` walks a query, replaces streams and stream operators in FROM by numbered
+    relations, and resolves column names far enough to refuse unknown ones with a hint and a
+    position, and to know which conditions speak about which stream.
+
+Guarantee
+    A name is refused only when every source that could have it is known and lacks it; whatever
+    this binder cannot decide is left to the executor, which binds again.  A condition is attached
+    to a stream only where filtering the stream by it cannot change the result: see
+    :class:`Condition`.
+
+Layout
+    The tree is changed in place: relation ``i`` stands in it as the table ``chronicle_i`` under the
+    alias that the user knows.  Columns that resolve to an attribute of stream ``i`` carry a
+    :class:`ColumnUse` in ``meta["use"]``.
+
+Limits
+    Conditions reach a stream through derived tables and CTEs only where these merely rename.
+    (The executor pushes most others by itself, see :mod:`.datasets`.)
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from ..errors import StreamNotFound
+from ..schema import StreamSchema
+from .catalog import Catalog
+from .dialect import MatchRelation, error_at, position_of
+from .gate import AGGREGATES
+from .operators import BoundOperator, OperatorSite, match_factory, table_function
+
+__all__ = [
+    "Bound",
+    "ColumnUse",
+    "Condition",
+    "Output",
+    "Site",
+    "bind",
+    "conjuncts",
+    "relation_name",
+]
+
+_STRATEGIES = ("auto", "replay", "index", "all", "greedy", "optimal", "none")
+_TYPE_KEEPING = frozenset(
+    ("min", "max", "first", "last", "any_value", "arbitrary", "lag", "lead", "first_value")
+    + ("last_value", "nth_value", "mode", "arg_min", "arg_max", "min_by", "max_by")
+)  # functions whose result has the type of their first argument
+
+
+@dataclass(frozen=True)
+class ColumnUse:
+    """A column that is an attribute of a stream.
+
+    Attributes
+    ----------
+    site : int
+        Number of the relation.
+    attribute : str
+    nullable : bool
+        An outer join may put NULL in its place.
+    scope : int
+        The SELECT whose own sources it comes from.
+    """
+
+    site: int
+    attribute: str
+    nullable: bool
+    scope: int
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A conjunct that every row of a stream must satisfy to have any effect.
+
+    Attributes
+    ----------
+    node : sqlglot tree
+    scope : int
+        Only columns of this SELECT's own sources belong to the stream.
+    where : bool
+        From WHERE (else from ON).
+    """
+
+    node: Any
+    scope: int
+    where: bool
+
+
+@dataclass
+class Site:
+    """One relation of a query.
+
+    Attributes
+    ----------
+    index : int
+    name : str
+        Stream or operator, as written.
+    schema : StreamSchema or None
+        None for operators.
+    operator : BoundOperator or None
+    conditions : list of Condition
+    select : sqlglot tree
+        The SELECT it stands in, when it is the only source there.
+    """
+
+    index: int
+    name: str
+    schema: StreamSchema | None = None
+    operator: BoundOperator | None = None
+    conditions: list[Condition] = field(default_factory=list)
+    select: Any = None
+
+
+@dataclass(frozen=True)
+class Output:
+    """A column of a source or of a query; ``use`` where it is an attribute of a stream."""
+
+    name: str | None
+    type: pa.DataType | None = None
+    use: ColumnUse | None = None
+
+
+@dataclass
+class Bound:
+    """A bound query: the changed tree, its relations and what is known of its columns."""
+
+    root: Any
+    sites: list[Site]
+    outputs: list[Output] | None
+    streams: dict[str, StreamSchema]
+
+
+@dataclass
+class _Source:
+    alias: str
+    outputs: list[Output]
+    opaque: bool = False
+    nullable: bool = False
+    pushable: bool = True
+    site: Site | None = None
+
+    def find(self, name: str) -> Output | None:
+        folded = name.lower()
+        for output in self.outputs:
+            if output.name is not None and output.name.lower() == folded:
+                return output
+        return None
+
+
+@dataclass
+class _Scope:
+    number: int
+    parent: _Scope | None
+    sources: list[_Source] = field(default_factory=list)
+    aliases: set[str] = field(default_factory=set)
+    ignored: list[str] = field(default_factory=list)
+
+    def chain(self) -> Iterator[_Scope]:
+        scope: _Scope | None = self
+        while scope is not None:
+            yield scope
+            scope = scope.parent
+
+
+@dataclass(frozen=True)
+class _Cte:
+    outputs: list[Output] | None
+    node: Any
+
+
+_Ctes = dict[str, _Cte]
+
+
+def relation_name(index: int) -> str:
+    """Name under which relation ``index`` is known to the executor."""
+    return f"chronicle_{index}"
+
+
+def conjuncts(node: Any) -> Iterator[Any]:
+    """The parts of a condition that AND joins."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    if isinstance(node, exp.And):
+        yield from conjuncts(node.this)
+        yield from conjuncts(node.expression)
+    elif node is not None:
+        yield node
+
+
+def bind(root: Any, text: str, catalog: Catalog) -> Bound:
+    """Bind a query that has passed the gate, in place.
+
+    Raises
+    ------
+    SqlError
+    """
+    binder = _Binder(root, text, catalog)
+    holder = exp.Paren(this=root)  # so that a root FROM item could be replaced, too
+    outputs = binder.query(root, {}, None)
+    return Bound(holder.this, binder.sites, outputs, binder.streams)
+
+
+class _Binder:
+    def __init__(self, root: Any, text: str, catalog: Catalog) -> None:
+        self.text = text
+        self.catalog = catalog
+        self.sites: list[Site] = []
+        self.streams: dict[str, StreamSchema] = {}
+        self._names = {name.lower(): name for name in catalog.streams()}
+        self._exact = set(self._names.values())
+        self._scopes = 0
+        self._references: dict[str, int] = {}
+        for table in root.find_all(exp.Table):
+            name = table.name.lower()
+            self._references[name] = self._references.get(name, 0) + 1
+
+    # ----------------------------------------------------------------------- queries
+
+    def query(self, node: Any, ctes: _Ctes, outer: _Scope | None) -> list[Output] | None:
+        """Bind a query and give its columns; None when they are not known."""
+        ctes = self._with(node, ctes, outer)
+        if isinstance(node, exp.Select):
+            return self._select(node, ctes, outer)
+        if isinstance(node, exp.SetOperation):
+            left = self.query(node.this, ctes, outer)
+            right = self.query(node.expression, ctes, outer)
+            self._modifiers(node, ctes, outer)
+            if left is None or right is None or node.args.get("by_name"):
+                return None
+            if len(left) != len(right):
+                return None
+            return [
+                Output(one.name, one.type if one.type == other.type else None)
+                for one, other in zip(left, right, strict=True)
+            ]
+        if isinstance(node, exp.Subquery):
+            outputs = self.query(node.this, ctes, outer)
+            self._modifiers(node, ctes, outer)
+            return outputs
+        for child in node.iter_expressions():
+            self._nested(child, ctes, outer)
+        return None
+
+    def _with(self, node: Any, ctes: _Ctes, outer: _Scope | None) -> _Ctes:
+        clause = node.args.get("with_")
+        if clause is None:
+            return ctes
+        ctes = dict(ctes)
+        for cte in clause.expressions:
+            name = cte.alias.lower()
+            if clause.args.get("recursive"):
+                ctes[name] = _Cte(None, cte)  # its columns are not known while it is bound
+            outputs = self.query(cte.this, ctes, outer)
+            if clause.args.get("recursive"):
+                outputs = None
+            if outputs is not None and self._references.get(name, 0) > 1:
+                outputs = [Output(column.name, column.type) for column in outputs]
+            ctes[name] = _Cte(self._renamed(outputs, cte.args.get("alias")), cte)
+        return ctes
+
+    def _modifiers(self, node: Any, ctes: _Ctes, outer: _Scope | None) -> None:
+        """Queries inside ORDER BY and LIMIT of a set operation."""
+        for key in ("order", "limit", "offset"):
+            if node.args.get(key) is not None:
+                self._nested(node.args[key], ctes, outer)
+
+    def _nested(self, node: Any, ctes: _Ctes, outer: _Scope | None) -> None:
+        if isinstance(node, exp.Query):
+            self.query(node, ctes, outer)
+            return
+        for child in node.iter_expressions():
+            self._nested(child, ctes, outer)
+
+    @staticmethod
+    def _renamed(outputs: list[Output] | None, alias: Any) -> list[Output] | None:
+        columns = alias.args.get("columns") if alias is not None else None
+        if outputs is None or not columns:
+            return outputs
+        names = [column.name for column in columns]
+        return [
+            Output(names[i] if i < len(names) else output.name, output.type, output.use)
+            for i, output in enumerate(outputs)
+        ]
+
+    # ------------------------------------------------------------------------ SELECT
+
+    def _select(self, node: Any, ctes: _Ctes, outer: _Scope | None) -> list[Output] | None:
+        self._scopes += 1
+        scope = _Scope(self._scopes, outer)
+        hints = self._hints(node)
+        self._from(node, scope, ctes, hints)
+        for projection in node.expressions:
+            if projection.alias:
+                scope.aliases.add(projection.alias.lower())
+        for key, child in node.args.items():
+            if key in ("with_", "from_", "joins", "laterals", "hint"):
+                continue
+            for part in child if isinstance(child, list) else [child]:
+                if isinstance(part, exp.Expression):
+                    self._expression(part, scope, ctes)
+        for join in node.args.get("joins") or ():
+            on = join.args.get("on")
+            if on is not None:
+                self._expression(on, scope, ctes)
+        self._conditions(node, scope)
+        if len(scope.sources) == 1 and scope.sources[0].site is not None:
+            scope.sources[0].site.select = node
+        return self._outputs(node, scope)
+
+    def _hints(self, node: Any) -> dict[str, str]:
+        hint = node.args.get("hint")
+        if hint is None:
+            return {}
+        node.set("hint", None)
+        found: dict[str, str] = {}
+        for item in hint.expressions:
+            name = item.name.lower() if isinstance(item, exp.Anonymous) else str(item).lower()
+            value = item.expressions[0].name.lower() if item.expressions else ""
+            if name != "strategy" or value not in _STRATEGIES:
+                raise error_at(
+                    self.text,
+                    max(self.text.find("/*+"), 0),
+                    f"the plan hint is strategy(x) with x one of {', '.join(_STRATEGIES)}",
+                )
+            found[name] = value
+        return found
+
+    def _from(self, node: Any, scope: _Scope, ctes: _Ctes, hints: dict[str, str]) -> None:
+        clause = node.args.get("from_")
+        if clause is not None:
+            self._item(clause.this, scope, ctes, node, hints)
+        self._joins(node.args.get("joins") or (), scope, ctes, node, hints)
+        for lateral in node.args.get("laterals") or ():
+            self._item(lateral, scope, ctes, node, hints)
+        if node.args.get("sample") is not None:
+            for source in scope.sources:
+                source.pushable = False
+
+    def _joins(
+        self, joins: Any, scope: _Scope, ctes: _Ctes, node: Any, hints: dict[str, str]
+    ) -> None:
+        for join in joins:
+            before = list(scope.sources)
+            self._item(join.this, scope, ctes, node, hints)
+            added = scope.sources[len(before) :]
+            side, method = str(join.side).upper(), str(join.method).upper()
+            if method not in ("", "NATURAL"):  # ASOF, POSITIONAL: rows pair up by what is there
+                for source in scope.sources:
+                    source.pushable = False
+            if side in ("LEFT", "FULL"):
+                for source in added:
+                    source.nullable = True
+            if side in ("RIGHT", "FULL"):
+                for source in before:
+                    source.nullable = True
+
+    def _item(
+        self, item: Any, scope: _Scope, ctes: _Ctes, select: Any, hints: dict[str, str]
+    ) -> None:
+        """Add the source or sources of one FROM item to the scope."""
+        if isinstance(item, MatchRelation):
+            self._match(item, scope, ctes, select, hints)
+        elif isinstance(item, exp.Table):
+            self._table(item, scope, ctes, select, hints)
+        elif isinstance(item, exp.Subquery):
+            if isinstance(item.this, exp.Table):  # a join in parentheses
+                self._item(item.this, scope, ctes, select, hints)
+            else:
+                outputs = self.query(item.this, ctes, scope)
+                outputs = self._renamed(outputs, item.args.get("alias"))
+                self._add(scope, item.alias, outputs, item)
+        elif isinstance(item, exp.Lateral):
+            if isinstance(item.this, exp.Query):
+                outputs = self._renamed(self.query(item.this, ctes, scope), item.args.get("alias"))
+                self._add(scope, item.alias, outputs, item)
+            else:
+                self._expression(item.this, scope, ctes)
+                self._add(scope, item.alias, None, item)
+        else:
+            for child in item.iter_expressions():
+                if not isinstance(child, exp.TableAlias):
+                    self._expression(child, scope, ctes)
+            self._add(scope, item.alias, None, item)
+        self._joins(item.args.get("joins") or (), scope, ctes, select, hints)
+
+    def _add(self, scope: _Scope, alias: str, outputs: list[Output] | None, item: Any) -> _Source:
+        opaque = outputs is None or any(output.name is None for output in outputs)
+        source = _Source(alias.lower(), outputs or [], opaque)
+        source.pushable = item.args.get("sample") is None
+        scope.sources.append(source)
+        return source
+
+    def _table(
+        self, item: Any, scope: _Scope, ctes: _Ctes, select: Any, hints: dict[str, str]
+    ) -> None:
+        if isinstance(item.this, exp.Anonymous):
+            factory = table_function(item.this.name)
+            if factory is None:
+                for argument in item.this.expressions:
+                    self._expression(argument, scope, ctes)
+                self._add(scope, item.alias or item.this.name, None, item)
+                return
+            bound = factory.bind(OperatorSite(item, select, self.text, self.catalog, hints))
+            self._operator(item, bound, item.this.name, scope)
+            return
+        name = item.name
+        cte = ctes.get(name.lower())
+        if cte is not None:
+            outputs = self._renamed(cte.outputs, item.args.get("alias"))
+            self._add(scope, item.alias or name, outputs, item)
+            return
+        stream, schema = self._stream(item)
+        site = Site(len(self.sites), stream, schema)
+        self.sites.append(site)
+        outputs = [
+            Output(attribute.name, attribute.type, ColumnUse(site.index, attribute.name, False, 0))
+            for attribute in schema.attributes
+        ]
+        source = self._add(
+            scope,
+            item.alias or name,
+            self._renamed(outputs, item.args.get("alias")),
+            item,
+        )
+        source.site = site
+        self._rename_item(item, site, item.alias or name)
+
+    def _rename_item(self, item: Any, site: Site, alias: str) -> None:
+        """Let the relation stand in the tree under the alias that the user knows."""
+        columns = item.args["alias"].args.get("columns") if item.args.get("alias") else None
+        item.set("this", exp.to_identifier(relation_name(site.index), quoted=True))
+        item.set(
+            "alias",
+            exp.TableAlias(this=exp.to_identifier(alias, quoted=True), columns=columns),
+        )
+        item.meta["site"] = site.index
+
+    def _stream(self, item: Any) -> tuple[str, StreamSchema]:
+        name = item.name
+        if name not in self._exact:
+            found = self._names.get(name.lower())
+            if found is None:
+                near = difflib.get_close_matches(name.lower(), self._names, n=1)
+                hint = f"; did you mean {self._names[near[0]]}?" if near else ""
+                if not self._names:
+                    hint = "; the store has no streams yet"
+                raise error_at(self.text, position_of(item), f"no stream {name!r}{hint}")
+            name = found
+        try:
+            schema = self.catalog.stream_schema(name)
+        except StreamNotFound as error:  # dropped since the names were listed
+            raise error_at(self.text, position_of(item), str(error)) from None
+        self.streams[name] = schema
+        return name, schema
+
+    def _match(
+        self, item: Any, scope: _Scope, ctes: _Ctes, select: Any, hints: dict[str, str]
+    ) -> None:
+        factory = match_factory()
+        if factory is None:
+            raise error_at(
+                self.text, position_of(item), "this build of Chronicle has no row patterns"
+            )
+        source = item.this
+        is_cte = isinstance(source, exp.Table) and source.name.lower() in ctes
+        if is_cte:
+            query = exp.select("*").from_(source.copy())
+            alias = source.alias or source.name
+            item.set("this", query.subquery(alias))
+        if isinstance(item.this, exp.Subquery) and ctes:
+            item.this.this.set(
+                "with_", exp.With(expressions=[cte.node.copy() for cte in ctes.values()])
+            )
+        elif isinstance(item.this, exp.Table):
+            self._stream(item.this)  # so that a missing one is said where it stands
+
+        def outputs_of(query: Any) -> list[tuple[str, pa.DataType | None]]:
+            bound = bind(query.copy(), self.text, self.catalog)
+            return [(output.name or "", output.type) for output in bound.outputs or ()]
+
+        bound = factory.bind(OperatorSite(item, select, self.text, self.catalog, hints, outputs_of))
+        table = exp.Table(this=exp.to_identifier("match"))
+        clause_alias = item.args["match"].args.get("alias")
+        if clause_alias is not None:
+            table.set("alias", clause_alias.copy())
+        item.replace(table)
+        self._operator(table, bound, "match", scope)
+
+    def _operator(self, item: Any, bound: BoundOperator, name: str, scope: _Scope) -> None:
+        site = Site(len(self.sites), name, operator=bound)
+        self.sites.append(site)
+        for stream in bound.streams:
+            self.streams[stream] = self.catalog.stream_schema(stream)
+        outputs: list[Output] | None = [Output(f.name, f.type) for f in bound.schema]
+        alias = item.alias or name
+        outputs = self._renamed(outputs, item.args.get("alias"))
+        source = self._add(scope, alias, outputs, item)
+        source.site = site
+        self._rename_item(item, site, alias)
+
+    # -------------------------------------------------------------------- expressions
+
+    def _expression(self, node: Any, scope: _Scope, ctes: _Ctes) -> None:
+        if isinstance(node, exp.Query):
+            self.query(node, ctes, scope)
+            return
+        if isinstance(node, exp.Column):
+            self._column(node, scope)
+            return
+        if isinstance(node, exp.Lambda):
+            names = [argument.name.lower() for argument in node.expressions]
+            scope.ignored.extend(names)
+            self._expression(node.this, scope, ctes)
+            del scope.ignored[len(scope.ignored) - len(names) :]
+            return
+        if isinstance(node, exp.PropertyEQ):
+            self._expression(node.expression, scope, ctes)
+            return
+        for child in node.iter_expressions():
+            self._expression(child, scope, ctes)
+
+    def _column(self, node: Any, scope: _Scope) -> None:
+        parts = [part.name for part in node.parts]
+        if isinstance(node.this, exp.Star):
+            self._check_alias(node, parts[0], scope)
+            return
+        opaque = False
+        for level in scope.chain():
+            opaque = opaque or any(source.opaque for source in level.sources)
+            if self._resolve(node, parts, level) or parts[0].lower() in level.ignored:
+                return
+        if opaque:
+            return
+        name = ".".join(parts)
+        known = self._visible(scope)
+        if len(parts) > 1 and parts[0].lower() in self._aliases(scope):
+            known = [n for a, n in self._qualified(scope) if a == parts[0].lower()]
+            near = difflib.get_close_matches(parts[1], known, n=1)
+            hint = f"; did you mean {parts[0]}.{near[0]}?" if near else ""
+            raise error_at(
+                self.text, position_of(node), f"{parts[0]} has no column {parts[1]!r}{hint}"
+            )
+        if len(parts) > 1:
+            self._check_alias(node, parts[0], scope)
+        near = difflib.get_close_matches(parts[-1], known, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        listed = f" (there are {', '.join(known)})" if known and not hint else ""
+        raise error_at(self.text, position_of(node), f"no column {name!r}{hint}{listed}")
+
+    def _resolve(self, node: Any, parts: list[str], level: _Scope) -> bool:
+        first = parts[0].lower()
+        if len(parts) > 1:
+            for source in level.sources:
+                if source.alias == first:
+                    found = source.find(parts[1])
+                    if found is not None and len(parts) == 2:
+                        self._use(node, source, found, level)
+                    return found is not None or source.opaque
+        matches = [(s, o) for s in level.sources if (o := s.find(parts[0])) is not None]
+        if matches:
+            if len(matches) == 1 and len(parts) == 1:
+                self._use(node, *matches[0], level)
+            return True
+        if first in level.aliases:
+            return True
+        return any(source.alias == first for source in level.sources) and len(parts) == 1
+
+    @staticmethod
+    def _use(node: Any, source: _Source, output: Output, level: _Scope) -> None:
+        node.meta["output"] = output
+        if output.use is not None and source.pushable:
+            nullable = source.nullable or output.use.nullable
+            node.meta["use"] = ColumnUse(
+                output.use.site, output.use.attribute, nullable, level.number
+            )
+
+    def _check_alias(self, node: Any, name: str, scope: _Scope) -> None:
+        aliases = self._aliases(scope)
+        opaque = any(source.opaque for level in scope.chain() for source in level.sources)
+        if name == "*" or name.lower() in aliases or opaque:
+            return
+        near = difflib.get_close_matches(name.lower(), aliases, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise error_at(self.text, position_of(node), f"nothing in FROM is called {name!r}{hint}")
+
+    @staticmethod
+    def _aliases(scope: _Scope) -> set[str]:
+        return {source.alias for level in scope.chain() for source in level.sources}
+
+    @staticmethod
+    def _qualified(scope: _Scope) -> list[tuple[str, str]]:
+        return [
+            (source.alias, output.name)
+            for level in scope.chain()
+            for source in level.sources
+            for output in source.outputs
+            if output.name is not None
+        ]
+
+    def _visible(self, scope: _Scope) -> list[str]:
+        return list(dict.fromkeys(name for _, name in self._qualified(scope)))
+
+    # --------------------------------------------------------------------- conditions
+
+    def _conditions(self, node: Any, scope: _Scope) -> None:
+        where = node.args.get("where")
+        if where is not None:
+            for part in conjuncts(where.this):
+                self._attach(part, scope, where=True, only=None)
+        for join in node.args.get("joins") or ():
+            on = join.args.get("on")
+            if on is None or str(join.method):
+                continue
+            side, kind = str(join.side).upper(), str(join.kind).upper()
+            if not side and kind in ("", "INNER", "CROSS"):
+                only = None
+            elif side in ("", "LEFT") and kind in ("", "OUTER", "SEMI", "ANTI"):
+                alias = join.this.alias_or_name.lower()
+                only = {s.site.index for s in scope.sources if s.alias == alias and s.site}
+            else:
+                continue
+            for part in conjuncts(on):
+                self._attach(part, scope, where=False, only=only)
+
+    def _attach(self, part: Any, scope: _Scope, *, where: bool, only: set[int] | None) -> None:
+        condition = Condition(part, scope.number, where)
+        sites = {
+            use.site
+            for use in _uses(part)
+            if use.scope == scope.number and (only is None or use.site in only)
+        }
+        constant = not sites and not any(True for _ in part.find_all(exp.Column, exp.Query))
+        if constant and where and only is None:
+            sites = {
+                source.site.index
+                for source in scope.sources
+                if source.site is not None and source.pushable
+            }
+        for site in sites:
+            self.sites[site].conditions.append(condition)
+
+    # ------------------------------------------------------------------------ outputs
+
+    def _outputs(self, node: Any, scope: _Scope) -> list[Output] | None:
+        transparent = is_plain(node)
+        merged = any(
+            join.args.get("using")
+            or str(join.method).upper() == "NATURAL"
+            or str(join.kind).upper() in ("SEMI", "ANTI")
+            for join in node.args.get("joins") or ()
+        )
+        outputs: list[Output] = []
+        for projection in node.expressions:
+            column = projection.this if isinstance(projection, exp.Alias) else projection
+            star = column.this if isinstance(column, exp.Column) else column
+            if isinstance(star, exp.Star):
+                alias = column.table.lower() if isinstance(column, exp.Column) else None
+                expanded = None if merged else self._star(star, alias, scope)
+                if expanded is None:
+                    return None
+                outputs.extend(expanded)
+                continue
+            name = projection.alias or (column.name if isinstance(column, exp.Column) else None)
+            found = column.meta.get("output") if isinstance(column, exp.Column) else None
+            if isinstance(column, exp.Column) and not projection.alias and found is not None:
+                name = found.name
+            use = column.meta.get("use") if isinstance(column, exp.Column) else None
+            outputs.append(Output(name, _type_of(column), use))
+        if not transparent:
+            return [Output(output.name, output.type) for output in outputs]
+        return outputs
+
+    def _star(self, star: Any, alias: str | None, scope: _Scope) -> list[Output] | None:
+        if any(star.args.get(key) for key in ("rename",)):
+            return None
+        dropped = {node.name.lower() for node in star.args.get("except_") or ()}
+        replaced = {node.alias.lower() for node in star.args.get("replace") or ()}
+        outputs = []
+        for source in scope.sources:
+            if alias is not None and source.alias != alias:
+                continue
+            if source.opaque:
+                return None
+            for output in source.outputs:
+                name = (output.name or "").lower()
+                if name in dropped:
+                    continue
+                if name in replaced:
+                    outputs.append(Output(output.name))
+                    continue
+                use = output.use
+                if use is not None:
+                    nullable = use.nullable or source.nullable
+                    use = (
+                        ColumnUse(use.site, use.attribute, nullable, scope.number)
+                        if source.pushable
+                        else None
+                    )
+                outputs.append(Output(output.name, output.type, use))
+        return outputs
+
+
+def is_plain(select: Any) -> bool:
+    """Whether a SELECT only filters and computes: each row in gives at most one row out."""
+    for key in ("group", "having", "limit", "offset", "distinct", "qualify", "sample", "windows"):
+        if select.args.get(key):
+            return False
+    return not any(
+        isinstance(node, exp.Window)
+        or (isinstance(node, exp.Anonymous) and node.name.lower() in (*AGGREGATES, "unnest"))
+        for projection in select.expressions
+        for node in own_nodes(projection)
+    )
+
+
+def own_nodes(node: Any) -> Iterator[Any]:
+    """A node and all below it, nested queries left out."""
+    yield node
+    for child in node.iter_expressions():
+        if not isinstance(child, exp.Query):
+            yield from own_nodes(child)
+
+
+def _uses(node: Any) -> Iterator[ColumnUse]:
+    for part in own_nodes(node):
+        use = part.meta.get("use") if isinstance(part, exp.Column) else None
+        if use is not None:
+            yield use
+
+
+def _type_of(node: Any) -> pa.DataType | None:
+    """Declared type of an expression where it is that of an attribute."""
+    while isinstance(node, (exp.Paren, exp.Window, exp.Filter)):
+        node = node.this
+    if isinstance(node, exp.Column):
+        output = node.meta.get("output")
+        return None if output is None else output.type
+    if isinstance(node, exp.Anonymous) and node.expressions and node.name.lower() in _TYPE_KEEPING:
+        if node.name.lower() in ("min", "max") and len(node.expressions) > 1:
+            return None
+        return _type_of(node.expressions[0])
+    return None

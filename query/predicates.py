@@ -1,0 +1,528 @@
+"""SQL conditions to what a scan can use: a time range and a pruning predicate.
+
+Purpose
+    :class:`PredicateCompiler` reads a condition over one stream and says what must hold of an
+    event for which it is true, in the little language of :mod:`chronicle.store.prune`.
+
+Guarantee
+    Sound under three-valued logic: an event for which the condition is true satisfies the compiled
+    predicate.  The converse holds only where the answer says ``exact``.  What is not understood
+    compiles to "anything".
+
+Layout
+    A condition is compiled twice over, for being TRUE and for being FALSE, because under NOT the
+    second is what matters; NULL is neither.  Bounds are computed in exact arithmetic in the unit of
+    the column; where the executor would compare in binary floating point, bounds are widened
+    by a unit in the last place and lose their exactness.
+
+Limits
+    One column against one constant; arithmetic on columns, other functions than casts to DATE and
+    ``date_trunc``, and comparisons between columns say nothing.  Decimal and binary columns have no
+    bounds in the tree: only their nulls are used.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from ..schema import Attribute, Storage, StreamSchema
+from ..store.prune import AllOf, AnyOf, IsNull, Never, NotNull, Prune, Range
+from .constants import Constant, Folder, Kind, parse_time
+from .ranges import tick_ns
+
+__all__ = [
+    "Compiled",
+    "PredicateCompiler",
+    "all_of",
+    "any_of",
+    "exact_bounds",
+    "ordered_bounds",
+    "widened_bounds",
+]
+
+_DAY_NS = 86_400_000_000_000
+_TRUNCATED_NS = {
+    "microsecond": 1_000,
+    "millisecond": 1_000_000,
+    "second": 1_000_000_000,
+    "minute": 60_000_000_000,
+    "hour": 3_600_000_000_000,
+    "day": _DAY_NS,
+    "week": 7 * _DAY_NS,
+    "month": 31 * _DAY_NS,
+    "quarter": 92 * _DAY_NS,
+    "year": 366 * _DAY_NS,
+}
+"""Greatest distance between a time and its date_trunc, by unit."""
+
+_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>"}
+_NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "=": "<>", "<>": "="}
+_COMPARISONS: dict[type, str] = {
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+    exp.EQ: "=",
+    exp.NEQ: "<>",
+}
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What a condition implies.
+
+    Attributes
+    ----------
+    prune : Prune or None
+        None says nothing.
+    exact : bool
+        Whether the condition is true of exactly the events that satisfy ``prune``.
+    """
+
+    prune: Prune | None
+    exact: bool = False
+
+
+_NOTHING = Compiled(None)
+_NEVER = Compiled(Never(), exact=True)
+_ALWAYS = Compiled(AllOf(()), exact=True)
+
+
+def all_of(parts: list[Compiled]) -> Compiled:
+    """Conjunction; parts that say nothing fall away."""
+    items: list[Prune] = []
+    for part in parts:
+        if isinstance(part.prune, Never):
+            return Compiled(Never(), exact=part.exact)
+        if isinstance(part.prune, AllOf):
+            items.extend(part.prune.items)
+        elif part.prune is not None:
+            items.append(part.prune)
+    exact = all(part.exact for part in parts)
+    if not items:
+        return _ALWAYS if exact else _NOTHING
+    return Compiled(items[0] if len(items) == 1 else AllOf(tuple(items)), exact)
+
+
+def any_of(parts: list[Compiled]) -> Compiled:
+    """Disjunction; one part that says nothing makes all of it say nothing."""
+    items: list[Prune] = []
+    for part in parts:
+        if part.prune is None or part.prune == AllOf(()):
+            return _ALWAYS if part.exact else _NOTHING
+        if isinstance(part.prune, AnyOf):
+            items.extend(part.prune.items)
+        elif not isinstance(part.prune, Never):
+            items.append(part.prune)
+    exact = all(part.exact for part in parts)
+    if not items:
+        return Compiled(Never(), exact)
+    return Compiled(items[0] if len(items) == 1 else AnyOf(tuple(items)), exact)
+
+
+class PredicateCompiler:
+    """Compiles conditions over one stream.
+
+    Parameters
+    ----------
+    schema : StreamSchema
+    folder : Folder
+        Knows the constants of this execution.
+    column_of : callable
+        Gives the attribute's name for a column of this stream, None for every other column.
+    """
+
+    def __init__(
+        self,
+        schema: StreamSchema,
+        folder: Folder,
+        column_of: Callable[[Any], str | None],
+    ) -> None:
+        self._schema = schema
+        self._folder = folder
+        self._column_of = column_of
+
+    def compile(self, condition: Any) -> Compiled:
+        """What the condition implies where it is TRUE."""
+        return self._compile(condition, True)
+
+    def _compile(self, node: Any, truth: bool) -> Compiled:
+        if isinstance(node, exp.Paren):
+            return self._compile(node.this, truth)
+        if isinstance(node, exp.Not):
+            return self._compile(node.this, not truth)
+        if isinstance(node, (exp.And, exp.Or)):
+            parts = [self._compile(node.this, truth), self._compile(node.expression, truth)]
+            return all_of(parts) if isinstance(node, exp.And) == truth else any_of(parts)
+        if type(node) in _COMPARISONS:
+            operator = _COMPARISONS[type(node)]
+            return self._comparison(node.this, operator, node.expression, truth)
+        if isinstance(node, exp.Between):
+            if node.args.get("symmetric"):
+                return _NOTHING
+            parts = [
+                self._comparison(node.this, ">=", node.args["low"], truth),
+                self._comparison(node.this, "<=", node.args["high"], truth),
+            ]
+            return all_of(parts) if truth else any_of(parts)
+        if isinstance(node, exp.In):
+            return self._membership(node, truth)
+        if isinstance(node, exp.Is):
+            return self._is(node, truth)
+        if isinstance(node, (exp.NullSafeEQ, exp.NullSafeNEQ)):
+            return self._distinct(node, truth == isinstance(node, exp.NullSafeEQ))
+        if isinstance(node, exp.Like):
+            return self._like(node, truth)
+        if isinstance(node, exp.StartsWith) or (
+            isinstance(node, exp.Anonymous) and node.name.lower() in ("starts_with", "prefix")
+        ):
+            return self._starts_with(node, truth)
+        if isinstance(node, exp.Column):
+            name = self._column_of(node)
+            if name is not None and self._schema.attribute(name).storage is Storage.BOOL:
+                return Compiled(Range(name, truth, truth), exact=True)
+            return _NOTHING
+        return self._constant_condition(node, truth)
+
+    def _constant_condition(self, node: Any, truth: bool) -> Compiled:
+        constant = self._folder.fold(node)
+        if constant.kind is Kind.NULL:
+            return _NEVER
+        if constant.kind is Kind.BOOL:
+            return _ALWAYS if constant.value == truth else _NEVER
+        return _NOTHING
+
+    # ------------------------------------------------------------------ comparisons
+
+    def _comparison(self, left: Any, operator: str, right: Any, truth: bool) -> Compiled:
+        if not truth:
+            operator = _NEGATED[operator]
+        column, other = self._side(left), right
+        if column is None:
+            column, other = self._side(right), left
+            operator = _FLIPPED[operator]
+        if column is None:
+            return _NOTHING
+        constant = self._folder.fold(other)
+        if constant.kind is Kind.NULL:
+            return _NEVER
+        if constant.kind is Kind.UNKNOWN:
+            return _NOTHING
+        name, wrapper = column
+        return self._bounds(self._schema.attribute(name), wrapper, operator, constant)
+
+    def _side(self, node: Any) -> tuple[str, Any] | None:
+        """The column of one side of a comparison, and the function around it if there is one."""
+        while isinstance(node, exp.Paren):
+            node = node.this
+        if isinstance(node, exp.Column):
+            name = self._column_of(node)
+            return None if name is None else (name, None)
+        inner, wrapper = None, node
+        if isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast):
+            inner = node.this
+        elif isinstance(node, exp.Anonymous) and node.name.lower() in ("date_trunc", "datetrunc"):
+            inner = node.expressions[1] if len(node.expressions) == 2 else None
+        while isinstance(inner, exp.Paren):
+            inner = inner.this
+        if isinstance(inner, exp.Column):
+            name = self._column_of(inner)
+            return None if name is None else (name, wrapper)
+        return None
+
+    def _bounds(
+        self, attribute: Attribute, wrapper: Any, operator: str, constant: Constant
+    ) -> Compiled:
+        type_ = attribute.type
+        if wrapper is not None:
+            return self._wrapped(attribute, wrapper, operator, constant)
+        if pa.types.is_timestamp(type_) or pa.types.is_date(type_):
+            return self._time(attribute, operator, constant)
+        if attribute.storage in (Storage.SIGNED, Storage.UNSIGNED):
+            if constant.kind is Kind.TEXT:
+                constant = self._folder.cast_text(constant.value, _sql_integer(type_))
+            if constant.kind is Kind.EXACT:
+                return exact_bounds(attribute.name, operator, Fraction(constant.value))
+            if constant.kind is Kind.FLOAT:
+                return widened_bounds(attribute.name, operator, constant.value)
+            return _NOTHING
+        if attribute.storage is Storage.FLOAT:
+            if constant.kind is Kind.TEXT:
+                constant = self._folder.cast_text(constant.value, "DOUBLE")
+            if constant.kind in (Kind.EXACT, Kind.FLOAT):
+                single = pa.types.is_float32(type_)
+                return widened_bounds(attribute.name, operator, _as_float(constant.value), single)
+            return _NOTHING
+        if attribute.storage is Storage.STRING and constant.kind is Kind.TEXT:
+            return ordered_bounds(attribute.name, operator, constant.value, exact=True)
+        if attribute.storage is Storage.BOOL and constant.kind is Kind.BOOL:
+            return ordered_bounds(attribute.name, operator, bool(constant.value), exact=True)
+        return Compiled(NotNull(attribute.name))
+
+    def _time(self, attribute: Attribute, operator: str, constant: Constant) -> Compiled:
+        ns_per_tick = tick_ns(attribute.type)
+        if constant.kind is Kind.TEXT:
+            nanoseconds = parse_time(constant.value)
+            if nanoseconds is None or nanoseconds % ns_per_tick:
+                # an unusual spelling, or finer than the column: the executor decides what it means
+                constant = self._folder.cast_text(constant.value, _sql_time(attribute.type))
+            else:
+                constant = Constant(Kind.TIME, nanoseconds)
+        if constant.kind is not Kind.TIME:
+            return _NOTHING
+        return exact_bounds(attribute.name, operator, Fraction(constant.value, ns_per_tick))
+
+    def _wrapped(
+        self, attribute: Attribute, wrapper: Any, operator: str, constant: Constant
+    ) -> Compiled:
+        """Bounds on ``f(column)`` for monotone f that moves a value by a bounded distance."""
+        type_ = attribute.type
+        is_time = pa.types.is_timestamp(type_)
+        if isinstance(wrapper, exp.Anonymous):
+            unit = self._folder.fold(wrapper.expressions[0])
+            slack = _TRUNCATED_NS.get(str(unit.value).lower()) if unit.kind is Kind.TEXT else None
+        elif wrapper.to.is_type("date"):
+            slack = _DAY_NS
+        elif wrapper.to.is_type(
+            "timestamp", "timestampntz", "timestamptz", "timestamp_s", "timestamp_ms",
+            "timestamp_ns",
+        ):  # fmt: skip
+            slack = 1_000_000_000
+        else:
+            return self._cast_number(attribute, wrapper, operator, constant)
+        if not is_time or slack is None:
+            return _NOTHING
+        if constant.kind is Kind.TEXT:
+            nanoseconds = parse_time(constant.value)
+            if nanoseconds is None:
+                return _NOTHING
+            constant = Constant(Kind.TIME, nanoseconds)
+        if constant.kind is not Kind.TIME:
+            return _NOTHING
+        per_tick = tick_ns(type_)
+        low = Fraction(constant.value - slack, per_tick)
+        high = Fraction(constant.value + slack, per_tick)
+        if wrapper is not None and _floors(wrapper):
+            low = Fraction(constant.value, per_tick)  # f(t) <= t
+        return _between(attribute.name, operator, low, high)
+
+    def _cast_number(
+        self, attribute: Attribute, wrapper: Any, operator: str, constant: Constant
+    ) -> Compiled:
+        numeric = attribute.storage in (Storage.SIGNED, Storage.UNSIGNED, Storage.FLOAT)
+        time_or_date = pa.types.is_timestamp(attribute.type) or pa.types.is_date(attribute.type)
+        if not numeric or time_or_date or constant.kind not in (Kind.EXACT, Kind.FLOAT):
+            return _NOTHING
+        value = _as_float(constant.value)
+        if wrapper.to.is_type("double", "float", "decimal") and math.isfinite(value):
+            single = wrapper.to.is_type("float") or pa.types.is_float32(attribute.type)
+            if wrapper.to.is_type("decimal"):
+                scale = _decimal_scale(wrapper.to)
+                slack = Fraction(1, 10**scale) + Fraction(2 * math.ulp(value))
+                exact = Fraction(value)
+                return _between(attribute.name, operator, exact - slack, exact + slack)
+            return widened_bounds(attribute.name, operator, value, single)
+        if wrapper.to.is_type(*_INTEGER_TYPES) and math.isfinite(value):
+            exact, slack = Fraction(value), 1 + Fraction(2 * math.ulp(value))
+            return _between(attribute.name, operator, exact - slack, exact + slack)
+        return _NOTHING
+
+    # --------------------------------------------------------------- other predicates
+
+    def _membership(self, node: Any, truth: bool) -> Compiled:
+        if node.args.get("query") or node.args.get("unnest") or node.args.get("field"):
+            return _NOTHING
+        parts = [self._comparison(node.this, "=", item, truth) for item in node.expressions]
+        if not parts:
+            return _NOTHING
+        return any_of(parts) if truth else all_of(parts)
+
+    def _is(self, node: Any, truth: bool) -> Compiled:
+        subject = node.this
+        while isinstance(subject, exp.Paren):
+            subject = subject.this
+        name = self._column_of(subject) if isinstance(subject, exp.Column) else None
+        if name is None:
+            return _NOTHING
+        if isinstance(node.expression, exp.Null):
+            if name == self._schema.time:
+                return _NEVER if truth else _ALWAYS
+            return Compiled(IsNull(name) if truth else NotNull(name), exact=True)
+        if isinstance(node.expression, exp.Boolean):
+            if self._schema.attribute(name).storage is not Storage.BOOL:
+                return _NOTHING
+            value = bool(node.expression.this)
+            if truth:
+                return Compiled(Range(name, value, value), exact=True)
+            other = Compiled(Range(name, not value, not value), exact=True)
+            return any_of([Compiled(IsNull(name), exact=True), other])
+        return _NOTHING
+
+    def _distinct(self, node: Any, equal: bool) -> Compiled:
+        column, other = self._side(node.this), node.expression
+        if column is None:
+            column, other = self._side(node.expression), node.this
+        if column is None or column[1] is not None:
+            return _NOTHING
+        constant = self._folder.fold(other)
+        name = column[0]
+        if constant.kind is Kind.NULL:
+            return Compiled(IsNull(name) if equal else NotNull(name), exact=True)
+        if constant.kind is Kind.UNKNOWN:
+            return _NOTHING
+        if equal:
+            return self._bounds(self._schema.attribute(name), None, "=", constant)
+        different = self._bounds(self._schema.attribute(name), None, "<>", constant)
+        return any_of([Compiled(IsNull(name), exact=True), different])
+
+    def _like(self, node: Any, truth: bool) -> Compiled:
+        name = self._column_of(node.this) if isinstance(node.this, exp.Column) else None
+        if name is None or self._schema.attribute(name).storage is not Storage.STRING:
+            return _NOTHING
+        pattern = self._folder.fold(node.expression)
+        if pattern.kind is not Kind.TEXT or not truth:
+            return Compiled(NotNull(name)) if pattern.kind is Kind.TEXT else _NOTHING
+        text = pattern.value
+        wild = min((text.find(c) for c in "%_" if c in text), default=-1)
+        if wild < 0:
+            return Compiled(Range(name, text, text))
+        return Compiled(_prefix_range(name, text[:wild]))
+
+    def _starts_with(self, node: Any, truth: bool) -> Compiled:
+        if isinstance(node, exp.Anonymous):
+            if len(node.expressions) != 2:
+                return _NOTHING
+            subject, prefix = node.expressions
+        else:
+            subject, prefix = node.this, node.expression
+        name = self._column_of(subject) if isinstance(subject, exp.Column) else None
+        if name is None or self._schema.attribute(name).storage is not Storage.STRING:
+            return _NOTHING
+        text = self._folder.fold(prefix)
+        if text.kind is not Kind.TEXT or not truth:
+            return Compiled(NotNull(name)) if text.kind is Kind.TEXT else _NOTHING
+        return Compiled(_prefix_range(name, text.value))
+
+
+_INTEGER_TYPES = (
+    "tinyint", "smallint", "int", "bigint", "utinyint", "usmallint", "uint", "ubigint", "int128",
+)  # fmt: skip
+
+
+def _floors(wrapper: Any) -> bool:
+    """Whether the function rounds towards the past, so that ``f(t) <= t``."""
+    return isinstance(wrapper, exp.Anonymous) or bool(wrapper.to.is_type("date"))
+
+
+def _decimal_scale(type_: Any) -> int:
+    parts = type_.expressions
+    return int(parts[1].name) if len(parts) > 1 else 0
+
+
+def _sql_time(type_: pa.DataType) -> str:
+    if pa.types.is_date(type_):
+        return "DATE"
+    if type_.tz is not None:
+        return "TIMESTAMPTZ"
+    return {"s": "TIMESTAMP_S", "ms": "TIMESTAMP_MS", "us": "TIMESTAMP", "ns": "TIMESTAMP_NS"}[
+        type_.unit
+    ]
+
+
+def _sql_integer(type_: pa.DataType) -> str:
+    sign = "U" if str(type_).startswith("u") else ""
+    return sign + {8: "TINYINT", 16: "SMALLINT", 32: "INTEGER", 64: "BIGINT"}[type_.bit_width]
+
+
+def _as_float(value: int | float | Decimal) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def exact_bounds(name: str, operator: str, value: Fraction) -> Compiled:
+    """Bounds on a column of whole numbers."""
+    floor, ceiling = math.floor(value), math.ceil(value)
+    whole = floor == ceiling
+    if operator == "=":
+        return Compiled(Range(name, floor, floor), exact=True) if whole else _NEVER
+    if operator == "<>":
+        if not whole:
+            return Compiled(NotNull(name), exact=True)
+        below, above = Range(name, None, floor - 1), Range(name, floor + 1, None)
+        return Compiled(AnyOf((below, above)), exact=True)
+    if operator in (">", ">="):
+        low = floor + 1 if operator == ">" else ceiling
+        return Compiled(Range(name, low, None), exact=True)
+    high = ceiling - 1 if operator == "<" else floor
+    return Compiled(Range(name, None, high), exact=True)
+
+
+def widened_bounds(name: str, operator: str, value: float, single: bool = False) -> Compiled:
+    """Bounds where the executor compares in floating point: a superset, never exact."""
+    if math.isnan(value):
+        if operator in (">", "<="):  # nothing is above NaN; everything is at most NaN
+            return _NEVER if operator == ">" else Compiled(NotNull(name))
+        if operator in ("=", ">="):
+            return Compiled(Range(name, value, None))
+        return Compiled(NotNull(name))
+    if operator == "<>":
+        return Compiled(NotNull(name))
+    low, high = _spread(value, single)
+    if operator in (">", ">="):
+        return Compiled(Range(name, low, None))
+    if operator in ("<", "<="):
+        return Compiled(Range(name, None, high))
+    return Compiled(Range(name, low, high))
+
+
+def _spread(value: float, single: bool) -> tuple[float, float]:
+    """Neighbours of a double, far enough apart to hold every rounding of it to the type."""
+    if math.isinf(value):
+        big = 3.4e38 if single else 1.79e308
+        return (big, value) if value > 0 else (value, -big)
+    step = max(math.ulp(value), abs(value) * 2.0**-22 if single else 0.0)
+    if single:
+        step = max(step, 2.0**-148)
+    return value - 2 * step, value + 2 * step
+
+
+def _between(name: str, operator: str, low: Fraction, high: Fraction) -> Compiled:
+    """Bounds when a value within [low, high] of the constant decides."""
+    if operator == "<>":
+        return Compiled(NotNull(name))
+    below, above = math.floor(low), math.ceil(high)
+    if operator in (">", ">="):
+        return Compiled(Range(name, below, None))
+    if operator in ("<", "<="):
+        return Compiled(Range(name, None, above))
+    return Compiled(Range(name, below, above))
+
+
+def ordered_bounds(name: str, operator: str, value: str | bool, exact: bool) -> Compiled:
+    if operator == "=":
+        return Compiled(Range(name, value, value), exact)
+    if operator == "<>":
+        parts = (Range(name, None, value, False, True), Range(name, value, None, True, False))
+        return Compiled(AnyOf(parts), exact)
+    if operator in (">", ">="):
+        return Compiled(Range(name, value, None, operator == ">", False), exact)
+    return Compiled(Range(name, None, value, False, operator == "<"), exact)
+
+
+def _prefix_range(name: str, prefix: str) -> Prune:
+    if not prefix:
+        return NotNull(name)
+    last = ord(prefix[-1])
+    if last >= 0x10FFFF or 0xD7FF <= last < 0xE000:
+        return Range(name, prefix, None)
+    return Range(name, prefix, prefix[:-1] + chr(last + 1), False, True)
