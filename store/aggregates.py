@@ -249,8 +249,7 @@ def aggregate_floats(values, validity, bit_offset, starts, table, row):  # type:
             lane_error[1] = e1
             lane_error[2] = e2
             lane_error[3] = e3
-            total = 0.0
-            error = 0.0
+            total = error = np.float64(0.0)
             for lane in range(4):
                 value = lane_sum[lane]
                 new = total + value
@@ -493,7 +492,10 @@ class AttributeAggregate:
         return None if total is None else total / self.count
 
     def __repr__(self) -> str:
-        return f"AttributeAggregate(count={self.count}, min={self.min}, max={self.max}, sum={self.sum})"
+        return (
+            f"AttributeAggregate(count={self.count}, min={self.min}, max={self.max}, "
+            f"sum={self.sum})"
+        )
 
 
 class LightweightAggregates:
@@ -547,7 +549,7 @@ class LightweightAggregates:
 
     @classmethod
     def of_column(cls, table: Words, kinds: Words) -> Words:
-        """Merge all columns of a table of attributes (``kinds`` each) into the words of an element."""
+        """Merge all columns of a table of attributes (``kinds`` each) into an element's words."""
         words = np.zeros(HEAD_WORDS + ROWS_PER_ATTRIBUTE * len(kinds), np.int64)
         merge_children(table, 0, table.shape[1], np.arange(len(kinds)), kinds, words)
         return words

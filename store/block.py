@@ -121,7 +121,8 @@ def open_block(data: memoryview, offset: int, segment_id: int, file: str) -> Fra
         )
     if own != offset or segment != segment_id:
         raise CorruptBlock(
-            f"the block was written for segment {segment} at byte {own}, not for segment {segment_id}",
+            f"the block was written for segment {segment} at byte {own}, not for segment "
+            f"{segment_id}",
             file,
             offset,
         )

@@ -144,7 +144,8 @@ def _check_leftovers(
     for file in files.list(directory):
         if file.endswith(".seg") and file not in named:
             report.notes.append(
-                f"{manifest.name}: {directory}/{file} belongs to no commit; the next writer removes it"
+                f"{manifest.name}: {directory}/{file} belongs to no commit; the next writer "
+                "removes it"
             )
 
 
@@ -162,7 +163,8 @@ def _check_view(view: SegmentView, stream: str, path: str, report: CheckReport) 
                 first = int(leaf.zones[ROW_FIRST, 0])
                 if last is not None and first < last:
                     raise CorruptStore(
-                        f"the leaf at byte {leaf.offset} begins at {first}, the one before ends at {last}"
+                        f"the leaf at byte {leaf.offset} begins at {first}, the one before ends "
+                        f"at {last}"
                     )
                 last = int(leaf.zones[ROW_LAST, -1])
         if events != view.events:
@@ -183,8 +185,8 @@ def _walk(
         frame = open_block(data, offset, file.segment_id, file.path)
         if frame.total_bytes != length or frame.level != level - 1:
             raise CorruptStore(
-                f"the block at byte {offset} has level {frame.level} and {frame.total_bytes} bytes; its "
-                f"parent says {level - 1} and {length}"
+                f"the block at byte {offset} has level {frame.level} and {frame.total_bytes} "
+                f"bytes; its parent says {level - 1} and {length}"
             )
         if level == 1:
             leaf = LeafReader(data, offset, file.segment_id, file.schema, file.path, frame)

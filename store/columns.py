@@ -210,7 +210,7 @@ class ColumnView:
             ]
 
     def row_bytes(self) -> npt.NDArray[np.int64] | None:
-        """Bytes of each value for columns of variable width stored as such; None for fixed width."""
+        """Bytes of each value of a column stored with variable width; None for fixed width."""
         if self.attribute.storage in (Storage.STRING, Storage.BINARY) and self._codes is None:
             return np.diff(self.values).astype(np.int64)
         return None
@@ -303,7 +303,7 @@ class ColumnView:
             pages = _compress_pages(values, codec)
             if pages is not None:
                 return Encoding.PLAIN, codec, pages, len(pages) - 1
-        return Encoding.PLAIN, Codec.NONE, [memoryview(values.view(np.uint8))], 1
+        return Encoding.PLAIN, Codec.NONE, [memoryview(values.view(np.uint8).data)], 1
 
     def _encode_variable(
         self, first: int, end: int, codec: Codec
@@ -311,7 +311,7 @@ class ColumnView:
         offsets = self.values[first : end + 1]
         start, stop = int(offsets[0]), int(offsets[-1])
         local = (offsets - offsets[0]).astype(np.int32)
-        data = memoryview(self._data[start:stop])
+        data = self._data[start:stop].data
         if codec is not Codec.NONE and stop > start:
             raw = local.tobytes() + data
             squeezed = _CODECS[codec].compress(raw, asbytes=True)
@@ -374,7 +374,7 @@ def _pack_smallest(values: npt.NDArray[Any]) -> tuple[Encoding, bytes] | None:
 def _compress_pages(values: npt.NDArray[Any], codec: Codec) -> list[Any] | None:
     """Page starts and compressed pages; None when compressing does not pay."""
     compress = _CODECS[codec].compress
-    raw = memoryview(values.view(np.uint8))
+    raw = values.view(np.uint8).data
     step = PAGE_EVENTS * values.dtype.itemsize
     pages: list[Any] = []
     starts = [0]
@@ -433,7 +433,8 @@ def decode_values(
         if entry.codec is Codec.NONE:
             return np.frombuffer(chunk, dtype, end - first, first * itemsize)
         raw, base = _decompress_pages(chunk, entry.codec, entry.pages, itemsize, count, first, end)
-        return raw.view(dtype)[first - base : end - base]
+        rows: npt.NDArray[Any] = raw.view(dtype)[first - base : end - base]
+        return rows
     wide = unpack(chunk, entry.encoding, count, first, end)
     if itemsize == 8:
         return wide.view(dtype)

@@ -14,7 +14,7 @@ Guarantee
 Order of writes
     ::
 
-        filled leaves    leaves -> sync of the segment -> log record (extent, new tail) -> sync of the log
+        filled leaves    leaves -> sync of the segment -> log record (extent, new tail) -> sync
         seal, spill,     new files -> sync -> new log with a checkpoint -> sync -> manifest
         compaction
 
@@ -216,8 +216,8 @@ class Commits:
             raise StoreClosed(f"stream {self.manifest.name!r} is closed; open the store again")
         if self.failed is not None:
             raise StorageFailed(
-                f"stream {self.manifest.name!r} takes no changes since a sync failed ({self.failed}); "
-                "close the store and open it again"
+                f"stream {self.manifest.name!r} takes no changes since a sync failed "
+                f"({self.failed}); close the store and open it again"
             )
 
     def writer_here(self) -> SegmentWriter:
@@ -245,7 +245,8 @@ class Commits:
     def seal_writer(self, writer: SegmentWriter) -> tuple[SegmentEntry, SegmentView]:
         """Finish a segment file and open it again as a reader would."""
         length = writer.seal()
-        assert writer.first is not None and writer.last is not None
+        assert writer.first is not None
+        assert writer.last is not None
         entry = SegmentEntry(
             writer.segment_id,
             writer.events,
@@ -259,7 +260,7 @@ class Commits:
         return entry, view
 
     def undo(self, mark: Any, first_id: int) -> None:
-        """Forget what a failed append or seal has written: new files, and bytes of the active one."""
+        """Forget what a failed append or seal has written: new files, bytes of the active one."""
         try:
             extent = self.journal.extent
             writer = self.writer

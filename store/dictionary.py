@@ -100,7 +100,8 @@ class DictionaryBuilder:
         indices = encoded.indices
         if indices.null_count:
             indices = indices.fill_null(0)
-        return mapping[indices.to_numpy(zero_copy_only=False)]
+        codes: npt.NDArray[np.int64] = mapping[indices.to_numpy(zero_copy_only=False)]
+        return codes
 
     def page(self, offset: int, segment_id: int) -> tuple[list[Any], int] | None:
         """The block that holds the values not yet written; None when there are none.

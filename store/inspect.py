@@ -54,7 +54,8 @@ def describe_segment(files: Files, path: str) -> Iterator[str]:
     magic, version, _, _, segment_id, signature = FILE_HEADER.unpack_from(data, 0)
     sound = xxhash.xxh3_64_intdigest(data[: FILE_HEADER.size - 8]) == signature
     yield (
-        f"{path}: {len(data):,} bytes, magic {magic!r}, format version {version}, segment {segment_id}, "
+        f"{path}: {len(data):,} bytes, magic {magic!r}, format version {version}, segment "
+        f"{segment_id}, "
         f"header {'sound' if sound else 'DOES NOT VERIFY'}"
     )
     at = FILE_HEADER.size
@@ -65,18 +66,23 @@ def describe_segment(files: Files, path: str) -> Iterator[str]:
             yield f"{at:>14,}  {error}"
             return
         yield (
-            f"{at:>14,}  {frame.kind.name.lower():<10} level {frame.level}  {frame.total_bytes:>12,} bytes  "
+            f"{at:>14,}  {frame.kind.name.lower():<10} level {frame.level}  "
+            f"{frame.total_bytes:>12,} bytes  "
             f"{frame.events:>12,} events"
         )
         at += frame.total_bytes
     if bytes(data[at : at + 8]) == FOOTER_MAGIC and at + FOOTER.size <= len(data):
         footer = FOOTER.unpack_from(data, at)
         yield (
-            f"{at:>14,}  footer     height {footer[2]}, root at {footer[5]:,}, {footer[11]:,} events from "
+            f"{at:>14,}  footer     height {footer[2]}, root at {footer[5]:,}, {footer[11]:,} "
+            f"events from "
             f"{footer[9]} to {footer[10]}"
         )
     elif at < len(data):
-        yield f"{at:>14,}  {len(data) - at:,} bytes that are no block (uncommitted, or not sealed yet)"
+        yield (
+            f"{at:>14,}  {len(data) - at:,} bytes that are no block (uncommitted, or not sealed "
+            "yet)"
+        )
 
 
 def describe_block(files: Files, path: str, offset: int, schema: StreamSchema) -> Iterator[str]:
@@ -96,7 +102,8 @@ def describe_block(files: Files, path: str, offset: int, schema: StreamSchema) -
     segment_id = FILE_HEADER.unpack_from(data, 0)[4]
     frame = open_block(data, offset, segment_id, path)
     yield (
-        f"{frame.kind.name.lower()} at byte {offset:,}: level {frame.level}, head {frame.head_bytes:,} of "
+        f"{frame.kind.name.lower()} at byte {offset:,}: level {frame.level}, head "
+        f"{frame.head_bytes:,} of "
         f"{frame.total_bytes:,} bytes, {frame.events:,} events, checksum sound"
     )
     yield from _hex(bytes(data[offset : offset + BLOCK_FRAME.size]), offset)
@@ -126,12 +133,14 @@ def _leaf(
         entry = leaf.chunk_entry(attribute.name)
         yield (
             f"  {attribute.name}: {attribute.type}, {entry.encoding.name.lower()}"
-            f"{'' if entry.codec == 0 else ' + ' + entry.codec.name.lower()}, {entry.nulls:,} nulls, "
+            f"{'' if entry.codec == 0 else ' + ' + entry.codec.name.lower()}, "
+            f"{entry.nulls:,} nulls, "
             f"{entry.length:,} bytes at +{entry.offset:,}"
         )
     leaf.verify()
     yield "every chunk's checksum is sound"
-    yield f"first ticks: {', '.join(str(tick) for tick in leaf.ticks(0, min(ROWS_SHOWN, leaf.events)))}"
+    ticks = leaf.ticks(0, min(ROWS_SHOWN, leaf.events)).tolist()
+    yield f"first ticks: {', '.join(map(str, ticks))}"
     yield from _table(leaf.zones, schema, "zone from event")
 
 

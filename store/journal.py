@@ -6,14 +6,13 @@ Purpose
     active segment, the tail and the buffer of late events.
 
 Layout
-    ==========  =====================================================================================
-    APPEND      one Arrow record batch in the stream's schema, sorted: late events first, the rest goes
-                to the tail
-    EXTENT      leaves were written: document, tail, late.  The tail replaces the one before; the
-    late
-                events are added to the buffer
+    ==========  ==============================================================================
+    APPEND      one Arrow record batch in the stream's schema, sorted: late events first, the
+                rest goes to the tail
+    EXTENT      leaves were written: document, tail, late.  The tail replaces the one before;
+                the late events are added to the buffer
     CHECKPOINT  first record of every log: document, tail, late.  Both replace what was before
-    ==========  =====================================================================================
+    ==========  ==============================================================================
 
     A document is JSON: ``{"extent": ..., "last": ..., "position": ..., "late": ...}``; ``last`` is
     the newest tick in order, ``position`` the commits so far, ``late`` all late events ever.

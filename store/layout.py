@@ -12,7 +12,8 @@ Layout
 
     ::
 
-        | file header | leaf | leaf | dictionary page | leaf | ... | node | leaf | ... | root | summary | footer |
+        | file header | dictionary page | leaf | leaf | ... | node | leaf | ... | root | summary |
+        | footer |
 
     An *entry table* is how a node describes its children and a leaf its zones: a matrix of 64-bit
     words, one column per child, one row per field (:data:`ROW_OFFSET` to :data:`ROW_ATTRIBUTES`,

@@ -14,7 +14,7 @@ Layout
     ::
 
         frame | events zones zone-size columns | chunk entries | zone table || chunk | chunk | ...
-        \\_____________________ head, one checksum ________________________/    \\_ one checksum each
+        \\_____________________ head, one checksum ________________________/    \\_ one each
 
 Invariants
     Events are in time order; ties keep arrival order.  Every zone but the last holds
@@ -219,8 +219,8 @@ class LeafReader:
         at += LEAF_HEADER.size
         self._entries = [
             ChunkEntry(Encoding(e), Codec(c), nulls, start, length, checksum, pages, page_events)
-            for e, c, _, nulls, start, length, checksum, pages, page_events in CHUNK_ENTRY.iter_unpack(
-                data[at : at + CHUNK_ENTRY.size * columns]
+            for e, c, _, nulls, start, length, checksum, pages, page_events in (
+                CHUNK_ENTRY.iter_unpack(data[at : at + CHUNK_ENTRY.size * columns])
             )
         ]
         at += CHUNK_ENTRY.size * columns
@@ -296,6 +296,10 @@ class LeafReader:
     def uses_dictionary(self, name: str) -> bool:
         """Whether a column of this leaf is stored as dictionary codes."""
         return self._entries[self._positions[name]].encoding is Encoding.DICTIONARY
+
+    def verify_column(self, name: str) -> None:
+        """Compare a column's chunk with its checksum, unless that was done before."""
+        self._chunk(self._positions[name])
 
     def verify(self) -> None:
         """Compare every chunk with its checksum, again even where that was done before."""

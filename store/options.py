@@ -122,8 +122,8 @@ def _parse(text: str) -> tuple[str, float]:
     if singular in _TIME_UNITS:
         return "seconds", amount * _TIME_UNITS[singular]
     raise InvalidArgument(
-        f"unknown unit {match[2]!r} in the retention {text!r}; use seconds, minutes, hours, days, weeks, "
-        "or KB, MB, GB, TB"
+        f"unknown unit {match[2]!r} in the retention {text!r}; use seconds, minutes, hours, days, "
+        "weeks, or KB, MB, GB, TB"
     )
 
 

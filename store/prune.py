@@ -146,20 +146,21 @@ class Pruner:
         valid = table[row]
         if isinstance(predicate, IsNull):
             return np.asarray(valid < table[ROW_COUNT])
-        result = valid > 0
+        present: Mask = np.asarray(valid > 0)
         if isinstance(predicate, NotNull):
-            return result
+            return present
         kind = self._kinds[name]
-        low, high = table[row + 1], table[row + 2]
+        low: Any = table[row + 1]
+        high: Any = table[row + 2]
         if kind is ValueKind.COUNT:
-            return result
+            return present
         if kind is ValueKind.FLOAT:
-            return result & _float_mask(low.view(np.float64), high.view(np.float64), predicate)
+            return present & _float_mask(low.view(np.float64), high.view(np.float64), predicate)
         if kind is ValueKind.PREFIX:
-            return result & _prefix_mask(low.view(np.uint64), high.view(np.uint64), predicate)
+            return present & _prefix_mask(low.view(np.uint64), high.view(np.uint64), predicate)
         if kind is ValueKind.UNSIGNED:
-            low, high = low.view(np.uint64), high.view(np.uint64)  # type: ignore[assignment]
-        return result & _bounds(low, high, predicate, _integer_bound)
+            low, high = low.view(np.uint64), high.view(np.uint64)
+        return present & _bounds(low, high, predicate, _integer_bound)
 
 
 def _integer_bound(value: Value, upper: bool, is_open: bool) -> int | None:

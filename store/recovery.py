@@ -100,8 +100,8 @@ def open_entry(
     view = SegmentView.open_sealed(files, path, entry.id, manifest.schema_of(entry.columns))
     if (view.events, view.first, view.last) != (entry.events, entry.first, entry.last):
         raise CorruptStore(
-            f"{path} holds {view.events} events from {view.first} to {view.last}; the manifest says "
-            f"{entry.events} from {entry.first} to {entry.last}; run `chronicle check`"
+            f"{path} holds {view.events} events from {view.first} to {view.last}; the manifest "
+            f"says {entry.events} from {entry.first} to {entry.last}; run `chronicle check`"
         )
     return view
 
@@ -141,7 +141,8 @@ def load_for_reading(files: Files, directory: str) -> tuple[StreamManifest, Stre
             found = load(files, directory)
             manifest, journal = found.manifest, found.journal
             for entry in (*manifest.segments, *manifest.runs):
-                views.append(open_entry(files, directory, manifest, entry))
+                view = open_entry(files, directory, manifest, entry)
+                views.append(view)  # one by one: a failure closes those before
             active = None
             if journal.extent is not None:
                 path = f"{directory}/{segment_name(journal.extent.segment_id)}"

@@ -152,8 +152,8 @@ class SegmentFile:
             raise CorruptBlock("this is no segment file", self.path, 0)
         if version > FORMAT_VERSION:
             raise UnsupportedFormat(
-                f"{self.path} has format version {version}; this release reads up to {FORMAT_VERSION}, "
-                "use a newer one"
+                f"{self.path} has format version {version}; this release reads up to "
+                f"{FORMAT_VERSION}, use a newer one"
             )
         if xxhash.xxh3_64_intdigest(header[:-8]) != signature or segment_id != self.segment_id:
             raise CorruptBlock(f"the header is not that of segment {self.segment_id}", self.path, 0)
@@ -289,7 +289,7 @@ class SegmentView:
 
     @classmethod
     def open_extent(cls, file: SegmentFile, extent: Extent) -> SegmentView:
-        """Rebuild the flank of an unsealed segment from the heads of its unfinished nodes' children."""
+        """Rebuild the flank of an unsealed segment from the heads of its nodes' children."""
         file.data(extent.length)
         fragments = []
         for level, children in enumerate(extent.levels, 1):

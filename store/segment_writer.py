@@ -27,6 +27,7 @@ import json
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -296,7 +297,7 @@ class SegmentWriter:
         cuts = self._cuts(columns, batch.num_rows, whole_leaves)
         if len(cuts) > 1:
             self._write_pages()
-        for first, end in zip(cuts, cuts[1:], strict=False):
+        for first, end in pairwise(cuts):
             parts, entry = build_leaf(
                 self.schema, columns, first, end, self.codec, self.length, self.segment_id
             )
@@ -452,7 +453,9 @@ class SegmentWriter:
         int
             Length of the finished file in bytes.
         """
-        assert self.events and self.first is not None and self.last is not None
+        assert self.events
+        assert self.first is not None
+        assert self.last is not None
         index = 0
         root: Table | None = None
         while index < len(self.levels):
@@ -471,7 +474,8 @@ class SegmentWriter:
                     break
                 self._add(index + 1, entry)
             index += 1
-        assert root is not None and int(root[ROW_COUNT]) == self.events
+        assert root is not None
+        assert int(root[ROW_COUNT]) == self.events
         summary_at = self.length
         summary = self._summary(summary_at)
         self._put([summary], len(summary))

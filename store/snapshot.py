@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -115,7 +116,7 @@ class Snapshot:
     def count(self) -> int:
         """Events."""
         state = self._state
-        stored = sum(view.events for view in (*state.segments, *state.runs))
+        stored: int = sum(view.events for view in (*state.segments, *state.runs))
         return stored + sum(leaf.events for leaf in state.late) + state.tail_events
 
     @property
@@ -321,7 +322,7 @@ class Snapshot:
     def first_last(
         self, attribute: str, start: int | None = None, end: int | None = None
     ) -> tuple[pa.Scalar | None, pa.Scalar | None]:
-        """Value of an attribute in the first and in the last event of a range; None without events."""
+        """Value of an attribute in the first and the last event of a range; None without events."""
         span = self.aggregate((), start, end)
         if span.first is None or span.last is None:
             return None, None
@@ -350,7 +351,7 @@ class Snapshot:
         goals = weight[-1] * np.arange(1, parts) / parts
         cuts = np.unique(ticks[np.searchsorted(weight, goals, side="left").clip(0, ticks.size - 1)])
         bounds: list[int | None] = [None, *(int(cut) for cut in cuts if cut > ticks[0]), None]
-        return list(zip(bounds[:-1], bounds[1:], strict=True))
+        return list(pairwise(bounds))
 
 
 def _leaf_entries(

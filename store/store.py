@@ -198,8 +198,8 @@ class Store:
                 raise CorruptStore(f"{root}/{MARK} does not say what store this is")
             if body["store"] > FORMAT_VERSION:
                 raise NotAStore(
-                    f"{root} has store version {body['store']}, this release knows {FORMAT_VERSION}; "
-                    "use a newer one"
+                    f"{root} has store version {body['store']}, this release knows "
+                    f"{FORMAT_VERSION}; use a newer one"
                 )
         except BaseException:
             if lock is not None:
@@ -305,7 +305,7 @@ class Store:
             self.files.sync_directory("streams")
 
     def check(self) -> CheckReport:
-        """Verify every checksum and invariant of every stream; see :mod:`~chronicle.store.check`."""
+        """Verify every checksum and invariant of every stream: :mod:`~chronicle.store.check`."""
         self._check_open()
         report = CheckReport()
         for name in self.streams():

@@ -324,7 +324,7 @@ class EventStream:
             compact(self.commits)
 
     def add_attribute(self, name: str, type_: pa.DataType) -> None:
-        """Add a nullable attribute; events stored so far have it null, segments are not rewritten."""
+        """Add a nullable attribute; it is null in events stored so far, nothing is rewritten."""
         with self.commits.lock:
             self.commits.check_writable()
             schema = self.schema.with_attribute(name, type_)
