@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -34,6 +35,7 @@ from .errors import AttributeNotFound, InvalidArgument, SchemaMismatch, Unsuppor
 __all__ = ["Attribute", "Storage", "StreamSchema"]
 
 TICKS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+_BEYOND_MICROSECONDS = re.compile(r"(.*[.,]\d{6})(\d+)(.*)")
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 _EPOCH_DATE = dt.date(1970, 1, 1)
 
@@ -289,6 +291,10 @@ class StreamSchema:
             )
         if isinstance(value, str):
             text = value.strip()
+            beyond = _BEYOND_MICROSECONDS.fullmatch(text)
+            if beyond is not None:  # digits that datetime would drop in silence
+                ticks_ns = self._nanoseconds(beyond[1] + beyond[3], beyond[2], value)
+                return self._rescale(ticks_ns, 1_000_000_000, value)
             try:
                 parsed = dt.datetime.fromisoformat(text)
             except ValueError:
@@ -314,6 +320,21 @@ class StreamSchema:
         if integral is not None:
             return int(integral())
         raise InvalidArgument(f"expected a time, found {value!r} of type {type(value).__name__}")
+
+    @staticmethod
+    def _nanoseconds(text: str, digits: str, value: object) -> int:
+        """Nanoseconds since the epoch of a time whose fraction goes on beyond microseconds."""
+        try:
+            parsed = dt.datetime.fromisoformat(text)
+        except ValueError:
+            raise InvalidArgument(
+                f"expected a time such as 2018-08-01T06:00:00Z, found {value!r}"
+            ) from None
+        if digits[3:].strip("0"):
+            raise InvalidArgument(f"{value!r} is finer than a nanosecond; round it")
+        aware = parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=dt.timezone.utc)
+        micros = (aware - _EPOCH) // dt.timedelta(microseconds=1)
+        return micros * 1000 + int(digits[:3].ljust(3, "0"))
 
     def _rescale(self, count: int, per_second_in: int, value: object) -> int:
         per_second = self.ticks_per_second
