@@ -11,7 +11,7 @@
     print(report.stored, report.bad)
 
 Reading order: ``request.py`` (what is asked), ``pipeline.py`` (read, check, sort, store),
-``spool.py`` (the sort), ``sinks.py`` and ``served.py`` (where events go), ``engines.py`` (who does
+``spool.py`` (the sort), ``sinks.py`` (where events go), ``engines.py`` (who does
 it).
 """
 
@@ -22,6 +22,7 @@ from .pipeline import Ingest
 from .quarantine import BadRows
 from .report import IngestReport, Progress
 from .request import IngestRequest, Source, expand
+from .sinks import Sink
 
 __all__ = [
     "BadRows",
@@ -29,6 +30,7 @@ __all__ = [
     "IngestReport",
     "IngestRequest",
     "Progress",
+    "Sink",
     "Source",
     "Target",
     "choose_engine",

@@ -25,7 +25,7 @@ import contextlib
 import importlib
 import importlib.util
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,7 +40,6 @@ from .sinks import EmbeddedSink, Sink
 __all__ = ["Target", "choose_engine", "ingest"]
 
 SPARK_ENGINE = "chronicle.spark_connector.pipeline"
-TIMEOUT_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
@@ -88,6 +87,9 @@ class Target:
                 yield database
 
 
+Connect = Callable[[Target, IngestRequest, IngestReport], Sink]
+
+
 def choose_engine(request: IngestRequest) -> str:
     """``arrow`` or ``spark``."""
     if request.engine == "auto":
@@ -96,7 +98,11 @@ def choose_engine(request: IngestRequest) -> str:
 
 
 def ingest(
-    request: IngestRequest, target: Target, progress: Progress | None = None
+    request: IngestRequest,
+    target: Target,
+    progress: Progress | None = None,
+    *,
+    connect: Connect | None = None,
 ) -> IngestReport:
     """Ingest files into a stream.
 
@@ -105,6 +111,9 @@ def ingest(
     request : IngestRequest
     target : Target
     progress : Progress, optional
+    connect : callable, optional
+        Makes the sink for a target with a url; this layer knows no HTTP
+        (:class:`chronicle.commands.served.ServedSink` does).
 
     Returns
     -------
@@ -119,21 +128,15 @@ def ingest(
         return _ingest_by_spark(request, target, progress)
     report = IngestReport(request.stream)
     with target.opened(read_only=request.dry_run) as database:
-        sink = _sink(target, database, request, report)
+        sink: Sink
+        if target.url is None:
+            sink = EmbeddedSink(database, request, report)
+        elif connect is not None:
+            sink = connect(target, request, report)
+        else:
+            raise InvalidArgument("a target with a url needs connect=, which makes its sink")
         bad_rows = BadRows(request.on_error, target.quarantine_path(request))
         return Ingest(request, sink, bad_rows, progress).run()
-
-
-def _sink(
-    target: Target, database: Database | None, request: IngestRequest, report: IngestReport
-) -> Sink:
-    if target.url is None:
-        return EmbeddedSink(database, request, report)
-    from ..spark_connector.remote import Remote
-    from .served import ServedSink
-
-    remote = Remote(target.url, target.token, timeout=TIMEOUT_SECONDS, retries=2)
-    return ServedSink(remote, request, report)
 
 
 def _ingest_by_spark(

@@ -100,6 +100,7 @@ class Ingest:
             report.seconds = time.perf_counter() - began
             report.bad = self._bad_rows.count
             report.examples = self._bad_rows.examples
+            report.bad_columns = self._bad_rows.columns
             report.quarantine = self._bad_rows.kept
             report.notes = list(self._layout.notes.values())
         return report

@@ -57,7 +57,7 @@ class BadRows:
     count : int
     examples : list of str
         The first few, for a report.
-    reasons : Counter
+    columns : Counter
         How often each column was at fault.
     """
 

@@ -7,6 +7,7 @@ Guarantee
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -50,6 +51,8 @@ class IngestReport:
         File with the bad rows.
     examples : list of str
         The first bad rows.
+    bad_columns : Counter
+        How often which column was at fault.
     notes : list of str
         What was assumed.
     dry_run : bool
@@ -70,6 +73,7 @@ class IngestReport:
     schema: pa.Schema | None = None
     quarantine: Path | None = None
     examples: list[str] = field(default_factory=list)
+    bad_columns: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
     dry_run: bool = False
 
@@ -107,6 +111,7 @@ class IngestReport:
             "count": self.count,
             "seconds": self.seconds,
             "created": self.created,
+            "bad_columns": dict(self.bad_columns),
             "quarantine": None if self.quarantine is None else str(self.quarantine),
             "notes": self.notes,
             "dry_run": self.dry_run,

@@ -2,8 +2,8 @@
 
 Purpose
     The pipeline reads, checks and sorts; a *sink* stores.  :class:`EmbeddedSink` bulk-loads
-    segments into the store of this process, :class:`ServedSink` sends parts of a transaction to a
-    server.  Both have the same two ways to store:
+    segments into the store of this process, the command line's ``ServedSink`` sends parts of a
+    transaction to a server.  Both have the same two ways to store:
 
     ``load``    everything, in time order, becomes visible in one atomic commit
     ``append``  one batch, atomic and durable by itself
@@ -26,8 +26,9 @@ from typing import Protocol
 import pyarrow as pa
 
 from ..database import Database
-from ..errors import InvalidArgument, StreamNotFound
+from ..errors import InvalidArgument, ReadOnlyStore, StreamNotFound
 from ..schema import StreamSchema
+from ..store import EventStream
 from .report import IngestReport, Progress
 from .request import IngestRequest
 from .spool import regroup
@@ -132,9 +133,15 @@ class EmbeddedSink:
         )
         self.report.created = True
 
+    def _writer(self) -> EventStream:
+        handle = self._database.stream(self._request.stream).handle
+        if not isinstance(handle, EventStream):
+            raise ReadOnlyStore(f"{self._database.path} is open for reading only")
+        return handle
+
     def append(self, batch: pa.RecordBatch | pa.Table) -> None:
         """Append a batch, durably."""
-        result = self._database.stream(self._request.stream).handle.append(batch)
+        result = self._writer().append(batch)
         self.report.stored += result.appended
         self.report.late += result.late
         self.report.count = result.count
@@ -157,7 +164,7 @@ class EmbeddedSink:
         )
 
         store = self._database.store
-        handle = self._database.stream(self._request.stream).handle
+        handle = self._writer()
         directory = store.directory_of(handle.name)
         job = new_job()
         counted = _counted(regroup(batches, self._request.batch_rows), progress)

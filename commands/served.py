@@ -25,11 +25,10 @@ from typing import Any
 import pyarrow as pa
 
 from ..errors import ConnectionFailed, IngestError, InvalidArgument, StreamNotFound
+from ..ingest import IngestReport, IngestRequest, Progress
+from ..ingest.spool import regroup
 from ..schema import StreamSchema
 from ..spark_connector.remote import Remote
-from .report import IngestReport, Progress
-from .request import IngestRequest
-from .spool import regroup
 
 __all__ = ["ServedSink"]
 
@@ -38,7 +37,7 @@ REQUEST_ROWS = 65_536
 
 
 class ServedSink:
-    """Stores into a stream of a server; see :class:`~chronicle.ingest.sinks.Sink`.
+    """Stores into a stream of a server; see :class:`~chronicle.ingest.Sink`.
 
     Parameters
     ----------

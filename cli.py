@@ -1,0 +1,175 @@
+"""``chronicle``: the command line.
+
+Purpose
+    Puts the commands together (``commands/``) and is the one place where an error becomes a line
+    on stderr and an exit code.
+
+Guarantee
+    ====  ==============================================================
+    code  meaning
+    ====  ==============================================================
+    0     done
+    1     failed: a line says what was expected, what was found, what to do
+    2     not understood: wrong options or arguments
+    130   interrupted (Ctrl-C); a line says what is in the store
+    ====  ==============================================================
+
+    No user ever sees a traceback, unless ``CHRONICLE_DEBUG=1`` asks for it.  A reader that goes
+    away (``chronicle sql ... | head``) ends the command quietly.
+
+Limits
+    Needs the extra ``cli`` (typer, rich).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any, NoReturn
+
+__all__ = ["app", "main"]
+
+try:
+    import typer
+except ModuleNotFoundError:  # pragma: no cover - needs an installation without the extra
+    sys.exit("the chronicle command needs typer: pip install 'chronicle-eventstore[cli]'")
+
+from .commands.demonstrate import demo
+from .commands.ingest import ingest
+from .commands.screen import fail, is_terminal, say
+from .commands.serving import serve, token
+from .commands.sql import sql
+from .commands.streams import describe, explain, index, streams
+from .commands.upkeep import backup, bench, check, compact, inspect
+from .errors import ChronicleError, outside
+
+app = typer.Typer(
+    name="chronicle",
+    help="Chronicle: an event store with SQL, windows and row patterns over time.",
+    no_args_is_help=True,
+    rich_markup_mode="rich" if is_terminal() else None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from . import __version__
+
+        print(f"chronicle {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", callback=_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Chronicle: an event store with SQL, windows and row patterns over time."""
+
+
+app.command()(ingest)
+app.command()(sql)
+app.command()(streams)
+app.command()(describe)
+app.add_typer(index, name="index")
+app.command()(explain)
+app.command()(check)
+app.command()(inspect)
+app.command()(backup)
+app.command()(compact)
+app.command()(serve)
+app.add_typer(token, name="token")
+app.command()(demo)
+app.command()(bench)
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a command and exit with its code."""
+    code = run(arguments)
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BrokenPipeError:
+        _forget_stdout()
+    sys.exit(code)
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; gives its exit code and never raises, except with ``CHRONICLE_DEBUG``."""
+    debug = os.environ.get("CHRONICLE_DEBUG", "") not in ("", "0")
+    try:
+        outcome: Any = app(
+            args=None if arguments is None else list(arguments),
+            prog_name="chronicle",
+            standalone_mode=False,
+        )
+        return outcome if isinstance(outcome, int) else 0
+    except BrokenPipeError:
+        _forget_stdout()
+        return 0
+    except Exception as error:
+        if debug and not _is_usage(error):
+            raise
+        return _explain(error)
+    except KeyboardInterrupt as error:
+        if debug:
+            raise
+        return _interrupted(error)
+
+
+def _is_usage(error: BaseException) -> bool:
+    return hasattr(error, "exit_code") and hasattr(error, "format_message")
+
+
+def _explain(error: Exception) -> int:
+    """Say what went wrong; gives the exit code."""
+    if type(error).__name__ == "Abort":  # how click passes an interrupt on
+        return _interrupted(error.__context__ or error)
+    if _is_usage(error):
+        context = getattr(error, "ctx", None)
+        fail(str(error.format_message()))  # type: ignore[attr-defined]
+        if context is not None:
+            say(f"try: {context.command_path} --help")
+        return int(error.exit_code)  # type: ignore[attr-defined]
+    if isinstance(error, ChronicleError):
+        fail(str(error))
+        _notes(error)
+        return outside(error).exit_code
+    if isinstance(error, OSError) and error.strerror:
+        where = f" {error.filename!r}" if error.filename else ""
+        fail(f"{error.strerror}{where}")
+    elif isinstance(error, MemoryError):
+        fail("out of memory")
+    else:
+        text = str(error).splitlines()[0] if str(error) else ""
+        fail(f"something unexpected happened: {type(error).__name__} {text}".rstrip())
+        say("  CHRONICLE_DEBUG=1 shows where; please report it")
+    _notes(error)
+    return 1
+
+
+def _interrupted(error: BaseException) -> int:
+    say("interrupted")
+    _notes(error)
+    return 130
+
+
+def _notes(error: BaseException) -> None:
+    for note in getattr(error, "__notes__", ()):
+        say(f"  {note}")
+
+
+def _forget_stdout() -> None:
+    """Point stdout at nothing, so that the interpreter does not complain while it ends."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 1)
+    os.close(nothing)
+
+
+if __name__ == "__main__":
+    main()

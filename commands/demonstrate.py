@@ -1,0 +1,203 @@
+"""``chronicle demo``: the main job on an embedded store, from nothing to answers.
+
+Generates the factory stream (``bench/factory.py``), ingests it, aggregates and filters it by SQL
+and reads it as a Spark DataFrame; prints what comes out and how long it took.  Where PySpark or
+Java is missing it says so and leaves only that part out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from ..database import Database
+
+__all__ = ["demo"]
+
+STREAM = "machines"
+_BATCH_ROWS = 262_144
+
+_QUERIES = (
+    (
+        "Aggregate six hours: answered from the inner nodes of the tree, leaves stay unread",
+        "SELECT count(*) AS events, avg(temperature) AS mean, max(vibration) AS shaking\n"
+        "FROM machines\n"
+        "WHERE time >= TIMESTAMP '2026-01-05 08:00:00' AND time < TIMESTAMP '2026-01-05 14:00:00'",
+    ),
+    (
+        "Filter: only leaves whose min and max allow a match are read",
+        "SELECT time, machine, state, temperature, vibration FROM machines\n"
+        "WHERE vibration > 11 AND temperature > 95 ORDER BY vibration DESC LIMIT 5",
+    ),
+    (
+        "Group: the relational part",
+        "SELECT state, count(*) AS events, round(avg(power), 2) AS avg_kw,\n"
+        "  max(temperature) AS hottest FROM machines GROUP BY state ORDER BY events DESC",
+    ),
+)
+
+
+class _Clock:
+    """Prints what is being done and how long it took."""
+
+    @contextlib.contextmanager
+    def step(self, what: str, events: int | None = None) -> Iterator[None]:
+        print(f"\n== {what}", flush=True)
+        began = time.perf_counter()
+        yield
+        seconds = time.perf_counter() - began
+        speed = "" if events is None else f", {events / seconds / 1e6:.1f} million events/s"
+        print(f"   {_duration(seconds)}{speed}", flush=True)
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+def demo(
+    events: Annotated[
+        int, typer.Option("--events", min=1000, metavar="N", help="Events to generate.")
+    ] = 2_000_000,
+    store: Annotated[
+        Path | None,
+        typer.Option(
+            "--store",
+            "-s",
+            metavar="DIR",
+            help="Keep the store here. [default: a temporary one]",
+            show_default=False,
+        ),
+    ] = None,
+    spark: Annotated[
+        bool, typer.Option("--spark/--no-spark", help="Also read by Spark, where there is one.")
+    ] = True,
+) -> None:
+    """Show what Chronicle does: generate, ingest, query, read by Spark, with timings."""
+    if store is not None and store.exists() and any(store.iterdir()):
+        raise InvalidArgument(f"{store} is not empty; name a new directory")
+    with contextlib.ExitStack() as stack:
+        place = store or Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="chronicle-demo-"))
+        )
+        _embedded(place, events)
+        if spark:
+            _by_spark(place, events)
+        if store is not None:
+            print(f"\nThe store is in {store}: chronicle sql --store {store}")
+
+
+def _embedded(place: Path, events: int) -> None:
+    from ..bench.factory import MACHINES, SCHEMA, factory_events
+    from ..database import open_database
+
+    clock = _Clock()
+    with clock.step(f"Generate {events:,} events of {MACHINES} machines", events):
+        table = factory_events(events)
+    with open_database(place) as database:
+        stream = database.create_stream(STREAM, SCHEMA, time="time")
+        with clock.step("Ingest them, durably", events):
+            for batch in table.to_batches(max_chunksize=_BATCH_ROWS):
+                stream.append(batch)
+        print(f"   {_size(place):,.0f} MB on disk ({table.nbytes / 1e6:,.0f} MB as Arrow)")
+        for what, text in _QUERIES:
+            _query(database, clock, what, text)
+        with clock.step("Verify every checksum, order and aggregate"):
+            report = database.check()
+            print(f"   {'all is well' if report.ok else report.problems}")
+
+
+def _query(database: Database, clock: _Clock, what: str, text: str) -> None:
+    from .tables import plain_table
+
+    with clock.step(what):
+        print("   " + text.replace("\n", "\n   ") + "\n")
+        result = database.sql(text)
+        for line in plain_table(result.batches(), result.schema):
+            print(f"   {line}")
+
+
+def _size(place: Path) -> float:
+    return sum(file.stat().st_size for file in place.rglob("*") if file.is_file()) / 1e6
+
+
+# ---------------------------------------------------------------------------------------- Spark
+
+
+def _java_version() -> int | None:
+    """Major version of the Java runtime that Spark would use."""
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    if not java:
+        return None
+    try:
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30)
+    except OSError:
+        return None
+    for word in answer.stderr.replace('"', " ").split():
+        if word[0].isdigit():
+            return int(word.split(".")[0])
+    return None
+
+
+def _missing_for_spark() -> str | None:
+    """What keeps Spark from running here; None when nothing does."""
+    import importlib.util
+
+    if importlib.util.find_spec("pyspark") is None:
+        return "PySpark is not installed: pip install 'chronicle-eventstore[spark]'"
+    version = _java_version()
+    if version is None:
+        return "there is no Java: install a JRE 17 or newer (Debian: openjdk-17-jre-headless)"
+    if version < 17:
+        return f"Java {version} is too old: Spark needs 17 or newer"
+    return None
+
+
+def _by_spark(place: Path, events: int) -> None:
+    missing = _missing_for_spark()
+    if missing is not None:
+        print(f"\n== Spark: left out, {missing}")
+        return
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    from pyspark.sql import SparkSession
+    from pyspark.sql import functions as column
+
+    from ..spark_connector import register
+
+    clock = _Clock()
+    with clock.step("Start Spark on two cores of this machine"):
+        session: Any = (
+            SparkSession.builder.master("local[2]")
+            .appName("chronicle-demo")
+            .config("spark.ui.enabled", "false")
+            .config("spark.sql.session.timeZone", "UTC")
+            .config("spark.log.level", "ERROR")
+            .config("spark.ui.showConsoleProgress", "false")
+            .getOrCreate()
+        )
+        register(session)
+    try:
+        frame = session.read.format("chronicle").option("path", str(place.resolve()))
+        frame = frame.option("stream", STREAM).load()
+        with clock.step("Read the stream as a Spark DataFrame and group it", events):
+            frame.groupBy("state").agg(
+                column.count("*").alias("events"),
+                column.round(column.avg("power"), 2).alias("avg_kw"),
+                column.max("temperature").alias("hottest"),
+            ).orderBy(column.desc("events")).show()
+    finally:
+        session.stop()

@@ -1,0 +1,301 @@
+"""``chronicle ingest``: files into a stream."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .options import StoreOption, TokenOption, UrlOption
+from .place import place_of
+from .screen import IngestBar, human_bytes, say, warn
+
+if TYPE_CHECKING:
+    from ..ingest import IngestReport, IngestRequest, Sink, Target
+
+__all__ = ["ingest"]
+
+_READING = "What to read"
+_COLUMNS = "Columns and times"
+_STORING = "How to store"
+
+
+def _listed(items: list[str] | None) -> list[str] | None:
+    if items is None:
+        return None
+    return [name.strip() for item in items for name in item.split(",") if name.strip()]
+
+
+def ingest(
+    inputs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE|DIR|GLOB...",
+            help="What to read; - is stdin. Quote globs that are to be expanded here.",
+        ),
+    ],
+    stream: Annotated[str, typer.Option("--stream", help="The stream to append to.")],
+    time: Annotated[
+        str | None,
+        typer.Option(
+            "--time",
+            metavar="COL",
+            help="The time column; needed for a new stream.",
+            rich_help_panel=_COLUMNS,
+        ),
+    ] = None,
+    time_format: Annotated[
+        str,
+        typer.Option(
+            "--time-format",
+            metavar="F",
+            help="auto, iso, ticks, s, ms, us, ns, or a pattern such as '%d.%m.%Y %H:%M:%S'.",
+            rich_help_panel=_COLUMNS,
+        ),
+    ] = "auto",
+    create: Annotated[
+        bool, typer.Option("--create", help="Make the stream from the data if there is none.")
+    ] = False,
+    format: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="json, ndjson, csv, parquet or arrow; else told from names and bytes.",
+            rich_help_panel=_READING,
+        ),
+    ] = None,
+    types: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--types",
+            metavar="COL=TYPE,...",
+            help="Types instead of told ones: speed=double,zip=string,at=timestamp.",
+            rich_help_panel=_COLUMNS,
+        ),
+    ] = None,
+    rename: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--rename",
+            metavar="OLD=NEW,...",
+            help="New names for columns; the other options use these.",
+            rich_help_panel=_COLUMNS,
+        ),
+    ] = None,
+    select: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--select",
+            metavar="COL,...",
+            help="Columns to keep; the time is always kept.",
+            rich_help_panel=_COLUMNS,
+        ),
+    ] = None,
+    file_column: Annotated[
+        str | None,
+        typer.Option(
+            "--file-column",
+            metavar="COL",
+            help="Add a column with the name of the file, without directory and suffixes.",
+            rich_help_panel=_COLUMNS,
+        ),
+    ] = None,
+    separator: Annotated[
+        str | None,
+        typer.Option(
+            "--separator",
+            metavar="C",
+            help="Of CSV; else told from the header (, ; tab |).",
+            rich_help_panel=_READING,
+        ),
+    ] = None,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--columns",
+            metavar="COL,...",
+            help="Names of the columns of CSV files without a header.",
+            rich_help_panel=_READING,
+        ),
+    ] = None,
+    null: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--null",
+            metavar="TEXT",
+            help="A further spelling of null in CSV, e.g. N/A; repeatable.",
+            rich_help_panel=_READING,
+        ),
+    ] = None,
+    on_error: Annotated[
+        str,
+        typer.Option(
+            "--on-error",
+            metavar="fail|skip|quarantine",
+            help="What a row that cannot be read does.",
+        ),
+    ] = "fail",
+    quarantine: Annotated[
+        Path | None,
+        typer.Option(
+            "--quarantine-file",
+            metavar="FILE",
+            help="Where quarantined rows go. [default: beside the store]",
+            show_default=False,
+        ),
+    ] = None,
+    commit: Annotated[
+        str,
+        typer.Option(
+            "--commit",
+            metavar="end|batch",
+            help="All at once at the end, or batch by batch (for a pipe that does not end).",
+            rich_help_panel=_STORING,
+        ),
+    ] = "end",
+    batch_size: Annotated[
+        int,
+        typer.Option(
+            "--batch-size", min=1, metavar="N", help="Events a batch.", rich_help_panel=_STORING
+        ),
+    ] = 262_144,
+    retention: Annotated[
+        str | None,
+        typer.Option(
+            "--retention",
+            metavar="AGE",
+            help="Of a new stream: '30 days' or '10 GB'.",
+            rich_help_panel=_STORING,
+        ),
+    ] = None,
+    codec: Annotated[
+        str,
+        typer.Option(
+            "--codec", help="Of a new stream: lz4, zstd or none.", rich_help_panel=_STORING
+        ),
+    ] = "lz4",
+    engine: Annotated[
+        str,
+        typer.Option(
+            "--engine",
+            metavar="auto|arrow|spark",
+            help="Who reads: this process, or Spark. auto is spark when --master is given.",
+            rich_help_panel=_STORING,
+        ),
+    ] = "auto",
+    master: Annotated[
+        str | None,
+        typer.Option(
+            "--master", metavar="URL", help="Spark master, e.g. local[4].", rich_help_panel=_STORING
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Read and check everything, store nothing.")
+    ] = False,
+    json_report: Annotated[
+        bool, typer.Option("--json", help="Print the report as JSON on stdout.")
+    ] = False,
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+) -> None:
+    """Append the events of files to a stream.
+
+    Reads CSV, JSON arrays, NDJSON, Parquet and Arrow, also compressed (.gz .zst .bz2), and stores
+    everything or nothing: an error in any file leaves the stream as it was.
+
+    Examples:
+
+      chronicle ingest flights.json.gz --stream flights --time timestamp --create
+
+      chronicle ingest 'nab/*/*.csv' --stream nab --time timestamp --file-column sensor --create
+
+      tail -f log.ndjson | chronicle ingest - --stream log --time at --create --commit batch
+    """
+    from ..formats import parse_pairs
+    from ..ingest import IngestRequest, Target
+    from ..ingest import ingest as run
+
+    place = place_of(store, url, token)
+    request = IngestRequest(
+        inputs=inputs,
+        stream=stream,
+        time=time,
+        time_format=time_format,
+        format=format,
+        create=create,
+        types=types or (),
+        rename=parse_pairs(rename or (), "--rename"),
+        select=_listed(select),
+        file_column=file_column,
+        on_error=on_error,
+        quarantine=quarantine,
+        engine=engine,
+        master=master,
+        commit=commit,
+        batch_rows=batch_size,
+        dry_run=dry_run,
+        separator={"tab": "\t", "\\t": "\t"}.get(separator or "", separator),
+        columns=_listed(columns),
+        nulls=null or (),
+        retention=retention,
+        codec=codec,
+    )
+    target = Target(url=url, token=token) if url is not None else Target(path=place.path)
+    with IngestBar() as bar:
+        report = run(request, target, bar, connect=_connect)
+    _tell(report)
+    if json_report:
+        print(json.dumps(report.to_dict()))
+    else:
+        print("\n".join(_summary(report)))
+    if report.rows and report.good == 0:
+        raise typer.Exit(1)
+
+
+def _connect(target: Target, request: IngestRequest, report: IngestReport) -> Sink:
+    from .served import ServedSink
+
+    return ServedSink(place_of(None, target.url, target.token).remote(), request, report)
+
+
+def _tell(report: IngestReport) -> None:
+    """What one should know besides the figures, on stderr."""
+    for note in report.notes:
+        warn(note)
+    for broken in report.broken_files:
+        warn(f"left out: {broken}")
+    if report.bad:
+        columns = ", ".join(f"{n} {name}" for name, n in report.bad_columns.most_common(5))
+        warn(f"{report.bad:,} of {report.rows:,} rows could not be read ({columns}), the first:")
+        for example in report.examples:
+            say(f"  {example}")
+        if report.quarantine is not None:
+            say(f"  kept in {report.quarantine}")
+
+
+def _summary(report: IngestReport) -> Iterator[str]:
+    from ..formats import name_of_type
+
+    files = f"{report.files} file{'' if report.files == 1 else 's'}"
+    speed = f"{report.seconds:.2f} s, {human_bytes(report.bytes / max(report.seconds, 1e-9))}/s"
+    if report.dry_run:
+        yield (
+            f"{report.good:,} events could be stored in {report.stream!r} from {files} ({speed}); "
+            "nothing was stored (--dry-run)"
+        )
+    else:
+        late = f", {report.late:,} of them late" if report.late else ""
+        total = "" if report.count is None else f"; it has {report.count:,} now"
+        what = "new stream" if report.created else "stream"
+        yield (
+            f"{report.stored:,} events{late} from {files} stored in {what} {report.stream!r} "
+            f"({speed}){total}"
+        )
+    if report.schema is not None and (report.created or report.dry_run):
+        columns = ", ".join(f"{field.name} {name_of_type(field.type)}" for field in report.schema)
+        yield f"columns: {columns}"

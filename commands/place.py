@@ -1,0 +1,75 @@
+"""The store or server that a command talks to.
+
+Guarantee
+    A command that only reads opens the store for reading: it works beside a writer, and makes no
+    directory.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from ..database import Database
+    from ..spark_connector.remote import Remote
+
+__all__ = ["DEFAULT_STORE", "Place", "place_of"]
+
+DEFAULT_STORE = "chronicle-data"
+TIMEOUT_SECONDS = 300.0
+RETRIES = 1
+
+
+@dataclass(frozen=True)
+class Place:
+    """Either a store's directory or a server's address.
+
+    Attributes
+    ----------
+    path : Path
+        Of the store; not used with a url.
+    url : str or None
+    token : str or None
+    """
+
+    path: Path
+    url: str | None = None
+    token: str | None = None
+
+    def database(self, mode: str = "r") -> Database:
+        """Open the store."""
+        from ..database import open_database
+
+        return open_database(self.path, mode)
+
+    def remote(self) -> Remote:
+        """A client of the server."""
+        from ..spark_connector.remote import Remote
+
+        assert self.url is not None
+        return Remote(self.url, self.token, timeout=TIMEOUT_SECONDS, retries=RETRIES)
+
+    def ask(self, method: str, path: str, **arguments: Any) -> Any:
+        """One JSON request to the server."""
+        return self.remote().json(method, path, **arguments)
+
+
+def place_of(store: Path | None, url: str | None = None, token: str | None = None) -> Place:
+    """The place that options mean; the environment fills in what they leave open.
+
+    Raises
+    ------
+    InvalidArgument
+        When both a store and a url are given, or the url is none.
+    """
+    if store is not None and url is not None:
+        raise InvalidArgument("give either --store or --url, not both")
+    if url is not None and not url.startswith(("http://", "https://")):
+        raise InvalidArgument(f"--url is http://host:port or https://..., found {url!r}")
+    path = store or Path(os.environ.get("CHRONICLE_STORE") or DEFAULT_STORE)
+    return Place(path, url, token)

@@ -1,0 +1,247 @@
+"""What is in a store: ``streams``, ``describe``, ``index``, ``explain``."""
+
+from __future__ import annotations
+
+import json
+import urllib.parse
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import pyarrow as pa
+import typer
+
+from ..errors import InvalidArgument
+from .answers import check_format, write_rows
+from .options import FormatOption, StoreOption, TokenOption, UrlOption
+from .place import Place, place_of
+from .screen import human_bytes, is_terminal
+from .sql import parameters
+
+__all__ = ["describe", "explain", "index", "streams"]
+
+_STREAMS = pa.schema(
+    [
+        ("stream", pa.string()),
+        ("events", pa.int64()),
+        ("first", pa.string()),
+        ("last", pa.string()),
+        ("time", pa.string()),
+        ("columns", pa.int64()),
+    ]
+)
+_COLUMNS = pa.schema(
+    [("column", pa.string()), ("type", pa.string()), ("null", pa.string()), ("key", pa.string())]
+)
+_INDEXES = pa.schema(
+    [
+        ("stream", pa.string()),
+        ("attribute", pa.string()),
+        ("state", pa.string()),
+        ("coverage", pa.float64()),
+    ]
+)
+
+
+def _path(stream: str) -> str:
+    return f"/v1/streams/{urllib.parse.quote(stream, safe='')}"
+
+
+def _time(value: object) -> str | None:
+    """A time as people read it."""
+    if value is None:
+        return None
+    isoformat = getattr(value, "isoformat", None)
+    return str(isoformat(sep=" ")) if isoformat is not None else str(value).replace("T", " ")
+
+
+def _described(place: Place, names: list[str] | None) -> Iterator[dict[str, Any]]:
+    """What is known of streams, as the server describes them; of all streams by default."""
+    if place.url is not None:
+        if names is None:
+            yield from place.ask("GET", "/v1/streams")["streams"]
+            return
+        for name in names:
+            yield place.ask("GET", _path(name))
+        return
+    from ..formats import name_of_type
+
+    with place.database() as database:
+        for name in database.streams() if names is None else names:
+            stream = database.stream(name)
+            schema = stream.event_schema
+            span = stream.time_range
+            yield {
+                "name": stream.name,
+                "time": schema.time,
+                "count": stream.count,
+                "time_range": None if span is None else {"first": span[0], "last": span[1]},
+                "schema": [
+                    {
+                        "name": attribute.name,
+                        "sql_type": name_of_type(attribute.type),
+                        "nullable": attribute.nullable,
+                    }
+                    for attribute in schema.attributes
+                ],
+                "indexes": stream.indexes() if names is not None else [],
+                "stats": stream.stats() if names is not None else {},
+            }
+
+
+def streams(
+    format: FormatOption = "table",
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+) -> None:
+    """List the streams of a store: events, first and last time."""
+    chosen = check_format(format, None)
+    rows = []
+    for found in _described(place_of(store, url, token), None):
+        span = found["time_range"] or {}
+        rows.append(
+            {
+                "stream": found["name"],
+                "events": found["count"],
+                "first": _time(span.get("first")),
+                "last": _time(span.get("last")),
+                "time": found["time"],
+                "columns": len(found["schema"]),
+            }
+        )
+    write_rows(rows, _STREAMS, chosen)
+
+
+def describe(
+    stream: Annotated[str, typer.Argument(help="Name of the stream.")],
+    format: FormatOption = "table",
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+) -> None:
+    """Show a stream: its columns, and how much is in it.
+
+    With a --format other than table: the columns only.
+    """
+    chosen = check_format(format, None)
+    found = next(iter(_described(place_of(store, url, token), [stream])))
+    indexed = {str(item.get("attribute")) for item in found.get("indexes") or ()}
+    rows = []
+    for column in found["schema"]:
+        key = "time" if column["name"] == found["time"] else ""
+        rows.append(
+            {
+                "column": column["name"],
+                "type": column["sql_type"],
+                "null": "yes" if column["nullable"] else "no",
+                "key": key or ("index" if column["name"] in indexed else ""),
+            }
+        )
+    write_rows(rows, _COLUMNS, chosen)
+    if chosen != "table":
+        return
+    span = found["time_range"]
+    print(f"\nevents: {found['count']:,}")
+    if span is not None:
+        print(f"times: {_time(span['first'])} to {_time(span['last'])}")
+    for name, value in (found.get("stats") or {}).items():
+        if name in ("events", "count", "name") or not isinstance(value, (int, float, str)):
+            continue
+        shown = f"{value:,}" if isinstance(value, int) else str(value)
+        if "bytes" in name and not isinstance(value, str):
+            shown = human_bytes(value)
+        print(f"{name.replace('_', ' ')}: {shown}")
+
+
+index = typer.Typer(help="Secondary indexes: list, create, drop.", no_args_is_help=True)
+
+
+@index.command("list")
+def list_indexes(
+    stream: Annotated[str | None, typer.Argument(help="Of this stream only.")] = None,
+    format: FormatOption = "table",
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+) -> None:
+    """List the secondary indexes."""
+    chosen = check_format(format, None)
+    place = place_of(store, url, token)
+    names = [stream] if stream is not None else [d["name"] for d in _described(place, None)]
+    rows = [
+        {
+            "stream": found["name"],
+            "attribute": item.get("attribute"),
+            "state": item.get("state"),
+            "coverage": item.get("coverage"),
+        }
+        for found in _described(place, names)
+        for item in found.get("indexes") or ()
+    ]
+    write_rows(rows, _INDEXES, chosen)
+
+
+@index.command("create")
+def create_index(
+    stream: Annotated[str, typer.Argument(help="The stream.")],
+    attribute: Annotated[str, typer.Argument(help="The attribute to index.")],
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+) -> None:
+    """Build a secondary index on an attribute; returns when it is complete."""
+    place = place_of(store, url, token)
+    if place.url is not None:
+        place.ask("POST", f"{_path(stream)}/indexes/{urllib.parse.quote(attribute, safe='')}")
+    else:
+        with place.database("rw") as database:
+            database.stream(stream).create_index(attribute)
+    print(f"index on {stream} ({attribute}) created")
+
+
+@index.command("drop")
+def drop_index(
+    stream: Annotated[str, typer.Argument(help="The stream.")],
+    attribute: Annotated[str, typer.Argument(help="The indexed attribute.")],
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+) -> None:
+    """Remove a secondary index."""
+    place = place_of(store, url, token)
+    if place.url is not None:
+        place.ask("DELETE", f"{_path(stream)}/indexes/{urllib.parse.quote(attribute, safe='')}")
+    else:
+        with place.database("rw") as database:
+            database.stream(stream).drop_index(attribute)
+    print(f"index on {stream} ({attribute}) dropped")
+
+
+def explain(
+    query: Annotated[str, typer.Argument(help="The query.")],
+    analyze: Annotated[
+        bool, typer.Option("--analyze", help="Run it, and say what it read.")
+    ] = False,
+    format: Annotated[str, typer.Option("--format", "-f", metavar="text|json")] = "text",
+    param: Annotated[
+        list[str] | None,
+        typer.Option("--param", "-p", metavar="NAME=VALUE", help="Value for $NAME; repeatable."),
+    ] = None,
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+) -> None:
+    """Show how a query would run; with --analyze, how it ran."""
+    if format not in ("text", "json"):
+        raise InvalidArgument(f"--format is text or json, found {format!r}")
+    place = place_of(store, url, token)
+    values = parameters(param or [])
+    if place.url is not None:
+        body = {"sql": query, "analyze": analyze, **({"params": values} if values else {})}
+        answer = place.ask("POST", "/v1/explain", body=body)
+        text, plan = answer["text"], answer["plan"]
+    else:
+        with place.database() as database:
+            found = database.explain(query, analyze=analyze, params=values or None)
+            text, plan = str(found), found.to_dict()
+    print(text if format == "text" else json.dumps(plan, indent=2 if is_terminal() else None))

@@ -1,0 +1,124 @@
+"""Looking after a store: ``check``, ``inspect``, ``backup``, ``compact``, ``bench``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import InvalidArgument
+from .options import StoreOption
+from .place import place_of
+from .screen import say, warn
+
+__all__ = ["backup", "bench", "check", "compact", "inspect"]
+
+
+def check(store: StoreOption = None) -> None:
+    """Verify every checksum, order and aggregate of a store.
+
+    Exit code 0: all is well. 1: something is damaged; the report says what and where.
+    """
+    with place_of(store).database() as database:
+        report = database.check()
+    for note in report.notes:
+        warn(note)
+    print(
+        f"{report.streams:,} streams, {report.segments:,} segments, {report.blocks:,} blocks, "
+        f"{report.events:,} events verified"
+    )
+    for problem in report.problems:
+        print(problem)
+    if not report.ok:
+        say(
+            f"{len(report.problems)} problem{'s' if len(report.problems) != 1 else ''} found; "
+            "restore the named files from a backup"
+        )
+        raise typer.Exit(1)
+    print("no problems found")
+
+
+def inspect(
+    file: Annotated[
+        str, typer.Argument(help="A segment file: in the store (streams/...), or any path.")
+    ],
+    offset: Annotated[
+        int | None,
+        typer.Option("--offset", min=0, help="Print the block at this byte in full."),
+    ] = None,
+    store: StoreOption = None,
+) -> None:
+    """Print the blocks of a segment file, or one block in full.
+
+    The files are found as <store>/streams/<stream>/*.seg; without --offset, the blocks are listed
+    with their offsets.
+    """
+    from ..store.files import RealFiles
+    from ..store.inspect import describe_block, describe_segment
+
+    place = place_of(store)
+    path = Path(file) if Path(file).is_file() else place.path / file
+    if not path.is_file():
+        raise InvalidArgument(f"there is no file {file!r}, neither here nor in {place.path}")
+    files = RealFiles(str(path.parent))
+    if offset is None:
+        for line in describe_segment(files, path.name):
+            print(line)
+        return
+    directory = path.resolve().parent
+    with place_of(directory.parent.parent).database() as database:
+        name = next(
+            (
+                name
+                for name in database.streams()
+                if (database.path / database.store.directory_of(name)).resolve() == directory
+            ),
+            None,
+        )
+        if name is None:
+            raise InvalidArgument(f"{path} is not the file of a stream: its columns are not known")
+        schema = database.stream(name).event_schema
+    for line in describe_block(files, path.name, offset, schema):
+        print(line)
+
+
+def backup(
+    destination: Annotated[Path, typer.Argument(help="New directory for the copy.")],
+    store: StoreOption = None,
+) -> None:
+    """Write a consistent copy of a store, while writing goes on.
+
+    The copy is a store itself: open it, serve it, or put it in the place of a lost one.
+    """
+    with place_of(store).database() as database:
+        database.backup(destination)
+    print(f"backup written to {destination}")
+
+
+def compact(
+    streams: Annotated[
+        list[str] | None, typer.Argument(help="Streams to compact; all by default.")
+    ] = None,
+    store: StoreOption = None,
+) -> None:
+    """Fold late events into the segments they belong to."""
+    with place_of(store).database("rw") as database:
+        for name in streams or database.streams():
+            database.stream(name).compact()
+            print(f"{name}: compacted")
+
+
+def bench(
+    names: Annotated[list[str] | None, typer.Argument(help="Benchmarks; all by default.")] = None,
+    full: Annotated[
+        bool,
+        typer.Option("--full", help="Full sizes (many minutes), and rewrite docs/benchmarks.md."),
+    ] = False,
+) -> None:
+    """Measure Chronicle against its peers on this machine: ratios, on small data by default."""
+    from ..bench.__main__ import main
+
+    code = main([*(names or ()), *([] if full else ["--short"])])
+    if code:
+        raise typer.Exit(code)
