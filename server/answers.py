@@ -80,7 +80,7 @@ async def send_rows(
     encoding: Encoding,
     *,
     limit: int | None = None,
-    headers: Mapping[str, str] | None = None,
+    looks_ahead: bool = True,
 ) -> Response:
     """Answer a request with rows.
 
@@ -97,6 +97,8 @@ async def send_rows(
         Format and form of the rows.
     limit : int, optional
         Rows that the client wants at most.
+    looks_ahead : bool
+        Whether the rows go on beyond the limit, so that ``truncated`` can be told.
     """
     server = server_of(request)
     waited = time.perf_counter()
@@ -104,7 +106,7 @@ async def send_rows(
     note_time(request, "queue", time.perf_counter() - waited)
     query = server.running.add(request.state.request_id, kind, text, principal)
     pipe = Pipe()
-    tally = Tally(limit, server.settings.max_rows)
+    tally = Tally(limit, server.settings.max_rows, looks_ahead=looks_ahead)
     started = time.perf_counter()
 
     def work() -> None:
@@ -134,15 +136,17 @@ async def send_rows(
             raise ClientDisconnect from None
         raise
     note_time(request, "first", time.perf_counter() - started)
-    more = dict(headers or {})
-    more["X-Query-Id"] = query.id
-    more["Vary"] = "Accept, Accept-Encoding"
-    more["Cache-Control"] = "no-store"
+    more = {
+        "X-Query-Id": query.id,
+        "Vary": "Accept, Accept-Encoding",
+        "Cache-Control": "no-store",
+    }
     if encoding.gzip:
         more["Content-Encoding"] = "gzip"
     if pipe.complete:
         more["X-Row-Count"] = str(tally.rows)
-        more["X-Truncated"] = "true" if tally.truncated else "false"
+        if tally.truncated is not None:
+            more["X-Truncated"] = "true" if tally.truncated else "false"
         watch.cancel()
         return Response(first or b"", headers=more, media_type=media_type_of(encoding.format))
     return _Stream(first or b"", pipe, query, watch, more, encoding, server)

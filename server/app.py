@@ -39,6 +39,7 @@ from .edge import Edge
 from .problems import Problem, as_problem, problem_response
 from .settings import Settings, load_settings
 from .state import Server
+from .warmup import warm_up
 
 if TYPE_CHECKING:
     from ..database import Database
@@ -56,7 +57,11 @@ wins over `Accept`.
 
 
 def create_app(
-    database: Database, settings: Settings | None = None, *, close_database: bool = False
+    database: Database,
+    settings: Settings | None = None,
+    *,
+    warm: bool = False,
+    close_database: bool = False,
 ) -> FastAPI:
     """Make the application that serves a database.
 
@@ -66,6 +71,8 @@ def create_app(
         Open, for writing or reading.
     settings : Settings, optional
         Read from the environment by default.
+    warm : bool
+        Whether to load compiled kernels and the query engine before the first request.
     close_database : bool
         Whether to flush and close the database when the application stops.
     """
@@ -75,6 +82,8 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        if warm:
+            await asyncio.to_thread(warm_up)
         await asyncio.to_thread(server.start)
         try:
             yield

@@ -80,20 +80,37 @@ class Encoding:
 class Tally:
     """Rows of one answer, counted and cut.
 
+    Parameters
+    ----------
+    limit : int, optional
+        What the client wants at most.
+    cap : int
+        What the server gives at most.
+    looks_ahead : bool
+        Whether the batches go on beyond the limit, where there are more rows.
+
     Attributes
     ----------
     rows : int
         Rows sent.
-    truncated : bool
-        Whether there were more.
+    cut_off : bool
+        Whether there were more, as far as was looked.
     """
 
-    def __init__(self, limit: int | None, cap: int) -> None:
+    def __init__(self, limit: int | None, cap: int, *, looks_ahead: bool = True) -> None:
         self.rows = 0
-        self.truncated = False
+        self.cut_off = False
+        self._looks_ahead = looks_ahead
         self._limit = cap if limit is None else min(limit, cap)
         self._by_server = limit is None or limit > cap
         self._cap = cap
+
+    @property
+    def truncated(self) -> bool | None:
+        """Whether there were more rows; None when nobody looked beyond the last one."""
+        if self.rows == self._limit and not self._looks_ahead and not self.cut_off:
+            return None
+        return self.cut_off
 
     def cut(
         self, batches: Iterator[pa.RecordBatch], query: RunningQuery, may_truncate: bool
@@ -104,7 +121,7 @@ class Tally:
                 raise QueryCancelled("the query was cancelled")
             room = self._limit - self.rows
             if batch.num_rows > room:
-                self.truncated = True
+                self.cut_off = True
                 if self._by_server and not may_truncate:
                     raise ResourceLimit(
                         f"the answer has more than {self._cap:,} rows (CHRONICLE_MAX_ROWS) and its "
@@ -194,7 +211,7 @@ def _encode_arrow(
     writer = pa.ipc.new_stream(out, schema, options=options)
     for batch in batches:
         writer.write_batch(batch)
-    if tally.truncated:
+    if tally.cut_off:
         empty = pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
         writer.write_batch(empty, custom_metadata={"chronicle.truncated": "true"})
     writer.close()  # only now: an answer that broke off must not have the end-of-stream marker

@@ -194,7 +194,8 @@ async def read_stream(
         lambda schema: (to_ticks(schema, start, precision), to_ticks(schema, end, precision)),
         column_names(columns),
         where,
-        limit,
+        # Whether there are more is worth the next event, but not a search to the stream's end.
+        limit + 1 if limit is not None and where is None else limit,
         version,
     )
 
@@ -203,7 +204,15 @@ async def read_stream(
 
     text = f"events of {stream}" + (f" where {where}" if where else "")
     return await send_rows(
-        request, principal, server.reads, "events", text, open_rows, encoding, limit=limit
+        request,
+        principal,
+        server.reads,
+        "events",
+        text,
+        open_rows,
+        encoding,
+        limit=limit,
+        looks_ahead=where is None,
     )
 
 

@@ -19,7 +19,6 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
@@ -70,19 +69,13 @@ def open_scan(server: Server, stream: str, wanted: Range, query: RunningQuery) -
         schema: StreamSchema = snapshot.schema
         start, end = wanted.bounds(schema)
         columns = schema.select(wanted.columns)
-        prune = condition = None
-        if wanted.where is not None:
-            prune, condition = _predicate(wanted.where, schema)
         patience = _Patience(query, server.settings.query_timeout)
-        batches = snapshot.scan(
-            start,
-            end,
-            columns,
-            prune=prune,
-            filter=condition,
-            limit=wanted.limit,
-            check=patience.check,
-        )
+        if wanted.where is None:
+            batches = snapshot.scan(start, end, columns, limit=wanted.limit, check=patience.check)
+        else:
+            batches = server.database.filtered_scan(
+                found.name, snapshot, wanted.where, start, end, columns, wanted.limit
+            )
         arrow = pa.schema([schema.arrow.field(name) for name in columns])
         return Rows(arrow, patience.watch(batches), stack.pop_all().close)
     raise AssertionError("unreachable")
@@ -110,7 +103,3 @@ class _Patience:
         for batch in batches:
             yield batch
             self._progress = time.monotonic()  # also after the time that the client took
-
-
-def _predicate(text: str, schema: StreamSchema) -> tuple[Any, Any]:
-    raise AssertionError(text)

@@ -68,7 +68,7 @@ def serve(settings: Settings | None = None, announce: Callable[[str], None] | No
         stack.callback(database.close)  # again is fine: the application closes it first
         listener = stack.enter_context(_listen(settings))
         configure_logging(settings)
-        app = create_app(database, settings, close_database=True)
+        app = create_app(database, settings, warm=True, close_database=True)
         config = uvicorn.Config(
             app,
             log_config=None,

@@ -11,7 +11,6 @@ Limits
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -189,9 +188,7 @@ class Server:
         return self._answers.submit(run)
 
     def start(self) -> None:
-        """Warm up; blocks until the first request would be answered fast."""
-        with contextlib.closing(self.database.sql("SELECT 1")) as result:
-            result.arrow()
+        """Clear away what an earlier process left, and open the door; blocks."""
         if self._keys is not None:
             self.transactions.sweep()
         self.ready = True

@@ -1,0 +1,64 @@
+"""Warming up: a small database is filled and asked before the first client is.
+
+Purpose
+    Compiled kernels load on their first call, the query engine on its first text.  :func:`warm_up`
+    makes these calls, so that ``/readyz`` means what it says.
+
+Limits
+    Takes well below a second with cached kernels; the very first time on a machine they are
+    compiled, which takes some ten seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import tempfile
+import time
+
+import pyarrow as pa
+
+from ..database import open_database
+from ..formats import read_batches
+
+__all__ = ["warm_up"]
+
+logger = logging.getLogger("chronicle.server")
+
+SCHEMA = pa.schema(
+    [
+        pa.field("t", pa.timestamp("us"), False),
+        ("i", pa.int64()),
+        ("x", pa.float64()),
+        ("s", pa.string()),
+        ("b", pa.bool_()),
+    ]
+)
+ROWS = 5000
+QUERIES = (
+    "SELECT count(*), sum(x), max(i) FROM warm WHERE t >= TIMESTAMP '2001-01-01 00:00:10'",
+    "SELECT s, avg(x) FROM warm WHERE i > 10 GROUP BY s",
+)
+
+
+def warm_up() -> None:
+    """Run through the paths of appends, reads and queries once, in a store of its own."""
+    started = time.perf_counter()
+    with (
+        tempfile.TemporaryDirectory(prefix="chronicle-warm-") as directory,
+        open_database(directory) as database,
+    ):
+        stream = database.create_stream("warm", SCHEMA, time="t")
+        lines = "".join(
+            f'{{"t": "2001-01-01T00:{n // 60 % 60:02}:{n % 60:02}", "i": {n}, "x": {n}.5, '
+            f'"s": "s{n % 9}", "b": true}}\n'
+            for n in range(ROWS)
+        )
+        source = io.BytesIO(lines.encode())
+        batches = read_batches(source, "ndjson", schema=stream.event_schema, time_format="iso")
+        stream.append(pa.Table.from_batches(batches, SCHEMA))
+        for text in QUERIES:
+            with contextlib.closing(database.sql(text)) as result:
+                result.arrow()
+    logger.info("warm after %.1f s", time.perf_counter() - started)

@@ -1,0 +1,239 @@
+"""The real process: uvicorn on loopback, signals, restarts, clients that hang up."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+PROGRAM = """
+import sys
+from chronicle.errors import ChronicleError, outside
+from chronicle.server import load_settings, serve
+try:
+    serve(load_settings(store=sys.argv[1], port=int(sys.argv[2])))
+except ChronicleError as error:
+    print(type(error).__name__, error, file=sys.stderr)
+    sys.exit(outside(error).exit_code)
+"""
+SPEC = {"name": "s", "time": "t", "schema": {"t": "bigint", "x": "double"}}
+ENDLESS = "SELECT a.range AS a, b.range AS b FROM range(1000000) a, range(1000000) b"
+
+
+class Process:
+    """A served store."""
+
+    def __init__(self, store: Path, port: int = 0, **environment: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, str(store), str(port)],
+            stderr=subprocess.PIPE,
+            env={**os.environ, "CHRONICLE_LOG_LEVEL": "info", **environment},
+        )
+        self.log: list[str] = []
+        self.url = ""
+        self._announced = threading.Event()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+        assert self._announced.wait(60), "\n".join(self.log)
+        self.http = httpx.Client(base_url=self.url or "http://127.0.0.1:1", timeout=30)
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            text = line.decode(errors="replace").rstrip()
+            self.log.append(text)
+            found = re.search(r"listens on (http://\S+)", text)
+            if found:
+                self.url = found[1]
+                self._announced.set()
+        self._announced.set()
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Send a signal; the exit code."""
+        self.http.close()
+        self.process.send_signal(number)
+        return self.wait()
+
+    def wait(self) -> int:
+        code = self.process.wait(30)
+        self._reader.join()
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+        return code
+
+    def append(self, first: int, count: int = 10, **headers: str) -> Any:
+        rows = [{"t": t, "x": t / 2} for t in range(first, first + count)]
+        return self.http.post("/v1/streams/s/events", json=rows, headers=headers)
+
+    def count(self) -> int:
+        rows = self.http.get("/v1/query", params={"q": "SELECT count(*) AS n FROM s"}).json()
+        return int(rows["rows"][0]["n"])
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Process]]:
+    """Start a server on one store; what still runs at the end is killed."""
+    with contextlib.ExitStack() as stack:
+
+        def run(**more: Any) -> Process:
+            server = Process(tmp_path / "store", **more)
+
+            def end() -> None:
+                if server.process.returncode is None:
+                    server.stop(signal.SIGKILL)
+
+            stack.callback(end)
+            return server
+
+        yield run
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def exhaust(response: httpx.Response) -> None:
+    for _ in response.iter_raw():
+        pass
+
+
+def test_a_life(start: Callable[..., Process]) -> None:
+    """Serve, write from sixteen threads, stop in the middle, kill, and lose nothing."""
+    server = start()
+    assert server.http.get("/readyz").json()["status"] == "ready"
+    assert server.http.post("/v1/streams", json=SPEC).status_code == 201
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(lambda n: server.append(n * 10), range(64)))
+    assert {answer.status_code for answer in answers} == {200}
+    assert sum(answer.json()["appended"] for answer in answers) == 640
+    keyed = server.append(1000, **{"idempotency-key": "k"}).json()
+    assert server.count() == 650
+
+    # SIGTERM while a body is on its way: it still gets its answer, and is stored.
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), 10) as slow:
+        body = b'[{"t": 5000, "x": 1}]'
+        head = (
+            f"POST /v1/streams/s/events HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        slow.sendall(head.encode() + body[:8])
+        wait_until(lambda: "chronicle_appends_running 1.0" in server.http.get("/metrics").text)
+        server.http.close()
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        slow.sendall(body[8:])
+        answer = b"".join(iter(lambda: slow.recv(65536), b""))
+    assert b"200 OK" in answer
+    assert b'"count":651' in answer
+    assert server.wait() == 0, "\n".join(server.log)
+    assert any("is closed" in line for line in server.log)
+
+    again = start()
+    assert again.count() == 651
+    replayed = again.append(1000, **{"idempotency-key": "k"})
+    assert replayed.headers["idempotency-replayed"] == "true"
+    assert replayed.json() == keyed
+    assert again.append(9000).json() == {"appended": 10, "late": 0, "count": 661}
+    assert again.stop(signal.SIGKILL) == -signal.SIGKILL
+
+    once_more = start()
+    assert once_more.count() == 661
+    assert once_more.stop(signal.SIGINT) == 0
+
+
+def test_answers_that_end_early(start: Callable[..., Process]) -> None:
+    server = start(CHRONICLE_DRAIN_TIMEOUT_MS="1000")
+    http = server.http
+
+    # The client hangs up: the query ends.
+    with http.stream("POST", "/v1/query?format=arrow", json={"sql": ENDLESS}) as response:
+        assert response.status_code == 200
+        assert next(response.iter_raw())
+        assert len(http.get("/v1/queries").json()["queries"]) == 1
+    wait_until(lambda: http.get("/v1/queries").json()["queries"] == [])
+
+    # Before the first byte as well.
+    slow = (
+        "SELECT count(*) AS n FROM range(1000000) a, range(1000000) b WHERE a.range = b.range + 1.5"
+    )
+    with pytest.raises(httpx.ReadTimeout):
+        http.post("/v1/query", json={"sql": slow}, timeout=0.5)
+    wait_until(lambda: http.get("/v1/queries").json()["queries"] == [])
+
+    # The time limit, before and after the first byte.
+    assert http.post("/v1/query", json={"sql": slow, "timeout_ms": 200}).status_code == 504
+    limited = {"sql": ENDLESS, "timeout_ms": 500}
+    with http.stream("POST", "/v1/query?format=csv", json=limited) as response:
+        assert response.status_code == 200
+        with pytest.raises(httpx.RemoteProtocolError):
+            exhaust(response)
+
+    # What does not fit is refused before it is sent.
+    sent = 0
+
+    def endless_body() -> Iterator[bytes]:
+        nonlocal sent
+        while sent < 1 << 31:
+            sent += 1 << 16
+            yield bytes(1 << 16)
+
+    http.post("/v1/streams", json=SPEC)
+    with contextlib.suppress(httpx.WriteError):
+        refused = http.post(
+            "/v1/streams/s/events", content=endless_body(), headers={"content-type": "text/csv"}
+        )
+        assert refused.status_code == 413
+    assert sent < 1 << 30
+
+    # A drain that takes too long ends what runs.
+    stream = http.stream("POST", "/v1/query?format=arrow", json={"sql": ENDLESS})
+    with stream as response:
+        next(response.iter_raw())
+        server.process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(httpx.HTTPError):
+            exhaust(response)
+    http.close()
+    assert server.wait() == 0, "\n".join(server.log)
+
+
+def test_starting_where_it_cannot_be(start: Callable[..., Process], tmp_path: Path) -> None:
+    server = start(CHRONICLE_LOG_FORMAT="json")
+    server.http.get("/healthz")
+    port = int(server.url.rpartition(":")[2])
+    locked = start()
+    assert (locked.wait(), locked.url) == (1, "")
+    assert "StoreLocked" in locked.log[-1]
+    taken = Process(tmp_path / "other", port=port)
+    assert (taken.wait(), taken.url) == (2, "")
+    assert f"cannot listen on 127.0.0.1 port {port}" in taken.log[-1]
+    public = Process(tmp_path / "third", CHRONICLE_HOST="0.0.0.0")
+    assert public.wait() == 2
+    assert "token create" in public.log[-1]
+    (tmp_path / "file").write_text("x")
+    broken = Process(tmp_path / "file")
+    assert broken.wait() == 1
+    assert "NotAStore" in broken.log[-1]
+    assert server.stop() == 0
+    import json
+
+    lines = [json.loads(line) for line in server.log if line.startswith("{")]
+    (access,) = [line for line in lines if line["logger"] == "chronicle.server.access"]
+    assert (access["method"], access["path"], access["status"]) == ("GET", "/healthz", 200)
+    assert len(access["request_id"]) == 32
