@@ -1,0 +1,1 @@
+"""Row pattern recognition: pattern text to tree, to instruction program, to compiled machine."""
