@@ -25,10 +25,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +53,7 @@ from .layout import (
 )
 from .leaf import build_leaf, entry_of_table
 from .node import LevelBuilder, build_node
+from .write_behind import WriteBehind
 
 __all__ = ["Extent", "SegmentWriter", "leaf_events", "plain_row_bytes"]
 
@@ -62,14 +61,6 @@ Table = npt.NDArray[np.int64]
 BULK_LEAVES = 4
 """A bulk load cuts leaves of this many times ``leaf_bytes``: fewer of them make full scans cheaper,
 and zones and pages keep what is read of one as small as before."""
-
-WRITE_BYTES = 4 << 20
-"""Encoded leaves are gathered up to this many bytes before they are handed to the file."""
-
-SYNC_BYTES = 32 << 20
-"""A bulk load starts write-back after this many bytes, so that the final sync has little left."""
-
-_WRITE_BACK = ThreadPoolExecutor(max_workers=1, thread_name_prefix="chronicle-write-back")
 
 
 @dataclass(frozen=True)
@@ -200,10 +191,6 @@ class SegmentWriter:
             if attribute.storage in (Storage.STRING, Storage.BINARY)
         }
         self.pages: dict[str, list[int]] = {name: [] for name in self.dictionaries}
-        self._pending: list[Any] = []
-        self._pending_bytes = 0
-        self._unsynced = 0
-        self._write_back: Future[None] | None = None
         if file is None:
             file = files.create(path)
             header = FILE_HEADER.pack(
@@ -211,7 +198,7 @@ class SegmentWriter:
             )
             digest = xxhash.xxh3_64_intdigest(header[:-8])
             file.write(header[:-8] + digest.to_bytes(8, "little"))
-        self._file = file
+        self._out = WriteBehind(file)
 
     @classmethod
     def resume(
@@ -265,7 +252,7 @@ class SegmentWriter:
     @property
     def length(self) -> int:
         """Bytes of the segment so far, those not yet handed to the file included."""
-        return self._file.size + self._pending_bytes
+        return self._out.length
 
     def columns(self, batch: pa.RecordBatch) -> list[ColumnView]:
         """Prepare a batch of the segment's schema for :meth:`write_leaves`."""
@@ -301,7 +288,7 @@ class SegmentWriter:
             parts, entry = build_leaf(
                 self.schema, columns, first, end, self.codec, self.length, self.segment_id
             )
-            self._put(parts, int(entry[1]))
+            self._out.put(parts, int(entry[1]))
             self._add(0, entry)
             self.events += end - first
             if self.first is None:
@@ -344,41 +331,16 @@ class SegmentWriter:
             offset = self.length
             page = dictionary.page(offset, self.segment_id)
             if page is not None:
-                self._put(page[0], page[1])
+                self._out.put(page[0], page[1])
                 self.pages[name].append(offset)
-
-    def _put(self, parts: list[Any], length: int) -> None:
-        self._pending.extend(parts)
-        self._pending_bytes += length
-        if self._pending_bytes >= WRITE_BYTES:
-            self.flush()
 
     def flush(self) -> None:
         """Hand what is gathered to the file (not yet to the disk)."""
-        if not self._pending:
-            return
-        parts, self._pending = self._pending, []
-        length, self._pending_bytes = self._pending_bytes, 0
-        self._file.writev(parts)
-        self._unsynced += length
-        if self._unsynced >= SYNC_BYTES and (self._write_back is None or self._write_back.done()):
-            self._join_write_back()
-            self._unsynced = 0
-            self._write_back = _WRITE_BACK.submit(self._file.sync)
-
-    def _join_write_back(self) -> None:
-        """Wait for a sync under way; its failure is the caller's."""
-        pending, self._write_back = self._write_back, None
-        if pending is not None:
-            pending.result()
+        self._out.flush()
 
     def sync(self) -> None:
         """Make everything written so far durable."""
-        self.flush()
-        self._join_write_back()
-        if self._unsynced:
-            self._file.sync()
-            self._unsynced = 0
+        self._out.sync()
 
     def _add(self, index: int, entry: Table) -> None:
         """Enter a child at a level; write the node when that fills it."""
@@ -394,7 +356,7 @@ class SegmentWriter:
         table = np.ascontiguousarray(builder.view())
         offset = self.length
         block = build_node(table, builder.level, offset, self.segment_id)
-        self._put([block], len(block))
+        self._out.put([block], len(block))
         return entry_of_table(self.schema, table, offset, len(block))
 
     def extent(self) -> Extent:
@@ -415,7 +377,7 @@ class SegmentWriter:
         """Remember the present state for :meth:`rollback`."""
         self.flush()
         return _Mark(
-            self._file.size,
+            self._out.length,
             self.events,
             [(level, level.count) for level in self.levels],
             {name: len(pages) for name, pages in self.pages.items()},
@@ -427,10 +389,6 @@ class SegmentWriter:
 
     def rollback(self, mark: _Mark) -> None:
         """Return to a marked state; bytes written since are cut off the file."""
-        if self._write_back is not None:
-            self._write_back.exception()  # only waits: the append that rolls back reports its own
-            self._write_back = None
-        self._pending, self._pending_bytes = [], 0
         self.events, self.first, self.last = mark.events, mark.first, mark.last
         self.levels = []
         for level, count in mark.levels:
@@ -442,8 +400,7 @@ class SegmentWriter:
             dictionary.written = mark.written[name]
             dictionary.exploded = mark.exploded[name]
             del self.pages[name][mark.pages[name] :]
-        if self._file.size > mark.length:
-            self._file.truncate(mark.length)
+        self._out.truncate(mark.length)
 
     def seal(self) -> int:
         """Write the flank, the root, the summary and the footer, and make the file durable.
@@ -478,7 +435,7 @@ class SegmentWriter:
         assert int(root[ROW_COUNT]) == self.events
         summary_at = self.length
         summary = self._summary(summary_at)
-        self._put([summary], len(summary))
+        self._out.put([summary], len(summary))
         total = self.length + FOOTER.size
         footer = FOOTER.pack(
             FOOTER_MAGIC,
@@ -497,7 +454,7 @@ class SegmentWriter:
             0,
         )
         digest = xxhash.xxh3_64_intdigest(footer[:-8])
-        self._put([footer[:-8] + digest.to_bytes(8, "little")], FOOTER.size)
+        self._out.put([footer[:-8] + digest.to_bytes(8, "little")], FOOTER.size)
         self.sync()
         return total
 
@@ -513,8 +470,4 @@ class SegmentWriter:
 
     def close(self) -> None:
         """Close the file without writing what is pending."""
-        self._pending, self._pending_bytes = [], 0
-        if self._write_back is not None:
-            self._write_back.exception()
-            self._write_back = None
-        self._file.close()
+        self._out.close()
