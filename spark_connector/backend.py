@@ -103,6 +103,10 @@ class Backend(Protocol):
         """The stream's schema, as of now."""
         ...
 
+    def count(self) -> int:
+        """Events in the stream, as of now."""
+        ...
+
     def plan(self, scan: Scan) -> list[EventPartition]:
         """Cut a scan into partitions (driver)."""
         ...

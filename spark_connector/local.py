@@ -61,6 +61,11 @@ class LocalBackend:
         with self._open() as store:
             return store.stream(self._stream).schema
 
+    def count(self) -> int:
+        """Events in the stream."""
+        with self._open() as store:
+            return store.stream(self._stream).snapshot().count
+
     def plan(self, scan: Scan) -> list[EventPartition]:
         """Pin the last commit and cut it at leaf borders, balanced by bytes."""
         with self._open() as store:

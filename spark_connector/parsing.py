@@ -1,58 +1,56 @@
-"""From what Spark read to events: types, times, and a reason for each row that is none.
+"""From files to events on the executors: types, times, and a reason for each row that is none.
 
 Purpose
-    Spark's readers deliver text columns (CSV, JSON) or typed ones (Parquet, ORC, Avro).
-    :class:`RowParser` turns them into the columns of a stream on the executors, with the same
-    conversions as ``--engine arrow``, so that both engines agree on what a time, a number or a bad
-    value is.
+    :class:`FileParser` reads files, or pieces of large ones, with the readers of ``--engine
+    arrow``, so that both engines agree on what a record, a time, a number or a bad value is.
+    :class:`RowParser` does the same for the rows of Spark's own readers (ORC, Avro).
 
 Layout
-    The parser's output has the stream's columns in types that Spark has, and behind them:
+    The output has the stream's columns in types that Spark has, and behind them:
 
-    =============  ======  =========================================================
-    ``_reason``    string  null for a good row, else what is wrong with it
-    ``_column``    string  the column at fault, null when the row as a whole is
-    ``_value``     string  what stands in that column
-    ``_record``    string  the row as it was read, for bad rows only
-    ``_source``    string  the file, for bad rows only
-    ``_file``      int     order of events with equal times: file,
-    ``_block``     long    place of the split in the file,
-    ``_row``       long    row in the split
-    =============  ======  =========================================================
+    ===========  ======  ====================================================================
+    ``_reason``  string  null for a good row, else what is wrong with it
+    ``_line``    long    line of the file, or of the piece; null where it is unknown
+    ``_column``  string  the column at fault, null when the row as a whole is
+    ``_value``   string  what stands in that column
+    ``_record``  string  the row as it stands in the file
+    ``_source``  string  the file
+    ``_file``    int     order of events with equal times: rank of the file,
+    ``_block``   long    place of the piece in the file,
+    ``_row``     long    row in the piece
+    ===========  ======  ====================================================================
 
 Guarantee
     No row vanishes: each comes out, good or bad.  A value is never changed silently.
 
 Limits
     Spark has microseconds: a finer time is a bad row here; use ``--engine arrow`` for such streams.
-    Line numbers are unknown, because files are read in splits.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from ..formats.convert import convert, flatten
-from ..formats.kinds import stem_of
-from ..formats.times import TimeRule
+from ..errors import ChronicleError
+from ..formats import BadRow, EventReader
+from ..ingest.request import IngestRequest
+from ..schema import StreamSchema
+from .inputs import Piece, csv_header, read_slice
+from .types import ReadConversion, arrow_schema, spark_schema
 
-__all__ = ["CORRUPT", "NULL_WORDS", "TRAIL", "ColumnPlan", "RowParser"]
-
-CORRUPT = "_corrupt_record"
-NULL_WORDS = ("", "NULL", "null", "\\N")
-"""Spellings of null in CSV, as ``--engine arrow`` knows them."""
+__all__ = ["TRAIL", "FileParser", "RowParser", "ipc_bytes"]
 
 TRAIL = pa.schema(
     [
         ("_reason", pa.string()),
+        ("_line", pa.int64()),
         ("_column", pa.string()),
         ("_value", pa.string()),
         ("_record", pa.string()),
@@ -62,156 +60,200 @@ TRAIL = pa.schema(
         ("_row", pa.int64()),
     ]
 )
-_TAKEN = ("_path", "_block", "_row")
+ORDER = 3
+"""Columns at the end of the trail that good rows have too."""
 
 
 @dataclass(frozen=True)
-class ColumnPlan:
-    """How one column of the stream comes about.
+class _Place:
+    """Where rows stand: rank of their file, their piece, and the first one's number."""
+
+    file: int
+    block: int
+    row: int
+
+
+class Output:
+    """Puts good and bad rows into one form.
+
+    Parameters
+    ----------
+    schema : StreamSchema
+        Columns of the events.
+    """
+
+    def __init__(self, schema: StreamSchema) -> None:
+        events = spark_schema(schema.arrow)
+        self._conversion = ReadConversion(schema.arrow, events)
+        # Every column may be null here, because those of bad rows are.
+        fields = [field.with_nullable(True) for field in arrow_schema(events)]
+        self.schema = pa.schema([*fields, *TRAIL])
+        self._events = len(fields)
+
+    def good(self, batch: pa.RecordBatch, place: _Place) -> pa.RecordBatch:
+        """Events, in the columns and types of the stream."""
+        count = batch.num_rows
+        empty = [pa.nulls(count, TRAIL.field(i).type) for i in range(len(TRAIL) - ORDER)]
+        rows = pa.array(np.arange(place.row, place.row + count))
+        return self._assembled([*self._conversion(batch).columns, *empty], place, rows)
+
+    def bad(self, rows: list[BadRow], place: _Place) -> pa.RecordBatch:
+        """Rows that are no events."""
+        columns = [pa.nulls(len(rows), self.schema.field(i).type) for i in range(self._events)]
+        columns += [
+            pa.array([row.reason for row in rows], pa.string()),
+            pa.array([row.line for row in rows], pa.int64()),
+            pa.array([row.column for row in rows], pa.string()),
+            pa.array([row.value for row in rows], pa.string()),
+            pa.array([row.record for row in rows], pa.string()),
+            pa.array([row.source for row in rows], pa.string()),
+        ]
+        return self._assembled(columns, place, pa.array([row.row for row in rows], pa.int64()))
+
+    def _assembled(self, columns: list[pa.Array], place: _Place, rows: pa.Array) -> pa.RecordBatch:
+        count = len(rows)
+        order = [
+            pa.repeat(pa.scalar(place.file, pa.int32()), count),
+            pa.repeat(pa.scalar(place.block, pa.int64()), count),
+            rows,
+        ]
+        return pa.RecordBatch.from_arrays([*columns, *order], schema=self.schema)
+
+
+def _parsed(
+    request: IngestRequest,
+    schema: StreamSchema,
+    output: Output,
+    place: _Place,
+    source: Any,
+    **how: Any,
+) -> Iterator[pa.RecordBatch]:
+    """Read one source: batches of good rows, and of bad ones."""
+    bad: list[BadRow] = []
+    try:
+        reader = EventReader(
+            source, layout=request.layout(schema), on_bad=bad.append, nulls=request.nulls, **how
+        )
+        for batch in reader:
+            yield output.good(batch, place)
+            place = replace(place, row=place.row + batch.num_rows)
+            if bad:
+                yield output.bad(bad, place)
+                bad.clear()
+    except ChronicleError as error:
+        if request.on_error == "fail":
+            raise
+        bad.append(BadRow(how["name"], 0, f"the rest of the file was given up: {error}"))
+    if bad:
+        yield output.bad(bad, place)
+
+
+@dataclass(frozen=True)
+class FileParser:
+    """Reads the pieces that its rows name; picklable, for ``mapInArrow``.
 
     Attributes
     ----------
-    name : str
-        In the stream.
-    source : str or None
-        In the files; None for a column that they lack (null) or that is the file's name.
-    type : pyarrow.DataType
-        One that Spark has.
-    required : bool
-        Whether null makes the row a bad one.
-    rule : TimeRule or None
-        How values become times.
-    file_name : bool
-        The column holds the name of the file, without directory and suffixes.
+    request : IngestRequest
+    schema : StreamSchema
+        Columns to come out.
+    pieces : tuple of Piece
+        A row names one by its position, in the column ``piece``, and brings its ``content`` where
+        only Spark can open the file.
     """
 
-    name: str
-    source: str | None
-    type: pa.DataType
-    required: bool = False
-    rule: TimeRule | None = None
-    file_name: bool = False
+    request: IngestRequest
+    schema: StreamSchema
+    pieces: tuple[Piece, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Read the pieces of each row."""
+        output = Output(self.schema)
+        for batch in batches:
+            for row in batch.to_pylist():
+                yield from self._read(self.pieces[row["piece"]], row.get("content"), output)
+
+    def _read(
+        self, piece: Piece, content: bytes | None, output: Output
+    ) -> Iterator[pa.RecordBatch]:
+        request = self.request
+        names, separator = request.columns, request.separator
+        source: Any = piece.path if content is None else content
+        if not piece.whole:
+            source = read_slice(piece.path, piece.start, piece.end)
+            if piece.start and piece.format == "csv":  # the header stands in the first piece
+                names, separator = csv_header(piece.path, request)
+        return _parsed(
+            request,
+            self.schema,
+            output,
+            _Place(piece.index, piece.start, 0),
+            source,
+            format=piece.format,
+            name=piece.path,
+            separator=separator,
+            columns=names,
+        )
 
 
 @dataclass(frozen=True)
 class RowParser:
-    """Turns batches as Spark read them into batches of events; picklable, for ``mapInArrow``.
+    """Turns rows that Spark has read into events; picklable, for ``mapInArrow``.
 
     Attributes
     ----------
-    plans : tuple of ColumnPlan
-    files : dict of str to int
-        Rank of each file known beforehand; others come last.
-    null_words : tuple of str
-        Text that stands for null.
+    request : IngestRequest
+    schema : StreamSchema
+        Columns to come out.
+    ranks : dict of str to int
+        Of the files.
     """
 
-    plans: tuple[ColumnPlan, ...]
-    files: dict[str, int] = field(default_factory=dict)
-    null_words: tuple[str, ...] = ()
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Schema of the output."""
-        return pa.schema([pa.field(p.name, p.type) for p in self.plans] + list(TRAIL))
+    request: IngestRequest
+    schema: StreamSchema
+    ranks: dict[str, int]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Parse batches."""
+        """Parse rows with the columns of the files, ``_path``, ``_block`` and ``_row``."""
+        output = Output(self.schema)
         for batch in batches:
-            yield self.parse(batch)
-
-    def parse(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Parse one batch.
-
-        Parameters
-        ----------
-        batch : pyarrow.RecordBatch
-            Columns of the files, perhaps :data:`CORRUPT`, and ``_path``, ``_block``, ``_row``.
-        """
-        count = batch.num_rows
-        faults = _Faults(count)
-        if CORRUPT in batch.schema.names:
-            broken = batch.column(CORRUPT).is_valid().to_numpy(zero_copy_only=False)
-            faults.add(broken, "the record cannot be read", None, None)
-        arrays = [self._column(plan, batch, faults) for plan in self.plans]
-        arrays += self._trail(batch, faults)
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-
-    def _column(self, plan: ColumnPlan, batch: pa.RecordBatch, faults: _Faults) -> pa.Array:
-        if plan.file_name:
-            paths = batch.column("_path").dictionary_encode()
-            stems = pa.array([stem_of(path) for path in paths.dictionary.to_pylist()], pa.string())
-            return stems.take(paths.indices).cast(plan.type)
-        if plan.source is None:
-            return pa.nulls(batch.num_rows, plan.type)
-        values = flatten(batch.column(plan.source))
-        if self.null_words and pa.types.is_string(values.type):
-            words = pa.array(self.null_words)
-            values = pc.if_else(pc.is_in(values, words), pa.scalar(None, values.type), values)
-        converted = convert(values, plan.type, rule=plan.rule, required=plan.required)
-        if converted.codes is not None:
-            for code, reason in enumerate(converted.reasons, 1):
-                faults.add(converted.codes == code, reason, plan.name, values)
-        return converted.values
-
-    def _trail(self, batch: pa.RecordBatch, faults: _Faults) -> list[pa.Array]:
-        count = batch.num_rows
-        bad = np.flatnonzero(faults.bad)
-        paths = batch.column("_path").dictionary_encode()
-        ranks = [self.files.get(path, len(self.files)) for path in paths.dictionary.to_pylist()]
-        rank = pa.array(ranks, pa.int32()).take(paths.indices)
-        records: list[str | None] = [None] * count
-        if len(bad):
-            for at, record in zip(bad.tolist(), _records(batch, bad), strict=True):
-                records[at] = record
-        where = pa.array(faults.bad)
-        source = pc.if_else(where, batch.column("_path"), pa.scalar(None, pa.string()))
-        return [
-            pa.array(faults.reasons, pa.string()),
-            pa.array(faults.columns, pa.string()),
-            pa.array(faults.values, pa.string()),
-            pa.array(records, pa.string()),
-            source,
-            rank,
-            batch.column("_block").cast(pa.int64()),
-            batch.column("_row").cast(pa.int64()),
-        ]
+            for part in _by_file(batch):
+                path = _plain(part.column("_path")[0].as_py())
+                place = _Place(
+                    self.ranks.get(path, len(self.ranks)),
+                    part.column("_block")[0].as_py(),
+                    part.column("_row")[0].as_py(),
+                )
+                rows = part.drop_columns(["_path", "_block", "_row"])
+                yield from _parsed(
+                    self.request,
+                    self.schema,
+                    output,
+                    place,
+                    ipc_bytes(rows),
+                    format="arrow",
+                    name=path,
+                )
 
 
-class _Faults:
-    """The first thing that is wrong with each row of a batch."""
-
-    def __init__(self, count: int) -> None:
-        self.bad: npt.NDArray[np.bool_] = np.zeros(count, np.bool_)
-        self.reasons: list[str | None] = [None] * count
-        self.columns: list[str | None] = [None] * count
-        self.values: list[str | None] = [None] * count
-
-    def add(
-        self, where: npt.NDArray[np.bool_], reason: str, column: str | None, values: pa.Array | None
-    ) -> None:
-        """Note a reason for rows that have none yet; ``{value}`` in it stands for the value."""
-        for at in np.flatnonzero(where & ~self.bad).tolist():
-            value = None if values is None or not values[at].is_valid else str(values[at].as_py())
-            self.reasons[at] = reason.replace("{value}", repr(_short(value)))
-            self.columns[at] = column
-            self.values[at] = value
-        self.bad |= where
+def _by_file(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Slices of a batch that come from one file each."""
+    if batch.num_rows == 0:
+        return
+    paths = batch.column("_path").dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    cuts = [0, *(np.flatnonzero(np.diff(paths)) + 1).tolist(), batch.num_rows]
+    for start, end in pairwise(cuts):
+        yield batch.slice(start, end - start)
 
 
-def _short(value: str | None) -> str | None:
-    return value if value is None or len(value) <= 80 else value[:77] + "..."
+def _plain(path: str) -> str:
+    """A path as Spark names it, as the file system does."""
+    return unquote(path.removeprefix("file://")) if path.startswith("file:///") else path
 
 
-def _records(batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> list[str]:
-    """The rows as they were read: the raw text where Spark kept it, else as JSON."""
-    taken = batch.take(pa.array(rows))
-    names = [name for name in batch.schema.names if name not in (*_TAKEN, CORRUPT)]
-    raw: list[Any] = [None] * len(rows)
-    if CORRUPT in batch.schema.names:
-        raw = taken.column(CORRUPT).to_pylist()
-    fallback = taken.select(names).to_pylist()
-    return [
-        text if text is not None else json.dumps(record, default=str, ensure_ascii=False)
-        for text, record in zip(raw, fallback, strict=True)
-    ]
+def ipc_bytes(data: pa.RecordBatch | pa.Table) -> bytes:
+    """Rows as an Arrow stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, data.schema) as out:
+        out.write(data)
+    return bytes(sink.getvalue())

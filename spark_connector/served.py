@@ -32,7 +32,7 @@ from .backend import EventPartition, Scan
 from .options import Options
 from .remote import Remote
 
-__all__ = ["ServedBackend", "remote_of"]
+__all__ = ["ServedBackend", "remote_of", "schema_of"]
 
 
 def remote_of(options: Options) -> Remote:
@@ -50,7 +50,11 @@ class ServedBackend:
 
     def describe(self) -> StreamSchema:
         """Schema of the stream."""
-        return _schema_of(self._remote.json("GET", self._stream))
+        return schema_of(self._remote.json("GET", self._stream))
+
+    def count(self) -> int:
+        """Events in the stream."""
+        return int(self._remote.json("GET", self._stream)["count"])
 
     def plan(self, scan: Scan) -> list[EventPartition]:
         """Have the server pin a version and cut it."""
@@ -107,6 +111,7 @@ class ServedBackend:
         return iter(self._remote.batches("POST", "/v1/query", {"format": "arrow"}, {"sql": text}))
 
 
-def _schema_of(answer: Any) -> StreamSchema:
+def schema_of(answer: Any) -> StreamSchema:
+    """Schema of a stream from the server's description of it."""
     message = pa.py_buffer(base64.b64decode(answer["arrow_schema"]))
     return StreamSchema(pa.ipc.read_schema(message), answer["time"])

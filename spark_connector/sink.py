@@ -33,9 +33,10 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from ..errors import InvalidArgument, NotAStore, SchemaMismatch, StoreLocked, StreamNotFound
+from ..errors import NotAStore, SchemaMismatch, StoreLocked, StreamNotFound
 from ..schema import StreamSchema
 from ..store import EventStream, Store, StreamOptions
+from ..store.recovery import load
 from ..store.staging import (
     StagedSegment,
     StagingPlan,
@@ -46,12 +47,21 @@ from ..store.staging import (
     prepare_staging,
     stage,
     sweep_staging,
+    truncated_at,
 )
 from .local import local_path
 from .options import Options
 from .sorting import runs_in_order
 
-__all__ = ["Job", "LocalSink", "Outcome", "Sink", "open_sink", "opened_for_writing"]
+__all__ = [
+    "Job",
+    "LocalSink",
+    "Outcome",
+    "Sink",
+    "open_sink",
+    "opened_for_writing",
+    "same_time",
+]
 
 LOCK_PAUSE_SECONDS = 0.2
 
@@ -122,6 +132,14 @@ class Sink(Protocol):
         """Remove what was staged (driver)."""
         ...
 
+    def outcome(self, application: str, version: int) -> Outcome | None:
+        """What an earlier commit of an application's version did; None where that is not known."""
+        ...
+
+    def epoch(self) -> int:
+        """Commit position of the stream's last truncation; 0 without one."""
+        ...
+
 
 def open_sink(options: Options) -> Sink:
     """The sink that the options ``path`` or ``url`` name."""
@@ -175,7 +193,7 @@ class LocalSink:
         try:
             with Store.open(self._path, mode="r") as store:
                 stream = store.stream(self._stream)
-                _same_time(stream.schema, self._options.time)
+                same_time(stream.schema, self._options.time)
                 return stream.schema, stream.options
         except (NotAStore, StreamNotFound) as error:
             if wanted is None:
@@ -220,24 +238,25 @@ class LocalSink:
 
     def outcome(self, application: str, version: int) -> Outcome | None:
         """What an earlier commit of an application's version did; None when there was none."""
-        try:
-            with Store.open(self._path, mode="r") as store:
-                jobs = store.stream(self._stream)._manifest.jobs
-        except (NotAStore, StreamNotFound):
-            return None
-        found = committed(jobs, "", application, version)
+        found = committed(self._jobs(), "", application, version)
         return None if found is None else Outcome(found.events, found.late, True)
 
+    def epoch(self) -> int:
+        """Commit position of the stream's last truncation."""
+        return truncated_at(self._jobs())
 
-def _same_time(schema: StreamSchema, time_column: str | None) -> None:
+    def _jobs(self) -> dict[str, Any]:
+        try:
+            with Store.open(self._path, mode="r") as store:
+                directory = store.directory_of(self._stream)
+                return load(store.files, directory).manifest.jobs
+        except (NotAStore, StreamNotFound):
+            return {}
+
+
+def same_time(schema: StreamSchema, time_column: str | None) -> None:
+    """Refuse an option ``time`` that names another column than the stream's."""
     if time_column is not None and time_column.lower() != schema.time.lower():
         raise SchemaMismatch(
             f"option 'time' says {time_column!r}; the stream's time attribute is {schema.time!r}"
         )
-
-
-def required_time(options: Options) -> str:
-    """The option ``time``, for a stream that is to be created."""
-    if options.time is None:
-        raise InvalidArgument("option 'time' is missing: the name of the time column")
-    return options.time

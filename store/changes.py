@@ -42,6 +42,7 @@ from .file_contract import Files
 from .pinned import Pin, journal_of, open_pinned
 from .segment import TICK_MAX, TICK_MIN
 from .snapshot import Snapshot
+from .staging import truncated_at
 from .tail import ticks_of
 
 __all__ = ["NewRange", "new_events", "new_ranges"]
@@ -70,11 +71,6 @@ class NewRange:
     stored: int
 
 
-def _truncated(pin: Pin) -> int:
-    """Commit position of the last truncation."""
-    return int(pin.manifest["jobs"].get("truncated", {"position": 0})["position"])
-
-
 def changed_spans(before: Pin | None, after: Pin) -> list[tuple[int, int]]:
     """Time ranges, inclusive and disjoint, outside of which two commits hold the same events.
 
@@ -91,9 +87,10 @@ def changed_spans(before: Pin | None, after: Pin) -> list[tuple[int, int]]:
     """
     if before is None:
         return [(TICK_MIN, TICK_MAX)]
-    if before.position < _truncated(after):
+    truncated = truncated_at(after.manifest["jobs"])
+    if before.position < truncated:
         raise SnapshotExpired(
-            f"the stream {after.manifest['name']!r} was truncated in commit {_truncated(after)}; "
+            f"the stream {after.manifest['name']!r} was truncated in commit {truncated}; "
             f"what came after commit {before.position} can no longer be told: follow it anew, with "
             "a new checkpoint"
         )

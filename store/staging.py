@@ -72,6 +72,7 @@ __all__ = [
     "prepare_staging",
     "stage",
     "sweep_staging",
+    "truncated_at",
 ]
 
 STAGING = "staging"
@@ -256,6 +257,11 @@ def committed(
     return BulkCommit(
         found["events"], found["late"], found["segments"], found["runs"], found["position"], True
     )
+
+
+def truncated_at(jobs: dict[str, Any]) -> int:
+    """Commit position of a stream's last truncation; 0 without one."""
+    return int(jobs.get("truncated", {"position": 0})["position"])
 
 
 def commit_staged(

@@ -22,7 +22,7 @@ START = dt.datetime(2024, 1, 1)
 
 def events(spark: Any, first: int, end: int, parts: int = 2) -> Any:
     return spark.range(first, end, 1, parts).selectExpr(
-        "timestamp_seconds(1704067200 + id) AS t", "concat('n', id % 5) AS name", "id * 0.5 AS x"
+        "timestamp_seconds(1704067200 + id) AS t", "concat('n', id % 5) AS name", "id * 0.5D AS x"
     )
 
 

@@ -1,0 +1,291 @@
+"""The inputs of a pipeline: files found, cut into pieces of work, and looked at once.
+
+Purpose
+    :func:`find_pieces` turns files, directories, globs and URIs into pieces, each the work of one
+    task. :func:`settle` looks at the beginning of some of them on the driver and decides the
+    stream's schema.
+
+Guarantee
+    Pieces are in the order in which ``--engine arrow`` would read the files, and that order decides
+    between events of equal time.  A large file of NDJSON, or of CSV without quotes, is cut at line
+    ends; any other file is one piece.
+
+Limits
+    Types of a new stream are told from the first 16 MB of up to :data:`SAMPLED_FILES` files; a
+    later value that does not fit is a bad row.  Line numbers of bad rows count from the beginning
+    of a piece.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ..errors import InvalidArgument
+from ..formats import BadRow, ByteSource, EventReader, detect, suffixes_of
+from ..formats.csvtext import CsvRecords
+from ..formats.jsontext import looks_like_lines
+from ..ingest.request import IngestRequest, expand
+from ..schema import StreamSchema
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["SPLIT_BYTES", "Piece", "find_pieces", "read_slice", "settle", "total_bytes"]
+
+SPLIT_BYTES = 256 << 20
+"""Text files larger than this are cut into pieces of about that size."""
+
+SAMPLED_FILES = 8
+HEAD_BYTES = 1 << 20
+SPARK_FORMATS = {".orc": "orc", ".avro": "avro"}
+"""Formats that only Spark's own readers know, by suffix."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One file, or a part of one: the work of one task.
+
+    Attributes
+    ----------
+    index : int
+        Rank of the file.
+    path : str
+    format : str or None
+        None is told by the reader.
+    start, end : int
+        Bytes of the file, half-open; a line belongs to the piece in which it begins.
+    size : int
+        Of the whole file.
+    remote : bool
+        The path is a URI that only Spark can open.
+    """
+
+    index: int
+    path: str
+    format: str | None
+    start: int
+    end: int
+    size: int
+    remote: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether the piece is a file of its own."""
+        return self.start == 0 and self.end >= self.size
+
+
+def find_pieces(
+    request: IngestRequest, spark: SparkSession, split_bytes: int = SPLIT_BYTES
+) -> list[Piece]:
+    """Files of a request, in order, cut where they are large.
+
+    Raises
+    ------
+    InvalidArgument
+        For standard input, a file that is not there, a pattern that nothing matches, or inputs of
+        which some only Spark can read and some it cannot.
+    """
+    pieces: list[Piece] = []
+    for item in request.inputs:
+        if item == "-":
+            raise InvalidArgument("--engine spark reads files; use --engine arrow for stdin")
+        found = _listed(spark, item) if _is_uri(item) else _local(item)
+        for path, size in found:
+            pieces += _pieces(len(pieces), path, size, request, split_bytes)
+    ranks: dict[str, int] = {}
+    for piece in pieces:
+        ranks.setdefault(piece.path, len(ranks))
+    pieces = [replace(piece, index=ranks[piece.path]) for piece in pieces]
+    kinds = {piece.format for piece in pieces if piece.format in SPARK_FORMATS.values()}
+    if kinds and len({piece.format for piece in pieces}) > 1:
+        raise InvalidArgument(
+            f"{' and '.join(sorted(str(kind) for kind in kinds))} files are read apart from "
+            "others; ingest them by a command of their own"
+        )
+    return pieces
+
+
+def total_bytes(pieces: Sequence[Piece]) -> int:
+    """Bytes of all pieces."""
+    return sum(piece.end - piece.start for piece in pieces)
+
+
+def _is_uri(item: str) -> bool:
+    return "://" in item and not item.startswith("file://")
+
+
+def _local(item: str) -> list[tuple[str, int]]:
+    item = item.removeprefix("file://")
+    odd = _odd_files(item)
+    if odd:
+        return [(path, os.path.getsize(path)) for path in odd]
+    return [(source.path, source.size or 0) for source in expand([item])]
+
+
+def _odd_files(item: str) -> list[str]:
+    """ORC and Avro files of a directory, which the other engine does not look for."""
+    if not os.path.isdir(item):
+        return []
+    return sorted(
+        path
+        for suffix in SPARK_FORMATS
+        for path in glob.glob(f"{glob.escape(item)}/**/*{suffix}", recursive=True)
+    )
+
+
+def _listed(spark: SparkSession, uri: str) -> list[tuple[str, int]]:
+    """Files behind a URI, listed by Spark without reading them."""
+    rows = (
+        spark.read.format("binaryFile")
+        .option("recursiveFileLookup", "true")
+        .load(uri)
+        .select("path", "length")
+        .orderBy("path")
+        .collect()
+    )
+    if not rows:
+        raise InvalidArgument(f"no file matches {uri!r}")
+    return [(row["path"], int(row["length"])) for row in rows]
+
+
+def _pieces(
+    index: int, path: str, size: int, request: IngestRequest, split_bytes: int
+) -> Iterator[Piece]:
+    suffix = Path(path).suffix.lower()
+    format_ = SPARK_FORMATS.get(suffix, request.format)
+    remote = _is_uri(path)
+    whole = Piece(index, path, format_, 0, size, size, remote)
+    split = None
+    if not remote and suffix not in SPARK_FORMATS and size > split_bytes:
+        split = _splittable(path, format_)
+    if split is None:
+        yield whole
+        return
+    whole = replace(whole, format=split)
+    count = -(-size // split_bytes)
+    borders = [size * i // count for i in range(count + 1)]
+    for start, end in pairwise(borders):
+        yield replace(whole, start=start, end=end)
+
+
+def _splittable(path: str, format_: str | None) -> str | None:
+    """The format of a file of which every line end is the end of a record; None for others."""
+    kind = suffixes_of(path)
+    if kind is not None and kind.compression is not None:
+        return None
+    with ByteSource(path) as source:
+        if source.compression is not None:
+            return None
+        head = source.peek(HEAD_BYTES)
+        found = detect(path, head[:4096], format_)
+    if found == "json" and looks_like_lines(head[:4096]):
+        found = "ndjson"
+    return found if found == "ndjson" or (found == "csv" and b'"' not in head) else None
+
+
+def read_slice(path: str, start: int, end: int, chunk_bytes: int = 1 << 20) -> Iterator[bytes]:
+    """The lines of a file that begin in a range of its bytes."""
+    with open(path, "rb") as file:
+        at = start
+        if start:
+            file.seek(start - 1)
+            file.readline()  # the end of a line that another piece reads
+            at = file.tell()
+        while at < end:
+            chunk = file.read(min(chunk_bytes, end - at))
+            if not chunk:
+                return
+            at += len(chunk)
+            if at >= end and not chunk.endswith(b"\n"):
+                chunk += file.readline()
+            yield chunk
+
+
+def csv_header(path: str, request: IngestRequest) -> tuple[list[str], str]:
+    """Names and separator of a CSV file."""
+    with ByteSource(path) as source:
+        records = CsvRecords(source, separator=request.separator, columns=request.columns)
+        return records.names, records.separator
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What was decided about the columns.
+
+    Attributes
+    ----------
+    schema : StreamSchema
+        Of the stream, which exists or is to be created.
+    notes : tuple of str
+        What was assumed.
+    """
+
+    schema: StreamSchema
+    notes: tuple[str, ...] = ()
+
+
+def settle(
+    request: IngestRequest,
+    pieces: Sequence[Piece],
+    existing: StreamSchema | None,
+    opened: Callable[[Piece], bytes] | None = None,
+) -> Settled:
+    """Decide the schema by reading the beginning of some files on the driver.
+
+    Parameters
+    ----------
+    opened : callable, optional
+        Gives the bytes of a piece that only Spark can read, or some rows of it as an Arrow stream.
+
+    Raises
+    ------
+    InvalidData, SchemaMismatch, InvalidArgument
+        As the readers of ``--engine arrow`` do.
+    """
+    layout = request.layout(existing)
+    for piece in [piece for piece in pieces if piece.start == 0][:SAMPLED_FILES]:
+        foreign = piece.format in SPARK_FORMATS.values()
+        source: Any = piece.path
+        if opened is not None and (foreign or piece.remote):
+            source = opened(piece)
+        reader = EventReader(
+            source,
+            "arrow" if foreign else piece.format,
+            layout=layout,
+            on_bad=_overlook,
+            name=piece.path,
+            separator=request.separator,
+            columns=request.columns,
+            nulls=request.nulls,
+        )
+        try:
+            next(iter(reader), None)
+        finally:
+            reader.close()
+    if existing is not None:
+        return Settled(existing, tuple(layout.notes.values()))
+    return Settled(StreamSchema(layout.schema(), layout.time), tuple(layout.notes.values()))
+
+
+def _overlook(bad: BadRow) -> None:
+    """Bad rows of the sample are met again by the task that reads the file."""
+    del bad
+
+
+def for_spark(schema: StreamSchema) -> StreamSchema:
+    """The schema with times that Spark can hold: nanoseconds become microseconds."""
+    fields = [
+        field.with_type(pa.timestamp("us", field.type.tz))
+        if pa.types.is_timestamp(field.type) and field.type.unit == "ns"
+        else field
+        for field in schema.arrow
+    ]
+    return StreamSchema(pa.schema(fields), schema.time)

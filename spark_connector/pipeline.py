@@ -1,0 +1,476 @@
+"""The ingest pipeline on Spark: files to events, in parallel, in one commit.
+
+Purpose
+    What ``chronicle ingest --engine spark`` does, as a library: :func:`run` for the command line's
+    requests, :func:`run_pipeline` with everything that it can do.
+
+Layout
+    ::
+
+        pieces of files                                     driver: find, sample, decide the schema
+          | parse, convert, check          executors        rows, good and bad
+          | derive, filter                 executors        Spark SQL expressions
+          |---- bad rows --> fail / skip / quarantine       driver
+          | first of each key              executors        also against what is stored
+          | range-partition by time, sort  executors
+          | load: one segment a task       executors        staged, invisible
+          '--> commit                      driver           everything at once
+
+Guarantee
+    The figures add up: rows read are events stored, bad rows, duplicates and rows filtered out.  A
+    chunk of the inputs is committed as a whole or not at all, under a name made of the files and
+    the request: a run that is repeated, or goes on after a crash, skips the chunks that are in the
+    stream.
+
+Limits
+    What was parsed is kept on the executors' disks until the chunk is committed, because it is read
+    twice: to find the time ranges, and to load.  A file that has changed (size or time of change)
+    makes a new job.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ..errors import InvalidArgument, SchemaMismatch, StreamNotFound
+from ..formats import BadRow
+from ..ingest.quarantine import BadRows
+from ..ingest.report import IngestReport, Progress, Silent
+from ..schema import StreamSchema
+from .inputs import SPARK_FORMATS, SPLIT_BYTES, Piece, find_pieces, for_spark, settle, total_bytes
+from .loading import load_sorted, target_of, ticks_of
+from .parsing import TRAIL, FileParser, RowParser, ipc_bytes
+from .session import pipeline_session
+from .types import arrow_schema, spark_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ..ingest.engines import Target
+    from ..ingest.request import IngestRequest
+
+__all__ = ["PipelineReport", "Steps", "run", "run_pipeline"]
+
+CHUNK_BYTES = 64 << 30
+"""Input that is committed at once; more is committed chunk by chunk."""
+
+PARTITION_BYTES = 128 << 20
+"""Input that one loading task gets, about."""
+
+UNIMPORTANT = (
+    "engine", "master", "batch_rows", "commit", "create", "codec", "retention", "quarantine",
+    "dry_run", "split_bytes", "partitions", "resume",
+)  # fmt: skip
+"""What may differ between two runs of the same job."""
+
+NAMES = [column.name for column in TRAIL]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What the pipeline does beyond reading and storing.
+
+    Attributes
+    ----------
+    derive : mapping of str to str
+        Columns computed by Spark SQL expressions over the columns read, in this order; one that has
+        the name of a column replaces it.
+    where : str, optional
+        Spark SQL predicate; rows of which it is not true are left out.
+    unique : sequence of str
+        Key columns: of the rows with one key the first in time is stored, unless the stream has an
+        event with that key in the same time range already.
+    chunk_bytes : int
+        Input that is committed at once.
+    split_bytes : int
+        Size above which a file is read by several tasks, where its format allows that.
+    partitions : int, optional
+        Loading tasks of a chunk; by size unless given.
+    resume : bool
+        Skip chunks that an earlier run of the same job has committed.
+    """
+
+    derive: Mapping[str, str] = field(default_factory=dict)
+    where: str | None = None
+    unique: Sequence[str] = ()
+    chunk_bytes: int = CHUNK_BYTES
+    split_bytes: int = SPLIT_BYTES
+    partitions: int | None = None
+    resume: bool = True
+
+
+@dataclass
+class PipelineReport(IngestReport):
+    """Figures of a pipeline: ``rows == stored + bad + duplicate + filtered``.
+
+    Attributes
+    ----------
+    duplicate : int
+        Rows whose key was there before.
+    filtered : int
+        Rows left out by ``where``.
+    chunks, skipped : int
+        Chunks of the inputs, and those that were in the stream already.
+    bad_columns : dict of str to int
+        Bad rows by the column at fault.
+    """
+
+    duplicate: int = 0
+    filtered: int = 0
+    chunks: int = 0
+    skipped: int = 0
+    bad_columns: dict[str, int] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for programs."""
+        return super().to_dict() | {
+            "duplicate": self.duplicate,
+            "filtered": self.filtered,
+            "chunks": self.chunks,
+            "skipped": self.skipped,
+            "bad_columns": self.bad_columns,
+        }
+
+
+def run(request: IngestRequest, target: Target, progress: Progress | None = None) -> PipelineReport:
+    """Ingest by Spark, as the command line asks for it."""
+    return run_pipeline(request, target, Steps(), progress=progress)
+
+
+def run_pipeline(
+    request: IngestRequest,
+    target: Target,
+    steps: Steps | None = None,
+    *,
+    spark: SparkSession | None = None,
+    progress: Progress | None = None,
+) -> PipelineReport:
+    """Ingest files into a stream by Spark.
+
+    Parameters
+    ----------
+    request : IngestRequest
+    target : Target
+        A store's path that every executor sees, or a server.
+    steps : Steps, optional
+    spark : SparkSession, optional
+        The active one, else one for ``request.master``.
+    progress : Progress, optional
+
+    Returns
+    -------
+    PipelineReport
+
+    Raises
+    ------
+    InvalidData
+        For the first bad row, unless ``on_error`` says otherwise; nothing of its chunk is stored.
+    """
+    if spark is not None:
+        return _Pipeline(request, target, steps or Steps(), spark, progress or Silent()).run()
+    with pipeline_session(request.master, f"chronicle ingest {request.stream}") as session:
+        return _Pipeline(request, target, steps or Steps(), session, progress or Silent()).run()
+
+
+class _Pipeline:
+    """One run."""
+
+    def __init__(
+        self,
+        request: IngestRequest,
+        target: Target,
+        steps: Steps,
+        spark: SparkSession,
+        progress: Progress,
+    ) -> None:
+        self.request = request
+        self.steps = steps
+        self.spark = spark
+        self.progress = progress
+        self.target = target_of(target, request)
+        self.bad_rows = BadRows(request.on_error, target.quarantine_path(request))
+        self.report = PipelineReport(request.stream, engine="spark", dry_run=request.dry_run)
+
+    def run(self) -> PipelineReport:
+        """Run it."""
+        started = time.perf_counter()
+        report = self.report
+        try:
+            pieces = find_pieces(self.request, self.spark, self.steps.split_bytes)
+            report.files = len({piece.path for piece in pieces})
+            existing = self.target.existing()
+            settled = settle(self.request, pieces, existing, self._opened)
+            report.notes = list(settled.notes)
+            if existing is None and not self.request.create:
+                raise StreamNotFound(
+                    f"there is no stream {self.request.stream!r}; create it with --create"
+                )
+            schema = self._created(pieces, existing, settled.schema)
+            report.schema = schema.arrow
+            report.created = existing is None and not self.request.dry_run
+            chunks = _chunks(pieces, self.steps.chunk_bytes)
+            report.chunks = len(chunks)
+            job = self._job(pieces)
+            for number, chunk in enumerate(chunks):
+                self._chunk(job, number, chunk, settled.schema, schema)
+            report.count = self.target.count()
+        except BaseException:
+            if report.stored == 0:
+                self.bad_rows.discard()
+            raise
+        finally:
+            self.bad_rows.close()
+            report.seconds = time.perf_counter() - started
+        report.quarantine = self.bad_rows.kept
+        report.examples = self.bad_rows.examples
+        report.bad_columns = dict(self.bad_rows.columns)
+        return report
+
+    # ------------------------------------------------------------------- schema
+
+    def _created(
+        self, pieces: list[Piece], existing: StreamSchema | None, read: StreamSchema
+    ) -> StreamSchema:
+        """The stream's schema: what is read, and what is derived; made when it does not exist."""
+        events = self._events(pieces[:1], read)
+        schema = _with_derived(existing, read, events, list(self.steps.derive))
+        for name in self.steps.unique:
+            schema.attribute(name)
+        if not self.request.dry_run:
+            self.target.create(schema)
+        return schema
+
+    def _opened(self, piece: Piece) -> bytes:
+        """The bytes of a file that only Spark can open, or some of its rows."""
+        if piece.format in SPARK_FORMATS.values():
+            frame = self.spark.read.format(str(piece.format)).load(piece.path)
+            return ipc_bytes(frame.limit(10_000).toArrow())
+        row = self.spark.read.format("binaryFile").load(piece.path).select("content").first()
+        return b"" if row is None else bytes(row["content"])
+
+    # -------------------------------------------------------------------- rows
+
+    def _parsed(self, pieces: Sequence[Piece], read: StreamSchema) -> DataFrame:
+        """Rows of some pieces, good and bad."""
+        schema = for_spark(read)
+        events = spark_schema(schema.arrow)
+        output = spark_schema(
+            pa.schema([f.with_nullable(True) for f in arrow_schema(events)] + list(TRAIL))
+        )
+        first = pieces[0]
+        if first.format in SPARK_FORMATS.values():
+            from pyspark.sql import functions as F  # noqa: N812
+
+            ranks = {piece.path: piece.index for piece in pieces}
+            rows = (
+                self.spark.read.format(str(first.format))
+                .load([piece.path for piece in pieces])
+                .select(
+                    "*",
+                    F.col("_metadata.file_path").alias("_path"),
+                    F.col("_metadata.file_block_start").alias("_block"),
+                    F.monotonically_increasing_id().alias("_row"),
+                )
+            )
+            return rows.mapInArrow(RowParser(self.request, schema, ranks), output)
+        parser = FileParser(self.request, schema, tuple(pieces))
+        tasks = self._tasks(pieces)
+        return tasks.mapInArrow(parser, output)
+
+    def _tasks(self, pieces: Sequence[Piece]) -> DataFrame:
+        """One row a piece, spread over tasks of about equal size."""
+        if pieces[0].remote:
+            numbers = {piece.path: number for number, piece in enumerate(pieces)}
+            known = self.spark.createDataFrame(list(numbers.items()), "path string, piece int")
+            files = self.spark.read.format("binaryFile").load(list(numbers))
+            return files.select("path", "content").join(known, "path").select("piece", "content")
+        count = max(1, min(len(pieces), 4 * self.spark.sparkContext.defaultParallelism))
+        groups: list[list[int]] = [[] for _ in range(count)]
+        sizes = [0] * count
+        for number in sorted(range(len(pieces)), key=lambda n: pieces[n].start - pieces[n].end):
+            lightest = sizes.index(min(sizes))
+            groups[lightest].append(number)
+            sizes[lightest] += pieces[number].end - pieces[number].start
+        context = self.spark.sparkContext
+        rows = context.parallelize([g for g in groups if g], count).flatMap(
+            lambda group: [(number,) for number in group]
+        )
+        return self.spark.createDataFrame(rows, "piece int")
+
+    def _events(self, pieces: Sequence[Piece], read: StreamSchema) -> DataFrame:
+        """Rows of some pieces with derived columns."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        rows = self._parsed(pieces, read)
+        for name, expression in self.steps.derive.items():
+            rows = rows.withColumn(name, F.expr(expression))
+        return rows
+
+    # ------------------------------------------------------------------- chunks
+
+    def _job(self, pieces: Sequence[Piece]) -> str:
+        """A name for this work: the same files and request give the same one."""
+        files = sorted({(piece.path, piece.size, _changed(piece)) for piece in pieces})
+        asked = {
+            name: value for name, value in vars(self.request).items() if name not in UNIMPORTANT
+        }
+        steps = vars(self.steps)
+        steps = {name: value for name, value in steps.items() if name not in UNIMPORTANT}
+        said = json.dumps([files, asked, steps, self.target.epoch()], default=str, sort_keys=True)
+        return f"ingest {hashlib.sha256(said.encode()).hexdigest()[:24]}"
+
+    def _chunk(
+        self,
+        job: str,
+        number: int,
+        pieces: list[Piece],
+        read: StreamSchema,
+        schema: StreamSchema,
+    ) -> None:
+        """Read, check and store one chunk."""
+        report, size = self.report, total_bytes(pieces)
+        if self.steps.resume and not self.request.dry_run:
+            done = self.target.outcome(f"{job} {number}", 0)
+            if done is not None:
+                report.skipped += 1
+                report.notes.append(
+                    f"chunk {number + 1} of {report.chunks} was stored by an earlier run "
+                    f"({done.events} events): skipped"
+                )
+                return
+        self.progress.phase("reading", size)
+        from pyspark import StorageLevel
+        from pyspark.sql import functions as F  # noqa: N812
+
+        rows = self._events(pieces, read).persist(StorageLevel.DISK_ONLY)
+        try:
+            time_column = F.col(f"`{schema.time}`")
+            ticks = F.expr(ticks_of(schema.time, rows.schema[schema.time].dataType))
+            faulty = F.col("_reason").isNotNull() | time_column.isNull()
+            kept = F.lit(True) if self.steps.where is None else F.expr(self.steps.where)
+            figures = rows.select(
+                F.count(F.lit(1)).alias("rows"),
+                F.count(F.when(faulty, 1)).alias("bad"),
+                F.count(F.when(~faulty & F.coalesce(kept, F.lit(False)), 1)).alias("kept"),
+                F.min(F.when(~faulty, ticks)).alias("first"),
+                F.max(F.when(~faulty, ticks)).alias("last"),
+            ).first()
+            assert figures is not None
+            report.bytes += size
+            report.rows += figures["rows"]
+            self.progress.at(size)
+            if figures["bad"]:
+                self._judge(rows.where(faulty))
+                report.bad += figures["bad"]
+            good = rows.where(~faulty & kept)
+            report.filtered += figures["rows"] - figures["bad"] - figures["kept"]
+            wanted = figures["kept"]
+            if self.steps.unique:
+                good = self._first_of_each(good, schema, figures["first"], figures["last"])
+                wanted = good.count()
+                report.duplicate += figures["kept"] - wanted
+            if self.request.dry_run or wanted == 0:
+                return
+            self.progress.phase("storing", wanted)
+            parts = self.steps.partitions or max(
+                1, min(-(-size // PARTITION_BYTES), 20_000), self._parallelism(wanted)
+            )
+            outcome = load_sorted(
+                good, schema, self.target, parts, f"{job} {number}", order=NAMES[-3:]
+            )
+            report.stored += outcome.events
+            report.late += outcome.late
+            self.progress.at(wanted)
+        finally:
+            rows.unpersist()
+
+    def _parallelism(self, events: int) -> int:
+        """Loading tasks that small input is spread over: a task is worth 200,000 events."""
+        return max(1, min(self.spark.sparkContext.defaultParallelism, events // 200_000))
+
+    def _judge(self, bad: DataFrame) -> None:
+        """Hand the bad rows to the policy, in the order of the files."""
+        names = ["_reason", "_line", "_column", "_value", "_record", "_source", "_row"]
+        for row in bad.orderBy("_file", "_block", "_row").select(*names).toLocalIterator():
+            self.bad_rows(
+                BadRow(
+                    row["_source"] or "",
+                    row["_row"],
+                    row["_reason"] or "the time is missing",
+                    row["_line"],
+                    row["_column"],
+                    row["_value"],
+                    row["_record"] or "",
+                )
+            )
+
+    def _first_of_each(
+        self, good: DataFrame, schema: StreamSchema, first: int | None, last: int | None
+    ) -> DataFrame:
+        """Rows whose key is new: the first of each in time, and none that the stream has."""
+        from pyspark.sql import Window
+        from pyspark.sql import functions as F  # noqa: N812
+
+        keys = [schema.resolve(name) for name in self.steps.unique]
+        window = Window.partitionBy(*(F.col(f"`{key}`") for key in keys)).orderBy(
+            F.col(f"`{schema.time}`"), *NAMES[-3:]
+        )
+        once = (
+            good.withColumn("_rank", F.row_number().over(window))
+            .where(F.col("_rank") == 1)
+            .drop("_rank")
+        )
+        stored = self.target.keys(self.spark, keys, first, last)
+        if stored is None:
+            return once
+        condition = [F.col(f"a.`{key}`").eqNullSafe(F.col(f"b.`{key}`")) for key in keys]
+        matching = condition[0]
+        for item in condition[1:]:
+            matching = matching & item
+        return once.alias("a").join(stored.distinct().alias("b"), matching, "left_anti")
+
+
+def _chunks(pieces: list[Piece], chunk_bytes: int) -> list[list[Piece]]:
+    """Pieces in order, cut into chunks of about a size."""
+    if chunk_bytes < 1:
+        raise InvalidArgument(f"chunk_bytes is at least 1, found {chunk_bytes}")
+    chunks: list[list[Piece]] = []
+    size = chunk_bytes
+    for piece in pieces:
+        if size >= chunk_bytes or chunks[-1][0].remote != piece.remote:
+            chunks.append([])
+            size = 0
+        chunks[-1].append(piece)
+        size += piece.end - piece.start
+    return chunks
+
+
+def _changed(piece: Piece) -> int:
+    return 0 if piece.remote else os.stat(piece.path).st_mtime_ns
+
+
+def _with_derived(
+    existing: StreamSchema | None, read: StreamSchema, rows: DataFrame, derived: list[str]
+) -> StreamSchema:
+    """Schema of a stream with derived columns, whose types Spark tells."""
+    if not derived:
+        return existing or read
+    given = arrow_schema(rows.schema)
+    if existing is not None:
+        for name in derived:
+            existing.attribute(name)
+        return existing
+    fields: Iterator[pa.Field] = (f for f in read.arrow if f.name not in derived)
+    added = [given.field(name).with_nullable(name != read.time) for name in derived]
+    schema = pa.schema([*fields, *added])
+    if read.time not in schema.names:
+        raise SchemaMismatch(f"the derived columns take the place of the time {read.time!r}")
+    return StreamSchema(schema, read.time)

@@ -1,0 +1,219 @@
+"""The pipeline on Spark: what the other engine reads, in parallel, in one commit, adding up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from chronicle.database import open_database
+from chronicle.errors import InvalidArgument, InvalidData, SchemaMismatch, StreamNotFound
+from chronicle.ingest import IngestRequest, Target, ingest
+from chronicle.spark_connector.inputs import read_slice
+from chronicle.spark_connector.pipeline import PipelineReport, Steps, run_pipeline
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas"),
+]
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
+
+
+def csv_file(path: Path, rows: int, first: int = 0, bad: dict[int, str] | None = None) -> Path:
+    lines = ["when,sensor,value"]
+    for n in range(first, first + rows):
+        good = f"2024-01-01T{n // 3600:02d}:{n // 60 % 60:02d}:{n % 60:02d}Z,s{n % 7},{n * 0.5}"
+        lines.append((bad or {}).get(n, good))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def run(
+    spark: Any, tmp_path: Path, inputs: list[Path], steps: Steps | None = None, **how: Any
+) -> PipelineReport:
+    asked: dict[str, Any] = {"stream": "s", "time": "when", "create": True, **how}
+    request = IngestRequest([str(path) for path in inputs], engine="spark", **asked)
+    report = run_pipeline(request, Target(path=tmp_path / "store"), steps, spark=spark)
+    assert report.rows == report.stored + report.bad + report.duplicate + report.filtered or (
+        request.dry_run
+    )
+    return report
+
+
+def stored(path: Path) -> pa.Table:
+    with open_database(path, "r") as database:
+        return database.stream("s").scan().read_all()
+
+
+def test_both_engines_store_the_same(spark: Any, tmp_path: Path) -> None:
+    files = [
+        csv_file(tmp_path / "a.csv", 300, bad={7: "yesterday,s1,1", 9: "2024-01-01,s2,many"}),
+        csv_file(tmp_path / "b.csv", 300, first=200, bad={210: "2024-01-01,s2", 220: ",s2,3"}),
+    ]
+    (tmp_path / "c.ndjson").write_text(
+        "\n".join(
+            json.dumps({"when": f"2024-01-02 00:00:{n:02d}", "sensor": "ü", "value": n})
+            for n in range(60)
+        )
+        + '\n{"when": "2024-01-03", "sen\n'
+    )
+    files.append(tmp_path / "c.ndjson")
+    report = run(spark, tmp_path, files, on_error="quarantine", quarantine=tmp_path / "bad.ndjson")
+    request = IngestRequest(
+        [str(path) for path in files], stream="s", time="when", create=True,
+        on_error="quarantine", quarantine=tmp_path / "other.ndjson",
+    )  # fmt: skip
+    other = ingest(request, Target(path=tmp_path / "other"))
+    assert (report.rows, report.bad, report.stored) == (other.rows, other.bad, other.stored)
+    assert (report.bad, report.stored) == (5, 656)
+    assert stored(tmp_path / "store").equals(stored(tmp_path / "other"))
+    bad = [json.loads(line) for line in (tmp_path / "bad.ndjson").read_text().splitlines()]
+    expected = [json.loads(line) for line in (tmp_path / "other.ndjson").read_text().splitlines()]
+    assert bad == expected
+    assert report.bad_columns == {"when": 2, "value": 1, "(the row as a whole)": 2}
+
+
+def test_the_first_bad_row_ends_a_strict_run(spark: Any, tmp_path: Path) -> None:
+    file = csv_file(tmp_path / "a.csv", 50, bad={30: "2024-01-01,s1,x", 40: "never,s1,1"})
+    with pytest.raises(InvalidData, match=r"a\.csv, line 32.*column 'value'.*found 'x'"):
+        run(spark, tmp_path, [file])
+    assert stored(tmp_path / "store").num_rows == 0
+
+
+def test_derive_filter_and_deduplicate(spark: Any, tmp_path: Path) -> None:
+    one = csv_file(tmp_path / "a.csv", 100)
+    two = csv_file(tmp_path / "b.csv", 100, first=50)
+    steps = Steps(
+        derive={"double": "value * 2", "sensor": "upper(sensor)"},
+        where="value < 60",
+        unique=["when", "sensor"],
+    )
+    report = run(spark, tmp_path, [one, two], steps)
+    assert (report.rows, report.duplicate, report.filtered, report.stored) == (200, 50, 30, 120)
+    table = stored(tmp_path / "store")
+    assert table["double"].to_pylist() == [float(n) for n in range(120)]
+    assert table["sensor"].to_pylist() == [f"S{n % 7}" for n in range(120)]
+    more = csv_file(tmp_path / "c.csv", 40, first=100)
+    again = run(spark, tmp_path, [more], steps)
+    assert (again.rows, again.duplicate, again.stored) == (40, 20, 0 + 0 + again.stored)
+    assert again.filtered == 20
+    assert stored(tmp_path / "store").num_rows == 120 + again.stored
+
+
+def test_large_files_are_read_by_several_tasks(spark: Any, tmp_path: Path) -> None:
+    file = csv_file(tmp_path / "a.csv", 3000)
+    report = run(spark, tmp_path, [file], Steps(split_bytes=10_000, partitions=3))
+    assert (report.rows, report.stored, report.files) == (3000, 3000, 1)
+    assert stored(tmp_path / "store")["value"].to_pylist() == [n * 0.5 for n in range(3000)]
+
+
+def test_every_line_belongs_to_one_slice(tmp_path: Path) -> None:
+    file = csv_file(tmp_path / "a.csv", 200)
+    data = file.read_bytes()
+    for count in (1, 2, 3, 17, 200, 500):
+        borders = [len(data) * i // count for i in range(count + 1)]
+        slices = [
+            b"".join(read_slice(str(file), start, end, 64))
+            for start, end in zip(borders, borders[1:], strict=False)
+        ]
+        assert b"".join(slices) == data
+        assert all(not piece or piece.endswith(b"\n") for piece in slices)
+
+
+def test_a_job_is_done_once_and_goes_on_where_it_ended(spark: Any, tmp_path: Path) -> None:
+    files = [csv_file(tmp_path / f"{n}.csv", 100, first=100 * n) for n in range(3)]
+    steps = Steps(chunk_bytes=1)
+    broken = csv_file(files[2], 100, first=200, bad={250: "never,s1,1"})
+    with pytest.raises(InvalidData):
+        run(spark, tmp_path, files, steps)
+    assert stored(tmp_path / "store").num_rows == 200  # whole chunks
+    report = run(spark, tmp_path, files, steps, on_error="fail", create=False) if False else None
+    assert report is None
+    assert broken == files[2]
+    with pytest.raises(InvalidData):
+        run(spark, tmp_path, files, steps, create=False)
+    assert stored(tmp_path / "store").num_rows == 200  # the first two were not stored again
+    done = run(spark, tmp_path, files[:2])
+    again = run(spark, tmp_path, files[:2])
+    assert (done.stored, again.stored, again.skipped) == (200, 0, 1)
+    assert "skipped" in again.notes[-1]
+
+
+def test_rows_of_equal_time_keep_the_order_of_the_files(spark: Any, tmp_path: Path) -> None:
+    for name in "ab":
+        rows = [f"2024-01-01,{name}{n}" for n in range(500)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["when,id", *rows]) + "\n")
+    run(spark, tmp_path, [tmp_path / "a.csv", tmp_path / "b.csv"], Steps(split_bytes=1500))
+    ids = stored(tmp_path / "store")["id"].to_pylist()
+    assert ids == [f"{name}{n}" for name in "ab" for n in range(500)]
+
+
+def test_orc_is_read_by_spark(spark: Any, tmp_path: Path) -> None:
+    place = str(tmp_path / "orc")
+    df = spark.range(0, 1000, 1, 3).selectExpr(
+        "timestamp_seconds(1704067200 + id) AS seen", "id", "CAST(id AS string) AS name"
+    )
+    df.write.orc(place)
+    report = run(
+        spark, tmp_path, [Path(place)], time="when", rename={"seen": "when"}, select=["when", "id"]
+    )
+    assert (report.rows, report.stored) == (1000, 1000)
+    table = stored(tmp_path / "store")
+    assert table["id"].to_pylist() == list(range(1000))
+    assert table.column_names == ["when", "id"]
+
+
+def test_a_dry_run_stores_nothing(spark: Any, tmp_path: Path) -> None:
+    file = csv_file(tmp_path / "a.csv", 50, bad={3: "never,s1,1"})
+    report = run(spark, tmp_path, [file], dry_run=True, on_error="skip")
+    assert (report.rows, report.bad, report.stored) == (50, 1, 0)
+    assert not (tmp_path / "store").exists()
+
+
+def test_an_open_database_is_loaded_through_its_handle(spark: Any, tmp_path: Path) -> None:
+    file = csv_file(tmp_path / "a.csv", 50)
+    with open_database(tmp_path / "store") as database:
+        request = IngestRequest([str(file)], stream="s", time="when", create=True)
+        report = run_pipeline(request, Target(database=database), spark=spark)
+        assert report.stored == 50
+        assert database.stream("s").count == 50
+
+
+def test_requests_that_cannot_work_are_refused(spark: Any, tmp_path: Path) -> None:
+    file = csv_file(tmp_path / "a.csv", 5)
+    with pytest.raises(InvalidArgument, match="for stdin"):
+        run(spark, tmp_path, [Path("-")])
+    with pytest.raises(StreamNotFound, match="--create"):
+        run(spark, tmp_path, [file], create=False)
+    with pytest.raises(InvalidData, match="no time column 'then'"):
+        run(spark, tmp_path, [file], time="then")
+    with pytest.raises(InvalidArgument, match="no file matches"):
+        run(spark, tmp_path, [tmp_path / "*.none"])
+    run(spark, tmp_path, [file])
+    (tmp_path / "b.csv").write_text("when,other\n2024-01-01,1\n")
+    with pytest.raises(SchemaMismatch, match="no attribute 'other'"):
+        run(spark, tmp_path, [tmp_path / "b.csv"])
+
+
+@pytest.mark.slow
+def test_real_data(spark: Any, tmp_path: Path) -> None:
+    if not DATA.exists():
+        pytest.skip(f"real data is not at {DATA}")
+    flights = run(
+        spark, tmp_path, [DATA / "opensky-switzerland.json.gz"], time="timestamp", stream="s"
+    )
+    assert (flights.rows, flights.stored, flights.bad) == (139_098, 139_098, 0)
+    table = stored(tmp_path / "store")
+    assert len(table["icao24"].unique()) == 842
+    times = table["timestamp"].cast(pa.int64()).to_pylist()
+    assert times == sorted(times)
+    (tmp_path / "nab").mkdir()
+    nab = run(
+        spark, tmp_path / "nab", [DATA / "nab" / "*" / "*.csv"], time="timestamp",
+        file_column="sensor",
+    )  # fmt: skip
+    lines = sum(len(path.read_text().splitlines()) - 1 for path in (DATA / "nab").glob("*/*.csv"))
+    assert (nab.rows, nab.stored, nab.files) == (lines, lines, 24)
