@@ -77,11 +77,9 @@ class BytecodeBuilder:
     unit: str = "us"
     code: list[tuple[int, int, int, int]] = field(default_factory=list)
     begin: list[int] = field(default_factory=lambda: [0])
-    const_i: list[int] = field(default_factory=list)
-    const_f: list[float] = field(default_factory=list)
-    strings: list[tuple[int, str]] = field(default_factory=list)  # index into const_i, text
-    integers: list[Column] = field(default_factory=list)
-    floats: list[Column] = field(default_factory=list)
+    constants: list[int] = field(default_factory=list)
+    strings: list[tuple[int, str]] = field(default_factory=list)  # index into constants, text
+    columns: list[Column] = field(default_factory=list)
     sets: list[frozenset[str] | None] = field(default_factory=list)
     places: list[Place] = field(default_factory=list)
     sum_slots: list[tuple[int, int, int]] = field(default_factory=list)
@@ -101,6 +99,13 @@ class BytecodeBuilder:
         self.code.extend(task.code)
         self.begin.append(len(self.code))
         return len(self.begin) - 2
+
+    @property
+    def trackers(self) -> int:
+        """Words that a column of the path takes, besides position, parent and row."""
+        fixed = self.arrays()
+        slots = len(fixed["last_slot"]) + len(fixed["first_slot"]) + 2 * len(fixed["sum_slot"])
+        return slots + len(self.sets)
 
     @staticmethod
     def slot(entries: list[Any], entry: Any) -> int:
@@ -209,23 +214,21 @@ class _Condition(TypedCondition):
         builder = self.builder
         if kind == "n":
             self.op(m.CONST_NULL)
-        elif kind == "f":
-            builder.const_f.append(float(value))
-            self.op(m.CONST_F, len(builder.const_f) - 1)
+            return
+        if kind == "f":
+            word = int(np.array(value, np.float64).view(np.int64))
         else:
             if kind == "s":
-                builder.strings.append((len(builder.const_i), str(value)))
+                builder.strings.append((len(builder.constants), str(value)))
                 value = 0
             if not INT64[0] <= value <= INT64[1]:
                 raise Unsupported("an integer beyond 64 bits", exp.Null())
-            builder.const_i.append(int(value))
-            self.op(m.CONST_I, len(builder.const_i) - 1)
+            word = int(value)
+        builder.constants.append(word)
+        self.op(m.CONST_F if kind == "f" else m.CONST_I, len(builder.constants) - 1)
 
-    def _column(self, row: RowExpression, kind: str) -> tuple[int, bool]:
-        builder = self.builder
-        if kind == "f":
-            return builder.slot(builder.floats, Column(row, "f")), True
-        return builder.slot(builder.integers, Column(row, "i" if kind == "b" else kind)), False
+    def _column(self, row: RowExpression, kind: str) -> int:
+        return self.builder.slot(self.builder.columns, Column(row, "i" if kind == "b" else kind))
 
     def _emit_navigation(self, leaf: Navigation, kind: str) -> None:
         inside = leaf.variables is None or self.variable in leaf.variables
@@ -237,8 +240,8 @@ class _Condition(TypedCondition):
         if leaf.row.column == CLASSIFIER:
             self.op(m.LABEL, 0, place)
             return
-        column, is_float = self._column(leaf.row, kind)
-        self.op(m.LOAD_F if is_float else m.LOAD_I, column, place, leaf.shift)
+        column = self._column(leaf.row, kind)
+        self.op(m.LOAD_F if kind == "f" else m.LOAD_I, column, place, leaf.shift)
 
     def _emit_leaf(self, leaf: Leaf, kind: str) -> None:
         if isinstance(leaf, MatchNumber):
@@ -264,7 +267,7 @@ class _Condition(TypedCondition):
         column, is_float = -1, kind == "f"
         if leaf.argument is not None:
             stored = kind if function != "count" else "n"
-            column, _ = self._column(leaf.argument, stored)
+            column = self._column(leaf.argument, stored)
         kinds = {
             "count": (m.COUNT, m.COUNT), "sum": (m.SUM_I, m.SUM_F), "min": (m.MIN_I, m.MIN_F),
             "max": (m.MAX_I, m.MAX_F), "bool_and": (m.MIN_I, m.MIN_I), "bool_or": (m.MAX_I, m.MAX_I),

@@ -34,7 +34,7 @@ from .automaton import Automaton
 from .binding import CLASSIFIER, Bound, Navigation, RowExpression
 from .bytecode import BytecodeBuilder
 from .columns import flat, numbers, shift_rows, shifted, string_codes, time_ticks
-from .machine import Conditions
+from .image import build_image
 from .scalar import evaluate, quote
 from .typed import Unsupported, leaf_index, leaves_of, substitute
 
@@ -204,7 +204,7 @@ class Prepared:
 
     words: npt.NDArray[np.uint64]
     absent: npt.NDArray[np.int64]
-    conditions: Conditions
+    image: npt.NDArray[np.int64]
 
 
 class _Rows:
@@ -357,7 +357,7 @@ class ConditionPlan:
         """Evaluate everything row-local over rows sorted by partition."""
         rows = _Rows(table, offsets)
         builder = self.builder
-        columns = [c.row for c in builder.integers + builder.floats]
+        columns = [c.row for c in builder.columns]
         shifts = [row for row, _ in self.tests.shifted + self.absences.shifted]
         rows.compute(columns + shifts)
         words = np.empty(rows.count, np.uint64)
@@ -365,57 +365,38 @@ class ConditionPlan:
         absent = np.zeros(rows.count, np.uint64)
         if self.absences.initial:
             run_row_tests(self.absences, rows, absent)
-        return Prepared(words, absent.view(np.int64), self._conditions(rows))
+        return Prepared(words, absent.view(np.int64), self._image(rows))
 
-    def _conditions(self, rows: _Rows) -> Conditions:
+    def _image(self, rows: _Rows) -> npt.NDArray[np.int64]:
         builder = self.builder
-        count = rows.count if self.path_dependent else 0
-        column_i = np.zeros((len(builder.integers), count), np.int64)
-        valid_i = np.ones((len(builder.integers), count), np.bool_)
-        column_f = np.zeros((len(builder.floats), count), np.float64)
-        valid_f = np.ones((len(builder.floats), count), np.bool_)
-        const_i = np.array(builder.const_i, np.int64)
+        constants = np.array(builder.constants, np.int64)
         label = np.zeros(len(self.names), np.int64)
-        texts = [i for i, c in enumerate(builder.integers) if c.kind == "s"]
-        literals = [text for _, text in builder.strings] + list(self.names)
-        if self.path_dependent:
-            encoded, places = string_codes(
-                [rows.array(builder.integers[i].row) for i in texts], literals
-            )
-            for i, (codes, valid) in zip(texts, encoded, strict=True):
-                column_i[i] = codes
-                if valid is not None:
-                    valid_i[i] = valid
-            for (at, _), code in zip(builder.strings, places, strict=False):
-                const_i[at] = code
-            label[:] = places[len(builder.strings) :]
-            for i, column in enumerate(builder.integers):
-                if column.kind == "s":
-                    continue
-                array = rows.array(column.row)
-                if column.kind == "n":
-                    values, valid = 0, np.asarray(array.is_valid())
-                elif column.kind == "t":
-                    values, valid = time_ticks(array, builder.unit)
-                else:
-                    values, valid = numbers(array, "i")
-                column_i[i] = values
-                if valid is not None:
-                    valid_i[i] = valid
-            for i, column in enumerate(builder.floats):
-                values, valid = numbers(rows.array(column.row), "f")
-                column_f[i] = values
-                if valid is not None:
-                    valid_f[i] = valid
         member = np.zeros((len(builder.sets), len(self.names)), np.bool_)
         for i, chosen in enumerate(builder.sets):
             for p, name in enumerate(self.names):
                 member[i, p] = p > 0 and (chosen is None or name in chosen)
-        return Conditions(
-            const_i=const_i, const_f=np.array(builder.const_f, np.float64), column_i=column_i,
-            valid_i=valid_i, column_f=column_f, valid_f=valid_f, label=label, member=member,
-            **builder.arrays(),
-        )  # fmt: skip
+        columns: list[Any] = []
+        if self.path_dependent:
+            texts = [i for i, c in enumerate(builder.columns) if c.kind == "s"]
+            literals = [text for _, text in builder.strings] + list(self.names)
+            arrays = [rows.array(builder.columns[i].row) for i in texts]
+            encoded, places = string_codes(arrays, literals)
+            codes = dict(zip(texts, encoded, strict=True))
+            for (at, _), code in zip(builder.strings, places, strict=False):
+                constants[at] = code
+            label[:] = places[len(builder.strings) :]
+            for i, column in enumerate(builder.columns):
+                array = rows.array(column.row)
+                if column.kind == "s":
+                    columns.append(codes[i])
+                elif column.kind == "n":
+                    valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+                    columns.append((np.zeros(rows.count, np.int64), valid))
+                elif column.kind == "t":
+                    columns.append(time_ticks(array, builder.unit))
+                else:
+                    columns.append(numbers(array, column.kind))
+        return build_image(builder.arrays(), constants, label, member, columns)
 
 
 def row_local(node: Any, bound: Bound, variable: str) -> bool:

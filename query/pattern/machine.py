@@ -12,8 +12,9 @@ Layout
     one stopped.  ``words[row]`` holds the bits; ``Tables.bit[p]`` says which bit belongs to position ``p``.
 
     A *column* is the state of a partial match: for the contiguous machine its length, for the other one the
-    number of its thread.  The trackers (:class:`Path`) keep for each column where FIRST and LAST are and what
-    the running aggregates are, so that a condition costs the same at any length of the match.
+    number of its thread.  Trackers keep for each column where FIRST and LAST are and what the running
+    aggregates are, so that a condition costs the same at any length of the match.  Columns, like all that
+    conditions read, lie in one block of words (:mod:`.image`).
 
 Guarantee
     A row that is needed but not there yet ends the group with its start undecided, never with a wrong answer.  Where no
@@ -33,6 +34,30 @@ from typing import NamedTuple
 import numpy as np
 
 from ...compiled import kernel
+from .image import (
+    H_BEGIN,
+    H_CODE,
+    H_COLUMN,
+    H_CONDITIONS,
+    H_CONST,
+    H_FIRST,
+    H_FIRST_N,
+    H_LABEL,
+    H_LAST,
+    H_LAST_N,
+    H_MEMBER,
+    H_PATH,
+    H_PLACES,
+    H_SETS,
+    H_STACK,
+    H_STRIDE,
+    H_SUM,
+    H_SUM_N,
+    ROW_LAST,
+    ROW_PARENT,
+    ROW_ROW,
+    STACK_MAX,
+)
 
 # Status of a call
 DONE, OUTPUT_FULL, PATH_FULL, BUDGET, SLICE, OVERFLOW, SKIP_MISSING, SKIP_STUCK = range(8)
@@ -51,49 +76,6 @@ COUNT, SUM_I, SUM_F, MIN_I, MIN_F, MAX_I, MAX_F, ANY_I, ANY_F = range(9)
     LT_I, LE_I, EQ_I, LT_F, LE_F, EQ_F, AND, OR, NOT, IS_NULL, JUMP, JUMP_NOT_TRUE, JUMP_NOT_NULL,
     TO_F, TO_I, SQRT_F, FLOOR_F, CEIL_F, POP, ROUND_F, LN_F, EXP_F, POW_F,
 ) = range(46)  # fmt: skip
-STACK_MAX = 64
-
-
-class Tables(NamedTuple):
-    """The automaton, and which bit and which condition (-1: none) belong to a position."""
-
-    first: np.ndarray
-    target: np.ndarray
-    flags: np.ndarray
-    bit: np.ndarray
-    condition: np.ndarray
-
-
-class Conditions(NamedTuple):
-    """Bytecode, its constants, and the columns that it reads."""
-
-    code: np.ndarray  # (instructions, 4) int64: op, a, b, c
-    begin: np.ndarray  # condition i is code[begin[i] : begin[i + 1]]
-    const_i: np.ndarray
-    const_f: np.ndarray
-    column_i: np.ndarray  # (columns, rows)
-    valid_i: np.ndarray
-    column_f: np.ndarray
-    valid_f: np.ndarray
-    label: np.ndarray  # per position: code of the variable's name
-    last_slot: np.ndarray  # (slots, 2): set of variables, steps back
-    first_slot: np.ndarray  # (slots, 2): set of variables, steps on
-    sum_slot: np.ndarray  # (slots, 3): set of variables, kind, column
-    member: np.ndarray  # (sets, positions) bool
-
-
-class Path(NamedTuple):
-    """Partial matches by column."""
-
-    place: np.ndarray  # position reached
-    parent: np.ndarray  # column before, in the strategies
-    row: np.ndarray  # row by depth
-    last: np.ndarray  # (slots, columns): depth of the row, -1 when there is none
-    first: np.ndarray
-    count: np.ndarray  # (sets, columns)
-    sum_i: np.ndarray
-    sum_f: np.ndarray
-    sum_n: np.ndarray
 
 
 class Output(NamedTuple):
@@ -130,25 +112,28 @@ def combine(kind, value_i, value_f, count, x_i, x_f):
 
 
 @kernel
-def aggregate_with(cond, path, slot, column, include, row):
-    """State of an aggregate over a column, the current row included when it carries its variables."""
-    kind = cond.sum_slot[slot, 1]
-    source = cond.sum_slot[slot, 2]
-    a = path.sum_i[slot, column]
-    f = path.sum_f[slot, column]
-    n = path.sum_n[slot, column]
+def aggregate_with(words, floats, slot, state, include, row):
+    """State of an aggregate (in word ``state``; its count ``stride * aggregates`` further), with the current row.
+
+    Returns integer state, floating-point state, count and overflow.
+    """
+    spec = words[H_SUM] + 3 * slot
+    kind = words[spec + 1]
+    a = words[state]
+    f = floats[state]
+    n = words[state + words[H_SUM_N] * words[H_STRIDE]]
     if not include:
         return a, f, n, False
     x_i = np.int64(0)
     x_f = 0.0
-    if kind == SUM_F or kind == MIN_F or kind == MAX_F or kind == ANY_F:
-        if not cond.valid_f[source, row]:
+    source = words[spec + 2]
+    if source >= 0:
+        entry = words[H_COLUMN] + 2 * source
+        bits = words[entry + 1]
+        if bits >= 0 and (words[bits + (row >> 6)] >> (row & 63)) & 1 == 0:
             return a, f, n, False
-        x_f = cond.column_f[source, row]
-    elif source >= 0:
-        if not cond.valid_i[source, row]:
-            return a, f, n, False
-        x_i = cond.column_i[source, row]
+        x_i = words[words[entry] + row]
+        x_f = floats[words[entry] + row]
     if kind == COUNT:
         return a, f, n + 1, False
     a, f, bad = combine(kind, a, f, n, x_i, x_f)
@@ -156,279 +141,301 @@ def aggregate_with(cond, path, slot, column, include, row):
 
 
 @kernel
-def begin_path(cond, path):
+def begin_path(words):
     """Column 0: nothing matched yet."""
-    path.place[0] = 0
-    path.last[:, 0] = -1
-    path.first[:, 0] = -1
-    path.count[:, 0] = 0
-    path.sum_i[:, 0] = 0
-    path.sum_f[:, 0] = 0.0
-    path.sum_n[:, 0] = 0
+    path = words[H_PATH]
+    stride = words[H_STRIDE]
+    slots = words[H_LAST_N] + words[H_FIRST_N]
+    total = ROW_LAST + slots + words[H_SETS] + 2 * words[H_SUM_N]
+    for r in range(total):
+        words[path + r * stride] = -1 if ROW_LAST <= r < ROW_LAST + slots else 0
 
 
 @kernel
-def extend_path(cond, path, column, new, depth, place, row):
-    """Column ``new``: column ``column`` with one more row, at index ``depth``."""
-    path.place[new] = place
-    member = cond.member
-    for s in range(cond.last_slot.shape[0]):
-        if member[cond.last_slot[s, 0], place]:
-            if cond.last_slot[s, 1] == 0:
-                path.last[s, new] = depth
-            else:  # slots of a set follow each other: one step less is the slot before
-                path.last[s, new] = path.last[s - 1, column]
+def extend_path(words, floats, column, new, depth, place, row):
+    """Column ``new``: column ``column`` with one more row, at index ``depth``; True when a sum overflows."""
+    stride = words[H_STRIDE]
+    at = words[H_PATH] + ROW_LAST * stride
+    places = words[H_PLACES]
+    member = words[H_MEMBER] + place
+    spec = words[H_LAST]
+    for _ in range(words[H_LAST_N]):
+        if words[member + words[spec] * places]:
+            # slots of a set follow each other: one step less is the slot before
+            words[at + new] = depth if words[spec + 1] == 0 else words[at - stride + column]
         else:
-            path.last[s, new] = path.last[s, column]
-    for s in range(cond.first_slot.shape[0]):
-        value = path.first[s, column]
-        chosen = cond.first_slot[s, 0]
-        if value < 0 and member[chosen, place] and path.count[chosen, column] == cond.first_slot[s, 1]:
+            words[at + new] = words[at + column]
+        at += stride
+        spec += 2
+    spec = words[H_FIRST]
+    counts = at + words[H_FIRST_N] * stride
+    for _ in range(words[H_FIRST_N]):
+        value = words[at + column]
+        chosen = words[spec]
+        if (
+            value < 0
+            and words[member + chosen * places]
+            and words[counts + chosen * stride + column] == words[spec + 1]
+        ):
             value = depth
-        path.first[s, new] = value
-    for s in range(member.shape[0]):
-        path.count[s, new] = path.count[s, column] + member[s, place]
+        words[at + new] = value
+        at += stride
+        spec += 2
+    for s in range(words[H_SETS]):
+        words[at + new] = words[at + column] + words[member + s * places]
+        at += stride
     bad = False
-    for s in range(cond.sum_slot.shape[0]):
-        include = member[cond.sum_slot[s, 0], place]
-        a, f, n, overflow = aggregate_with(cond, path, s, column, include, row)
-        path.sum_i[s, new] = a
-        path.sum_f[s, new] = f
-        path.sum_n[s, new] = n
+    sums = words[H_SUM_N]
+    spec = words[H_SUM]
+    for s in range(sums):
+        include = words[member + words[spec + 3 * s] * places] != 0
+        a, f, n, overflow = aggregate_with(words, floats, s, at + column, include, row)
+        kind = words[spec + 3 * s + 1]
+        if kind == SUM_F or kind == MIN_F or kind == MAX_F or kind == ANY_F:
+            floats[at + new] = f
+        else:
+            words[at + new] = a
+        words[at + sums * stride + new] = n
+        at += stride
         bad |= overflow
     return bad
 
 
 @kernel
-def holds(cond, path, which, column, depth, place, row, begin, end, number, si, sf, sn):
-    """Whether condition ``which`` is true for the row as next of a partial match: 1, 0, or -1 (overflow)."""
-    code = cond.code
-    at = cond.begin[which]
-    stop = cond.begin[which + 1]
+def holds(words, floats, which, column, depth, place, row, begin, end, number, threads):
+    """Whether condition ``which`` is true for the row as next of a partial match: 1, 0, or -1 (overflow).
+
+    ``threads``: columns are threads with parents, not lengths.
+    """
+    stride = words[H_STRIDE]
+    path = words[H_PATH]
+    last = path + ROW_LAST * stride + column
+    first = last + words[H_LAST_N] * stride
+    counts = first + words[H_FIRST_N] * stride
+    sums = counts + words[H_SETS] * stride
+    stack = words[H_STACK]
+    null = stack + STACK_MAX
+    code = words[H_CODE]
+    at = code + 4 * words[words[H_BEGIN] + which]
+    stop = code + 4 * words[words[H_BEGIN] + which + 1]
     top = -1
     while at < stop:
-        op = code[at, 0]
-        a = code[at, 1]
-        b = code[at, 2]
-        c = code[at, 3]
-        at += 1
+        op = words[at]
+        a = words[at + 1]
+        b = words[at + 2]
+        c = words[at + 3]
+        at += 4
         if op == LOAD_I or op == LOAD_F or op == LABEL:
             # b: -1 the current row; even: LAST slot, odd: FIRST slot.  c: shift, for LABEL the name's code
             top += 1
-            sn[top] = 1
+            words[null + top] = 1
             index = depth
             if b >= 0:
                 slot = b >> 2
                 include = (b >> 1) & 1
                 if b & 1:
-                    index = path.first[slot, column]
-                    chosen = cond.first_slot[slot, 0]
-                    if index < 0 and include and path.count[chosen, column] == cond.first_slot[slot, 1]:
+                    index = words[first + slot * stride]
+                    spec = words[H_FIRST] + 2 * slot
+                    if index < 0 and include and words[counts + words[spec] * stride] == words[spec + 1]:
                         index = depth
                 elif include:
-                    index = depth
-                    if cond.last_slot[slot, 1] > 0:
-                        index = path.last[slot - 1, column]
+                    if words[words[H_LAST] + 2 * slot + 1] > 0:
+                        index = words[last + (slot - 1) * stride]
                 else:
-                    index = path.last[slot, column]
+                    index = words[last + slot * stride]
             if index < 0:
                 continue
             if op == LABEL:
-                walk = column
                 reached = place
                 if index < depth:
-                    if path.parent[0] >= 0:
+                    walk = index + 1
+                    if threads:
+                        walk = column
                         for _ in range(depth - index - 1):
-                            walk = path.parent[walk]
-                    else:
-                        walk = index + 1
-                    reached = path.place[walk]
-                si[top] = cond.label[reached]
-                sn[top] = 0
+                            walk = words[path + ROW_PARENT * stride + walk]
+                    reached = words[path + walk]
+                words[stack + top] = words[words[H_LABEL] + reached]
+                words[null + top] = 0
                 continue
-            where = row if index == depth else path.row[index]
+            where = row if index == depth else words[path + ROW_ROW * stride + index]
             where += c
             if where < begin or where >= end:
                 continue
-            if op == LOAD_I:
-                if cond.valid_i[a, where]:
-                    si[top] = cond.column_i[a, where]
-                    sn[top] = 0
-            elif cond.valid_f[a, where]:
-                sf[top] = cond.column_f[a, where]
-                sn[top] = 0
-        elif op == CONST_I:
+            entry = words[H_COLUMN] + 2 * a
+            bits = words[entry + 1]
+            if bits < 0 or (words[bits + (where >> 6)] >> (where & 63)) & 1:
+                words[stack + top] = words[words[entry] + where]
+                words[null + top] = 0
+        elif op == CONST_I or op == CONST_F:
             top += 1
-            si[top] = cond.const_i[a]
-            sn[top] = 0
-        elif op == CONST_F:
-            top += 1
-            sf[top] = cond.const_f[a]
-            sn[top] = 0
+            words[stack + top] = words[words[H_CONST] + a]
+            words[null + top] = 0
         elif op == CONST_NULL:
             top += 1
-            sn[top] = 1
+            words[null + top] = 1
         elif op == NUMBER:
             top += 1
-            si[top] = number
-            sn[top] = 0
+            words[stack + top] = number
+            words[null + top] = 0
         elif op == AGG_I or op == AGG_F:
             top += 1
-            x_i, x_f, n, bad = aggregate_with(cond, path, a, column, b == 1, row)
+            x_i, x_f, n, bad = aggregate_with(words, floats, a, sums + a * stride, b == 1, row)
             if bad:
                 return -1
-            sn[top] = 1 if n == 0 else 0
-            si[top] = x_i
-            sf[top] = x_f
-            if cond.sum_slot[a, 1] == COUNT:
-                si[top] = n
-                sn[top] = 0
+            words[null + top] = 1 if n == 0 else 0
+            if op == AGG_F:
+                floats[stack + top] = x_f
+            else:
+                words[stack + top] = x_i
+            if words[words[H_SUM] + 3 * a + 1] == COUNT:
+                words[stack + top] = n
+                words[null + top] = 0
         elif op == IS_NULL:
-            si[top] = sn[top]
-            sn[top] = 0
+            words[stack + top] = words[null + top]
+            words[null + top] = 0
         elif op == JUMP:
             at = a
         elif op == JUMP_NOT_TRUE:
-            if sn[top] or si[top] == 0:
-                at = a
+            if words[null + top] or words[stack + top] == 0:
+                at = code + 4 * a
             top -= 1
         elif op == JUMP_NOT_NULL:
-            if not sn[top]:
-                at = a
+            if not words[null + top]:
+                at = code + 4 * a
             else:
                 top -= 1
         elif op == POP:
             top -= 1
         elif op == NOT:
-            si[top] = 1 - si[top]
+            words[stack + top] = 1 - words[stack + top]
         elif op == AND or op == OR:
             top -= 1
-            x = -1 if sn[top] else si[top]
-            y = -1 if sn[top + 1] else si[top + 1]
+            x = -1 if words[null + top] else words[stack + top]
+            y = -1 if words[null + top + 1] else words[stack + top + 1]
             decisive = 0 if op == AND else 1
             if x == decisive or y == decisive:
-                si[top] = decisive
-                sn[top] = 0
+                words[stack + top] = decisive
+                words[null + top] = 0
             elif x < 0 or y < 0:
-                sn[top] = 1
+                words[null + top] = 1
             else:
-                si[top] = 1 - decisive
-                sn[top] = 0
+                words[stack + top] = 1 - decisive
+                words[null + top] = 0
         elif op == TO_F:
-            sf[top] = si[top]
+            floats[stack + top] = words[stack + top]
         elif op == TO_I:
-            if not sn[top]:
-                rounded = np.rint(sf[top])
+            if not words[null + top]:
+                rounded = np.rint(floats[stack + top])
                 if not (rounded >= -9.223372036854775e18 and rounded <= 9.223372036854775e18):
                     return -1
-                si[top] = np.int64(rounded)
+                words[stack + top] = np.int64(rounded)
         elif op == NEG_I or op == ABS_I:
-            if not sn[top]:
-                if si[top] == np.int64(-9223372036854775808):
+            if not words[null + top]:
+                if words[stack + top] == np.int64(-9223372036854775808):
                     return -1
-                if op == NEG_I or si[top] < 0:
-                    si[top] = -si[top]
+                if op == NEG_I or words[stack + top] < 0:
+                    words[stack + top] = -words[stack + top]
         elif op == NEG_F:
-            sf[top] = -sf[top]
+            floats[stack + top] = -floats[stack + top]
         elif op == ABS_F:
-            sf[top] = abs(sf[top])
+            floats[stack + top] = abs(floats[stack + top])
         elif op == SQRT_F:
-            sf[top] = np.sqrt(sf[top])
+            floats[stack + top] = np.sqrt(floats[stack + top])
         elif op == FLOOR_F:
-            sf[top] = np.floor(sf[top])
+            floats[stack + top] = np.floor(floats[stack + top])
         elif op == CEIL_F:
-            sf[top] = np.ceil(sf[top])
+            floats[stack + top] = np.ceil(floats[stack + top])
         elif op == ROUND_F:  # half away from zero, as SQL does
-            sf[top] = np.copysign(np.floor(abs(sf[top]) + 0.5), sf[top])
+            floats[stack + top] = np.copysign(np.floor(abs(floats[stack + top]) + 0.5), floats[stack + top])
         elif op == LN_F:
-            sf[top] = np.log(sf[top])
+            floats[stack + top] = np.log(floats[stack + top])
         elif op == EXP_F:
-            sf[top] = np.exp(sf[top])
+            floats[stack + top] = np.exp(floats[stack + top])
         else:  # two operands
             top -= 1
-            if sn[top] or sn[top + 1]:
-                sn[top] = 1
+            if words[null + top] or words[null + top + 1]:
+                words[null + top] = 1
                 continue
-            x_i = si[top]
-            y_i = si[top + 1]
-            x_f = sf[top]
-            y_f = sf[top + 1]
+            x_i = words[stack + top]
+            y_i = words[stack + top + 1]
+            x_f = floats[stack + top]
+            y_f = floats[stack + top + 1]
             if op == ADD_I:
                 z = x_i + y_i
                 if (x_i ^ z) & (y_i ^ z) < 0:
                     return -1
-                si[top] = z
+                words[stack + top] = z
             elif op == SUB_I:
                 z = x_i - y_i
                 if (x_i ^ y_i) & (x_i ^ z) < 0:
                     return -1
-                si[top] = z
+                words[stack + top] = z
             elif op == MUL_I:
                 z = x_i * y_i
                 if x_i != 0 and (
                     (x_i == -1 and y_i == np.int64(-9223372036854775808)) or z // x_i != y_i
                 ):
                     return -1
-                si[top] = z
+                words[stack + top] = z
             elif op == DIV_I or op == MOD_I:  # toward zero; the sign of a remainder is the dividend's
                 if y_i == 0:
                     return -1
                 if y_i == -1:
                     if op == DIV_I and x_i == np.int64(-9223372036854775808):
                         return -1
-                    si[top] = -x_i if op == DIV_I else 0
+                    words[stack + top] = -x_i if op == DIV_I else 0
                 else:
                     q = x_i // y_i
                     r = x_i - q * y_i
                     if r != 0 and (r < 0) != (x_i < 0):
                         q += 1
                         r -= y_i
-                    si[top] = q if op == DIV_I else r
+                    words[stack + top] = q if op == DIV_I else r
             elif op == ADD_F:
-                sf[top] = x_f + y_f
+                floats[stack + top] = x_f + y_f
             elif op == SUB_F:
-                sf[top] = x_f - y_f
+                floats[stack + top] = x_f - y_f
             elif op == MUL_F:
-                sf[top] = x_f * y_f
+                floats[stack + top] = x_f * y_f
             elif op == DIV_F:
-                sf[top] = x_f / y_f
+                floats[stack + top] = x_f / y_f
             elif op == MOD_F:
-                sf[top] = np.fmod(x_f, y_f)
+                floats[stack + top] = np.fmod(x_f, y_f)
             elif op == POW_F:
-                sf[top] = x_f**y_f
+                floats[stack + top] = x_f**y_f
             elif op == LT_I:
-                si[top] = 1 if x_i < y_i else 0
+                words[stack + top] = 1 if x_i < y_i else 0
             elif op == LE_I:
-                si[top] = 1 if x_i <= y_i else 0
+                words[stack + top] = 1 if x_i <= y_i else 0
             elif op == EQ_I:
-                si[top] = 1 if x_i == y_i else 0
+                words[stack + top] = 1 if x_i == y_i else 0
             elif op == LT_F:
-                si[top] = 1 if x_f < y_f or (y_f != y_f and x_f == x_f) else 0
+                words[stack + top] = 1 if x_f < y_f or (y_f != y_f and x_f == x_f) else 0
             elif op == LE_F:
-                si[top] = 1 if x_f <= y_f or y_f != y_f else 0
+                words[stack + top] = 1 if x_f <= y_f or y_f != y_f else 0
             elif op == EQ_F:
-                si[top] = 1 if x_f == y_f or (x_f != x_f and y_f != y_f) else 0
-    return 1 if not sn[0] and si[0] == 1 else 0
+                words[stack + top] = 1 if x_f == y_f or (x_f != x_f and y_f != y_f) else 0
+    return 1 if not words[null] and words[stack] == 1 else 0
 
 
 @kernel
 def match_contiguous(
-    tables, cond, path, cursor, visited, visited_words, words, offsets, position, seen, number, time, window, now,
-    final, lookahead, first_bits, empty_match, memo, skip, skip_member, steps_max, slice_max, state, out,
+    first, target, flag, bit, condition, image, floats, cursor, visited, visited_words, words, offsets, position, seen, number, time, window, now,
+    final, lookahead, first_bits, empty_match, memo, skip, skip_member, steps_max, slice_max, state,
+    out_group, out_start, out_length, out_number, out_row, out_place,
 ):  # fmt: skip
     """Find the preferred matches of each group, from ``position`` on; see the module's docstring.
 
     ``memo``: 0 conditions depend on the path; 1 no window: failed bits are cleared in ``words``; 2 failures
     are kept in ``visited`` per start; 3 as 2, but for the whole group (no window).
     """
-    si = np.zeros(STACK_MAX, np.int64)
-    sf = np.zeros(STACK_MAX, np.float64)
-    sn = np.ones(STACK_MAX, np.uint8)
     one = np.uint64(1)
     groups = offsets.shape[0] - 1
     capacity = cursor.shape[0] - 2
-    path.parent[0] = -1
-    tracked = cond.begin.shape[0] > 1
+    tracked = image[H_CONDITIONS] > 0
+    begin_path(image)  # column 0 stays as it is
+    places = image[H_PATH]
+    row_of = places + ROW_ROW * image[H_STRIDE]
     budget = slice_max
     for g in range(state[GROUP], groups):
         state[GROUP] = g
@@ -451,26 +458,23 @@ def match_contiguous(
             depth = 0
             deepest = 0
             steps = 0
-            cursor[0] = tables.first[0]
-            path.place[0] = 0
-            if tracked:
-                begin_path(cond, path)
+            cursor[0] = first[0]
             while True:
-                p = path.place[depth]
+                p = image[places + depth]
                 c = cursor[depth]
                 row = s + depth
-                if c == tables.first[p + 1]:
+                if c == first[p + 1]:
                     if depth == 0:
                         break
                     if memo == 1:
-                        words[row - 1] &= ~(one << np.uint64(tables.bit[p]))
+                        words[row - 1] &= ~(one << np.uint64(bit[p]))
                     elif memo >= 2:
                         base = (row - 1 - (s if memo == 2 else 0)) * visited_words
                         visited[base + (p >> 6)] |= one << np.uint64(p & 63)
                     depth -= 1
                     continue
                 cursor[depth] = c + 1
-                flags = tables.flags[c]
+                flags = flag[c]
                 if flags & 1 and (row != begin or seen[g]):
                     continue
                 if flags & 2:
@@ -479,7 +483,7 @@ def match_contiguous(
                     if not final:
                         outcome = MORE
                         break
-                q = tables.target[c]
+                q = target[c]
                 if q < 0:
                     outcome = MATCH
                     break
@@ -490,7 +494,7 @@ def match_contiguous(
                     continue
                 if time[row] > horizon:
                     continue
-                if (words[row] >> np.uint64(tables.bit[q])) & one == 0:
+                if (words[row] >> np.uint64(bit[q])) & one == 0:
                     continue
                 steps += 1
                 if memo >= 2:
@@ -500,14 +504,14 @@ def match_contiguous(
                     base = (row - (s if memo == 2 else 0)) * visited_words
                     if (visited[base + (q >> 6)] >> np.uint64(q & 63)) & one:
                         continue
-                which = tables.condition[q]
+                which = condition[q]
                 if which >= 0:
                     if steps > steps_max:
                         state[ERROR_ROW] = s
                         state[ERROR_DEPTH] = depth
                         return BUDGET
                     truth = holds(
-                        cond, path, which, depth, depth, q, row, begin, end, number[g] + 1, si, sf, sn
+                        image, floats, which, depth, depth, q, row, begin, end, number[g] + 1, False
                     )
                     if truth < 0:
                         state[ERROR_ROW] = row
@@ -518,14 +522,14 @@ def match_contiguous(
                     position[g] = s
                     return PATH_FULL
                 if tracked:
-                    if extend_path(cond, path, depth, depth + 1, depth, q, row):
+                    if extend_path(image, floats, depth, depth + 1, depth, q, row):
                         state[ERROR_ROW] = row
                         return OVERFLOW
-                    path.row[depth] = row
+                    image[row_of + depth] = row
                 depth += 1
                 deepest = max(deepest, depth)
-                path.place[depth] = q
-                cursor[depth] = tables.first[q]
+                image[places + depth] = q
+                cursor[depth] = first[q]
             if memo == 2:
                 visited[: (deepest + 1) * visited_words] = 0
             if memo == 0 and steps > steps_max:
@@ -541,17 +545,17 @@ def match_contiguous(
             if outcome == MATCH:
                 m = state[MATCHES]
                 r = state[ROWS]
-                if m >= out.start.shape[0] or r + depth > out.row.shape[0]:
+                if m >= out_start.shape[0] or r + depth > out_row.shape[0]:
                     position[g] = s
                     return OUTPUT_FULL
                 number[g] += 1
-                out.group[m] = g
-                out.start[m] = s
-                out.length[m] = depth
-                out.number[m] = number[g]
+                out_group[m] = g
+                out_start[m] = s
+                out_length[m] = depth
+                out_number[m] = number[g]
                 for i in range(depth):
-                    out.row[r + i] = s + i
-                    out.place[r + i] = path.place[i + 1]
+                    out_row[r + i] = s + i
+                    out_place[r + i] = image[places + i + 1]
                 state[MATCHES] = m + 1
                 state[ROWS] = r + depth
                 if depth > 0 and skip != TO_NEXT:
@@ -559,7 +563,7 @@ def match_contiguous(
                     if skip != PAST_LAST:
                         found = -1
                         for i in range(depth):
-                            if skip_member[path.place[i + 1]]:
+                            if skip_member[image[places + i + 1]]:
                                 found = i
                                 if skip == TO_FIRST:
                                     break

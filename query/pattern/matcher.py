@@ -26,6 +26,7 @@ from . import machine as m
 from . import rowtests as rt
 from .automaton import ACCEPT, Automaton
 from .conditions import ConditionPlan, Prepared
+from .image import with_path
 from .selection import CONTIGUOUS, SKIP_ANY, SKIP_NEXT, match_selected
 
 __all__ = ["Groups", "MatchLimits", "Matcher", "Matches"]
@@ -135,7 +136,7 @@ class Matcher:
         self.limits = limits
         self.describe_row = describe_row
         first, target, flags = automaton.tables
-        self.tables = m.Tables(first, target, flags, plan.bit, plan.condition)
+        self.tables = (first, target, flags, plan.bit, plan.condition)
         self.skip = SKIPS[skip]
         self.skip_member = np.array([name in skip_names for name in automaton.names], np.bool_)
         follow = np.zeros(len(automaton.names), np.uint64)
@@ -178,27 +179,28 @@ class Matcher:
                 if self.selection == "next":
                     starts = words.copy()
                 rt.feasible_any(starts, *arguments)
-            elif not self._only_shortcut():
+            else:
                 rt.feasible(words, *arguments)
         state = np.zeros(8, np.int64)
         output = self._output()
-        path, cursor, visited, visited_words, memo = self._scratch(len(words))
+        image = with_path(prepared.image, self.columns + 2)
+        cursor, visited, visited_words, memo = self._scratch(len(words))
         while True:
             if self.selection is None:
                 status = m.match_contiguous(
-                    self.tables, prepared.conditions, path, cursor, visited, visited_words, words,
+                    *self.tables, image, image.view(np.float64), cursor, visited, visited_words, words,
                     groups.offsets, groups.position, groups.seen, groups.number, groups.time, self.window,
                     groups.now, groups.final, self.plan.lookahead, self.follow[0],
                     automaton.empty_match, memo, self.skip, self.skip_member, self.limits.steps_max,
-                    SLICE_STEPS, state, output,
+                    SLICE_STEPS, state, *output,
                 )  # fmt: skip
             else:
                 status = match_selected(
-                    self.tables, prepared.conditions, path, self.frames, self.thread_done, self.stamp,
+                    *self.tables, image, image.view(np.float64), self.frames, self.thread_done, self.stamp,
                     words, starts, prepared.absent, groups.offsets, groups.position, groups.seen,
                     groups.number, groups.time, self.window, groups.now, groups.final,
                     self.plan.lookahead, self.follow[0], self.follow, not self.plan.path_dependent,
-                    STRATEGIES[self.selection], self.limits.steps_max, SLICE_STEPS, state, output,
+                    STRATEGIES[self.selection], self.limits.steps_max, SLICE_STEPS, state, *output,
                 )  # fmt: skip
             if check is not None:
                 check()
@@ -212,15 +214,12 @@ class Matcher:
                 output = self._output()
             elif status == m.PATH_FULL:
                 self._grow_path()
-                path, cursor, visited, visited_words, memo = self._scratch(len(words), visited)
+                image = with_path(image, self.columns + 2)
+                cursor, visited, visited_words, memo = self._scratch(len(words), visited)
             elif status != m.SLICE:
                 raise self._error(status, state)
         if state[m.MATCHES]:
             yield self._take(output, state)
-
-    def _only_shortcut(self) -> bool:
-        """Whether clearing what leads nowhere cannot pay: the pattern matches the empty sequence."""
-        return False
 
     # -- room -----------------------------------------------------------------------------------
 
@@ -256,10 +255,7 @@ class Matcher:
 
     def _grow_path(self) -> None:
         self.columns *= 4
-        builder = self.plan.builder
-        per_column = 64 + 8 * (
-            4 * len(builder.places) + 4 * len(builder.sets) + 3 * len(builder.sum_slots)
-        )
+        per_column = 64 + 8 * self.plan.builder.trackers
         if self.columns * per_column > self.limits.memory_bytes:
             raise ResourceLimit(
                 f"a partial match of pattern {self.text} needs more than "
@@ -268,17 +264,8 @@ class Matcher:
 
     def _scratch(
         self, rows: int, before: npt.NDArray[np.uint64] | None = None
-    ) -> tuple[m.Path, IntArray, npt.NDArray[np.uint64], int, int]:
-        fixed = self.plan.builder.arrays()
+    ) -> tuple[IntArray, npt.NDArray[np.uint64], int, int]:
         n = self.columns + 2
-        last, first = len(fixed["last_slot"]), len(fixed["first_slot"])
-        sums, sets = len(fixed["sum_slot"]), len(self.plan.builder.sets)
-        path = m.Path(
-            np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64),
-            np.zeros((last, n), np.int64), np.zeros((first, n), np.int64),
-            np.zeros((sets, n), np.int64), np.zeros((sums, n), np.int64),
-            np.zeros((sums, n), np.float64), np.zeros((sums, n), np.int64),
-        )  # fmt: skip
         self.frames = np.zeros((4, n), np.int64)
         self.thread_done = np.zeros(n, np.int64)
         self.stamp = np.zeros(len(self.automaton.names), np.int64)
@@ -300,7 +287,7 @@ class Matcher:
             visited = before
         else:
             visited = np.zeros(size, np.uint64)
-        return path, np.zeros(n, np.int64), visited, visited_words, memo
+        return np.zeros(n, np.int64), visited, visited_words, memo
 
     # -- errors ---------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...compiled import kernel
+from .image import H_CONDITIONS, H_PATH, H_STRIDE, ROW_PARENT, ROW_ROW
 from .machine import (
     BUDGET,
     DONE,
@@ -43,7 +44,6 @@ from .machine import (
     PATH_FULL,
     ROWS,
     SLICE,
-    STACK_MAX,
     STEPS,
     begin_path,
     extend_path,
@@ -57,8 +57,9 @@ CONTIGUOUS, SKIP_NEXT, SKIP_ANY = range(3)
 
 @kernel
 def match_selected(
-    tables, cond, path, frame, thread_done, stamp, words, start_words, absent, offsets, position, seen, number, time, window,
-    now, final, lookahead, first_bits, follow, merge, strategy, steps_max, slice_max, state, out,
+    first, target, flag, bit, condition, image, floats, frame, thread_done, stamp, words, start_words, absent, offsets, position, seen, number, time, window,
+    now, final, lookahead, first_bits, follow, merge, strategy, steps_max, slice_max, state,
+    out_group, out_start, out_length, out_number, out_row, out_place,
 ):  # fmt: skip
     """Find every match of each group under a strategy; arguments as for ``match_contiguous``.
 
@@ -68,18 +69,18 @@ def match_selected(
     can begin; under SKIP TILL NEXT ``words`` may not lack any, for an event that leads nowhere still must not
     be passed over.
     """
-    si = np.zeros(STACK_MAX, np.int64)
-    sf = np.zeros(STACK_MAX, np.float64)
-    sn = np.ones(STACK_MAX, np.uint8)
     one = np.uint64(1)
     groups = offsets.shape[0] - 1
     frames = frame.shape[1]
-    threads = path.place.shape[0]
-    tracked = cond.begin.shape[0] > 1
+    threads = image[H_STRIDE]
+    places = image[H_PATH]
+    parents = places + ROW_PARENT * threads
+    row_of = places + ROW_ROW * threads
+    tracked = image[H_CONDITIONS] > 0
     budget = slice_max
     stamps = np.int64(0)
     stamp[:] = 0
-    path.parent[0] = 0
+    begin_path(image)  # column 0 stays as it is
     for g in range(state[GROUP], groups):
         state[GROUP] = g
         begin = offsets[g]
@@ -101,10 +102,7 @@ def match_selected(
             more = False
             steps = 0
             depth = 0  # number of events in the set; frame `depth` is its last one, frame 0 the entry
-            path.place[0] = 0
             thread_done[0] = 0
-            if tracked:
-                begin_path(cond, path)
             frame[0, 0] = 0
             frame[1, 0] = 1
             frame[2, 0] = s
@@ -118,7 +116,7 @@ def match_selected(
                 if depth == 0 and x > s:
                     depth -= 1
                     continue
-                if strategy == 0 and depth > 0 and x > path.row[depth - 1] + 1:
+                if strategy == 0 and depth > 0 and x > image[row_of + depth - 1] + 1:
                     depth -= 1
                     continue
                 wanted = np.uint64(0)
@@ -126,7 +124,7 @@ def match_selected(
                 for t in range(low, high):
                     if thread_done[t] == 0:
                         alive = True
-                        wanted |= follow[path.place[t]]
+                        wanted |= follow[image[places + t]]
                 if not alive or wanted == 0:
                     depth -= 1
                     continue
@@ -158,19 +156,19 @@ def match_selected(
                 for t in range(low, high):
                     if thread_done[t]:
                         continue
-                    p = path.place[t]
+                    p = image[places + t]
                     satisfied = False
-                    for c in range(tables.first[p], tables.first[p + 1]):
-                        q = tables.target[c]
+                    for c in range(first[p], first[p + 1]):
+                        q = target[c]
                         if q < 0:
                             continue
-                        if (words[x] >> np.uint64(tables.bit[q])) & one == 0:
+                        if (words[x] >> np.uint64(bit[q])) & one == 0:
                             continue
                         steps += 1
-                        which = tables.condition[q]
+                        which = condition[q]
                         if which >= 0:
                             truth = holds(
-                                cond, path, which, t, depth, q, x, begin, end, number[g] + 1, si, sf, sn
+                                image, floats, which, t, depth, q, x, begin, end, number[g] + 1, True
                             )
                             if truth < 0:
                                 state[ERROR_ROW] = x
@@ -178,7 +176,7 @@ def match_selected(
                             if truth == 0:
                                 continue
                         satisfied = True
-                        flags = tables.flags[c]
+                        flags = flag[c]
                         if flags & 1 and (x != begin or seen[g]):
                             continue
                         if flags & 2:  # an event after the end of the partition: never
@@ -196,11 +194,11 @@ def match_selected(
                             position[g] = s
                             return PATH_FULL
                         if tracked:
-                            if extend_path(cond, path, t, top, depth, q, x):
+                            if extend_path(image, floats, t, top, depth, q, x):
                                 state[ERROR_ROW] = x
                                 return OVERFLOW
-                        path.place[top] = q
-                        path.parent[top] = t
+                        image[places + top] = q
+                        image[parents + top] = t
                         thread_done[top] = 0
                         top += 1
                     if satisfied and strategy == 1:
@@ -217,7 +215,7 @@ def match_selected(
                     number[g] = kept_number
                     position[g] = s
                     return PATH_FULL
-                path.row[depth] = x
+                image[row_of + depth] = x
                 depth += 1
                 frame[0, depth] = high
                 frame[1, depth] = top
@@ -226,11 +224,11 @@ def match_selected(
                 # is the set a match? the first thread that may stop here labels it
                 chosen = -1
                 for t in range(high, top):
-                    p = path.place[t]
-                    for c in range(tables.first[p], tables.first[p + 1]):
-                        if tables.target[c] >= 0:
+                    p = image[places + t]
+                    for c in range(first[p], first[p + 1]):
+                        if target[c] >= 0:
                             continue
-                        flags = tables.flags[c]
+                        flags = flag[c]
                         if flags & 1:
                             continue
                         if flags & 2:
@@ -248,22 +246,22 @@ def match_selected(
                 if chosen >= 0:
                     m = state[MATCHES]
                     r = state[ROWS]
-                    if m >= out.start.shape[0] or r + depth > out.row.shape[0]:
+                    if m >= out_start.shape[0] or r + depth > out_row.shape[0]:
                         state[MATCHES] = kept_matches
                         state[ROWS] = kept_rows
                         number[g] = kept_number
                         position[g] = s
                         return OUTPUT_FULL
                     number[g] += 1
-                    out.group[m] = g
-                    out.start[m] = s
-                    out.length[m] = depth
-                    out.number[m] = number[g]
+                    out_group[m] = g
+                    out_start[m] = s
+                    out_length[m] = depth
+                    out_number[m] = number[g]
                     t = chosen
                     for i in range(depth - 1, -1, -1):
-                        out.row[r + i] = path.row[i]
-                        out.place[r + i] = path.place[t]
-                        t = path.parent[t]
+                        out_row[r + i] = image[row_of + i]
+                        out_place[r + i] = image[places + t]
+                        t = image[parents + t]
                     state[MATCHES] = m + 1
                     state[ROWS] = r + depth
             if more:
