@@ -51,8 +51,10 @@ __all__ = [
 
 _STRATEGIES = ("auto", "replay", "index", "all", "greedy", "optimal", "none")
 _TYPE_KEEPING = frozenset(
-    ("min", "max", "first", "last", "any_value", "arbitrary", "lag", "lead", "first_value")
-    + ("last_value", "nth_value", "mode", "arg_min", "arg_max", "min_by", "max_by")
+    (
+        *("min", "max", "first", "last", "any_value", "arbitrary", "lag", "lead", "first_value"),
+        *("last_value", "nth_value", "mode", "arg_min", "arg_max", "min_by", "max_by"),
+    )
 )  # functions whose result has the type of their first argument
 
 

@@ -7,7 +7,7 @@ Purpose
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -45,6 +45,7 @@ class Catalog(Protocol):
         retention: str | int | None = None,
         codec: str = "lz4",
         if_not_exists: bool = False,
+        options: Mapping[str, Any] | None = None,
     ) -> Any:
         """Create a stream."""
 

@@ -60,6 +60,7 @@ __all__ = [
     "parse_statement",
     "position_of",
     "to_text",
+    "token_offset",
 ]
 
 TEXT_LENGTH_MAX = 4 << 20
@@ -502,6 +503,16 @@ def position_of(node: Any) -> int | None:
         found.meta["start"] for found in node.walk() if found is not None and "start" in found.meta
     ]
     return min(offsets) if offsets else None
+
+
+def token_offset(text: str, name: str) -> int | None:
+    """Offset of the first token that is a name, whatever its case; None when there is none."""
+    try:
+        tokens = _DIALECT.tokenize(text)
+    except TokenError:
+        return None
+    folded = name.lower()
+    return next((int(t.start) for t in tokens if t.text.lower() == folded), None)
 
 
 def to_text(node: Any) -> str:

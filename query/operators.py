@@ -46,7 +46,7 @@ __all__ = [
     "table_function_names",
 ]
 
-PROVIDERS: tuple[str, ...] = ()
+PROVIDERS: tuple[str, ...] = (".windows.relations",)
 """Modules, relative to this package, that register operators when imported (``".windows"``)."""
 
 

@@ -30,6 +30,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
@@ -252,14 +253,15 @@ class PredicateCompiler:
             if constant.kind is Kind.EXACT:
                 return exact_bounds(attribute.name, operator, Fraction(constant.value))
             if constant.kind is Kind.FLOAT:
+                if abs(constant.value) < 2.0**53:  # doubles hold every integer up to here
+                    return exact_bounds(attribute.name, operator, Fraction(constant.value))
                 return widened_bounds(attribute.name, operator, constant.value)
             return _NOTHING
         if attribute.storage is Storage.FLOAT:
             if constant.kind is Kind.TEXT:
                 constant = self._folder.cast_text(constant.value, "DOUBLE")
             if constant.kind in (Kind.EXACT, Kind.FLOAT):
-                single = pa.types.is_float32(type_)
-                return widened_bounds(attribute.name, operator, _as_float(constant.value), single)
+                return _float_bounds(attribute, operator, constant)
             return _NOTHING
         if attribute.storage is Storage.STRING and constant.kind is Kind.TEXT:
             return ordered_bounds(attribute.name, operator, constant.value, exact=True)
@@ -467,6 +469,21 @@ def exact_bounds(name: str, operator: str, value: Fraction) -> Compiled:
     return Compiled(Range(name, None, high), exact=True)
 
 
+def _float_bounds(attribute: Attribute, operator: str, constant: Constant) -> Compiled:
+    """Bounds on a floating-point column; the executor casts exact literals to its type first."""
+    single = pa.types.is_float32(attribute.type)
+    value = _as_float(constant.value)
+    if constant.kind is Kind.EXACT:
+        held = float(np.float32(value)) if single else value
+        if not math.isfinite(held) or Fraction(held) != Fraction(constant.value):
+            return widened_bounds(attribute.name, operator, value, single)
+    if math.isnan(value):
+        return widened_bounds(attribute.name, operator, value)
+    if operator == "<>":
+        return Compiled(NotNull(attribute.name))
+    return ordered_bounds(attribute.name, operator, value, exact=False)
+
+
 def widened_bounds(name: str, operator: str, value: float, single: bool = False) -> Compiled:
     """Bounds where the executor compares in floating point: a superset, never exact."""
     if math.isnan(value):
@@ -508,7 +525,7 @@ def _between(name: str, operator: str, low: Fraction, high: Fraction) -> Compile
     return Compiled(Range(name, below, above))
 
 
-def ordered_bounds(name: str, operator: str, value: str | bool, exact: bool) -> Compiled:
+def ordered_bounds(name: str, operator: str, value: str | bool | float, exact: bool) -> Compiled:
     if operator == "=":
         return Compiled(Range(name, value, value), exact)
     if operator == "<>":

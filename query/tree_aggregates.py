@@ -216,8 +216,20 @@ def _natural_name(call: Any) -> str | None:
     return f"{call.name.lower()}({'.'.join(parts)})"
 
 
-def rewrite(select: Any) -> None:
-    """Make a tagged SELECT read its calls from the one-row relation, in place."""
+def rewrite(select: Any, names: Sequence[str] | None = None) -> None:
+    """Make a tagged SELECT read its calls from the one-row relation, in place.
+
+    Its columns keep their names: those given, else what the text of each would be called.
+    """
+    projections = list(select.expressions)
+    for position, projection in enumerate(projections):
+        if not isinstance(projection, exp.Alias):
+            name = projection.sql("duckdb", normalize_functions="lower")
+            if names is not None and len(names) == len(projections):
+                name = names[position]
+            alias = exp.Alias(alias=exp.to_identifier(name, quoted=True))
+            projection.replace(alias)
+            alias.set("this", projection)
     for node in list(own_nodes(select)):
         position = node.meta.get("call")
         if position is None:

@@ -1,0 +1,498 @@
+"""The query engine: statements in, results out.
+
+Purpose
+    :class:`QueryEngine` is what a database calls with SQL text.  It keeps prepared queries by text,
+    gathers snapshots, decides what the tree answers, and hands the rest to the executor.
+
+Guarantee
+    All relations of one query see one snapshot per stream, and one moment as ``now()``.  A
+    prepared query is used again only while the streams it names have the schemas it was prepared
+    for.  Queries may run from any number of threads.
+
+Cost
+    A SELECT of bare aggregates over a range of time touches neither the executor nor an event
+    outside of two boundary leaves; planned before, it costs about the tree walk.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from ..errors import SqlError, StreamNotFound
+from ..store.segment import ScanMetrics
+from ..store.snapshot import Snapshot
+from . import statements
+from .binder import relation_name
+from .cancellation import Cancellation, QueryControl
+from .catalog import Catalog
+from .constants import Folder
+from .datasets import FailureBox, ScanDataset
+from .dialect import Explain, StatementNode, error_at, parse_predicate, parse_statement, to_text
+from .executor import Answer, Executor
+from .explain import Leaf, plan_of
+from .operators import RunContext
+from .parameters import NOW, bind_values
+from .plan import Operator, Plan
+from .planner import Prepared, moment, prepare, row_bounds, scan_spec, tail_start
+from .relations import (
+    AggregateRelation,
+    OperatorRelation,
+    ScanSpec,
+    StreamRelation,
+    figures_of,
+    half_open,
+    tree_aggregate_operator,
+)
+from .result import Result
+from .sql_types import conform, settle_hugeints
+from .tree_aggregates import Candidate, result_table
+
+__all__ = ["QueryEngine"]
+
+PREPARED_MAX = 512
+"""Prepared statements kept by text."""
+
+Parameters = Mapping[str, Any] | Sequence[Any] | None
+
+
+class QueryEngine:
+    """Runs SQL against a catalog of streams.
+
+    Parameters
+    ----------
+    catalog : Catalog
+    memory_bytes : int
+        Memory limit of the executor.
+    threads : int
+    """
+
+    def __init__(self, catalog: Catalog, *, memory_bytes: int, threads: int) -> None:
+        self.catalog = catalog
+        self.executor = Executor(memory_bytes, threads)
+        self._prepared: OrderedDict[Any, Prepared] = OrderedDict()
+        self._guard = threading.Lock()
+
+    def close(self) -> None:
+        """End the executor; results that are still open end with an error."""
+        self.executor.close()
+
+    # ------------------------------------------------------------------- statements
+
+    def run(
+        self,
+        text: str,
+        params: Parameters = None,
+        timeout: float | None = None,
+        *,
+        read_only: bool = False,
+        cancellation: Cancellation | None = None,
+    ) -> Result:
+        """Run one statement; see :meth:`chronicle.database.Database.sql`."""
+        control = QueryControl(timeout, cancellation)
+        begun = time.perf_counter()
+        prepared = self._known(text)
+        if prepared is None:
+            tree = parse_statement(text)
+            if isinstance(tree, Explain):
+                plan = self._explain(tree.this, text, params, control, bool(tree.args["analyze"]))
+                return statements.result_of_plan(plan)
+            if isinstance(tree, (StatementNode, exp.Insert)):
+                return statements.execute(self, tree, text, params, control, read_only)
+            prepared = self._keep(text, prepare(tree, text, self.catalog))
+        return Execution(self, prepared, params, control, begun).result()
+
+    def explain(
+        self,
+        text: str,
+        params: Parameters = None,
+        *,
+        analyze: bool = False,
+        timeout: float | None = None,
+    ) -> Plan:
+        """Plan a query, and with ``analyze`` run it."""
+        tree = parse_statement(text)
+        if isinstance(tree, Explain):
+            analyze = analyze or bool(tree.args["analyze"])
+            tree = tree.this
+        if isinstance(tree, (StatementNode, exp.Insert)):
+            raise error_at(text, 0, "EXPLAIN explains queries")
+        return self._explain(tree, text, params, QueryControl(timeout), analyze)
+
+    def _explain(
+        self, tree: Any, text: str, params: Parameters, control: QueryControl, analyze: bool
+    ) -> Plan:
+        begun = time.perf_counter()
+        prepared = prepare(tree, text, self.catalog)
+        return Execution(self, prepared, params, control, begun, analyze).plan()
+
+    def query(self, tree: Any, text: str, params: Parameters, control: QueryControl) -> Result:
+        """Run a query tree that is part of another statement."""
+        prepared = prepare(tree, text, self.catalog)
+        return Execution(self, prepared, params, control, time.perf_counter()).result()
+
+    def scan(
+        self,
+        name: str,
+        snapshot: Snapshot,
+        predicate: str,
+        start: int | None,
+        end: int | None,
+        columns: Sequence[str],
+        limit: int | None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Events of a stream that satisfy a SQL predicate, in time order; ticks in, batches out."""
+        key = (name, predicate, tuple(columns), limit)
+        prepared = self._known(key)
+        if prepared is None:
+            condition = parse_predicate(predicate)
+            projections = [exp.column(exp.to_identifier(c, quoted=True)) for c in columns]
+            select = exp.select(*projections).from_(
+                exp.Table(this=exp.to_identifier(name, quoted=True))
+            )
+            select.set("where", exp.Where(this=condition))
+            if limit is not None:
+                select.set("limit", exp.Limit(expression=exp.Literal.number(limit)))
+            prepared = self._keep(key, prepare(select, predicate, self.catalog))
+        execution = Execution(self, prepared, None, QueryControl(), time.perf_counter())
+        execution.fix(name, snapshot, start, end)
+        schema = snapshot.schema.arrow
+        output = pa.schema([schema.field(column) for column in columns])
+        for batch in execution.result().batches():
+            yield conform(batch, output)
+
+    # ---------------------------------------------------------------------- prepared
+
+    def _known(self, key: Any) -> Prepared | None:
+        with self._guard:
+            prepared = self._prepared.get(key)
+            if prepared is None:
+                return None
+            self._prepared.move_to_end(key)
+        try:
+            for name, schema in prepared.streams.items():
+                current = self.catalog.stream_schema(name)
+                if current is not schema and current != schema:
+                    return None
+        except StreamNotFound:
+            return None
+        return prepared
+
+    def _keep(self, key: Any, prepared: Prepared) -> Prepared:
+        with self._guard:
+            self._prepared[key] = prepared
+            while len(self._prepared) > PREPARED_MAX:
+                self._prepared.popitem(last=False)
+        return prepared
+
+
+class Execution:
+    """One run of a prepared query.
+
+    Parameters
+    ----------
+    engine : QueryEngine
+    prepared : Prepared
+    params : mapping or sequence, optional
+    control : QueryControl
+    begun : float
+        ``time.perf_counter()`` when planning began.
+    analyze : bool
+    """
+
+    def __init__(
+        self,
+        engine: QueryEngine,
+        prepared: Prepared,
+        params: Parameters,
+        control: QueryControl,
+        begun: float,
+        analyze: bool = False,
+    ) -> None:
+        self._engine = engine
+        self._prepared = prepared
+        self._control = control
+        self._begun = begun
+        self._analyze = analyze
+        self._failures = FailureBox()
+        self._snapshots: dict[str, Snapshot] = {}
+        self._bounds: dict[str, tuple[int | None, int | None]] = {}
+        if params or prepared.parameters:
+            self._values = bind_values(prepared.parameters, params)
+        else:
+            self._values = {}
+        self._now = None if prepared.static else moment()
+        if not prepared.static:
+            self._values[NOW] = self._now
+        self._folder = Folder(self._values, self._now or moment(), self._evaluate)
+        self._leaves: list[Leaf] = []
+
+    def fix(self, name: str, snapshot: Snapshot, start: int | None, end: int | None) -> None:
+        """Read a stream as of a snapshot, and only ``[start, end)`` of it."""
+        self._snapshots[name] = snapshot
+        self._bounds[name] = (start, end)
+
+    # ------------------------------------------------------------------------ answers
+
+    def result(self) -> Result:
+        """Start the query."""
+        self._control.check()
+        specs = self._specs()
+        answered = self._answered(specs)
+        direct = self._prepared.direct(answered)
+        if direct is not None:
+            table = self._aggregate(direct, specs[0], None)
+            return Result.of_table(table, lambda: self._direct_plan(direct, specs[0], (), False))
+        sql = self._prepared.sql(answered, self._names_of(specs))
+        datasets = self._datasets(specs, answered)
+        answer = self._engine.executor.run(
+            sql, datasets, self._used(sql), self._prepared.text, self._control, self._failures
+        )
+        return self._normalised(answer)
+
+    def plan(self) -> Plan:
+        """Explain the query; run it first when it is to be analyzed."""
+        specs = self._specs()
+        answered = self._answered(specs)
+        direct = self._prepared.direct(answered)
+        if direct is not None:
+            metrics = ScanMetrics()
+            planning = (time.perf_counter() - self._begun) * 1000
+            begun = time.perf_counter()
+            if self._analyze:
+                self._aggregate(direct, specs[0], metrics)
+            spent = (time.perf_counter() - begun) * 1000
+            figures = (("rows", 1), ("time_ms", spent), *figures_of(metrics))
+            plan = self._direct_plan(
+                direct, specs[0], figures if self._analyze else (), self._analyze
+            )
+            return self._timed(plan, planning, spent)
+        sql = self._prepared.sql(answered, self._names_of(specs))
+        datasets = self._datasets(specs, answered)
+        planning = (time.perf_counter() - self._begun) * 1000
+        begun = time.perf_counter()
+        document = self._engine.executor.explain(
+            sql,
+            datasets,
+            self._used(sql),
+            self._prepared.text,
+            self._control,
+            self._failures,
+            self._analyze,
+        )
+        spent = (time.perf_counter() - begun) * 1000
+        root = plan_of(document, self._leaves, self._analyze)
+        plan = Plan(self._prepared.text, root, self._analyze)
+        return self._timed(plan, planning, spent)
+
+    def _timed(self, plan: Plan, planning: float, spent: float) -> Plan:
+        figures: tuple[tuple[str, int | float], ...] = (("planning_ms", round(planning, 3)),)
+        if self._analyze:
+            figures = (*figures, ("total_ms", round(planning + spent, 3)))
+        return Plan(plan.statement, plan.root, plan.analyzed, figures)
+
+    def _direct_plan(
+        self,
+        candidate: Candidate,
+        spec: ScanSpec,
+        figures: tuple[tuple[str, int | float], ...],
+        analyzed: bool,
+    ) -> Plan:
+        name = self._prepared.sites[0].name
+        root: Operator = tree_aggregate_operator(name, spec, candidate, figures)
+        return Plan(self._prepared.text, root, analyzed)
+
+    # ---------------------------------------------------------------------- relations
+
+    def _snapshot(self, name: str) -> Snapshot:
+        found = self._snapshots.get(name)
+        if found is None:
+            found = self._snapshots[name] = self._engine.catalog.snapshot(name)
+        return found
+
+    def _specs(self) -> dict[int, ScanSpec]:
+        specs = {}
+        for site in self._prepared.sites:
+            if site.schema is None:
+                continue
+            spec = scan_spec(self._prepared, site, self._folder)
+            bounds = self._bounds.get(site.name)
+            if bounds is not None:
+                start, end = bounds
+                spec = ScanSpec(
+                    spec.low if start is None else max(spec.low, start),
+                    spec.high if end is None else min(spec.high, end - 1),
+                    spec.prune,
+                    spec.exact,
+                )
+            specs[site.index] = spec
+        return specs
+
+    def _answered(self, specs: dict[int, ScanSpec]) -> frozenset[int]:
+        """Candidates that the tree answers under the bounds of this execution."""
+        if not self._prepared.candidates:
+            return frozenset()
+        return frozenset(i for i in self._prepared.candidates if specs[i].exact)
+
+    def _aggregate(
+        self, candidate: Candidate, spec: ScanSpec, metrics: ScanMetrics | None
+    ) -> pa.Table:
+        start, end = half_open(spec.low, spec.high)
+        snapshot = self._snapshot(self._prepared.sites[candidate.site].name)
+        answer = snapshot.aggregate(candidate.attributes, start, end, metrics=metrics)
+        return result_table(candidate, answer)
+
+    def _datasets(
+        self, specs: dict[int, ScanSpec], answered: frozenset[int]
+    ) -> dict[str, ScanDataset]:
+        datasets = {}
+        for site in self._prepared.sites:
+            relation: StreamRelation | AggregateRelation | OperatorRelation
+            if site.operator is not None:
+                relation = OperatorRelation(site.operator.open(self._context()))
+            elif site.index in answered:
+                relation = AggregateRelation(
+                    site.name,
+                    self._snapshot(site.name),
+                    specs[site.index],
+                    self._prepared.candidates[site.index],
+                )
+            else:
+                relation = self._stream(site.index, site.name, specs[site.index])
+            dataset = ScanDataset(relation, self._control, self._failures)
+            self._leaves.append((relation, dataset))
+            datasets[relation_name(site.index)] = dataset
+        return datasets
+
+    def _stream(self, index: int, name: str, spec: ScanSpec) -> StreamRelation:
+        snapshot = self._snapshot(name)
+        rows = self._prepared.rows.get(index)
+        limit = None
+        if rows is not None and spec.exact:
+            limit = row_bounds(rows, self._folder)
+            if limit is not None and rows.newest:
+                low = tail_start(snapshot, spec.low, spec.high, limit)
+                spec = ScanSpec(low, spec.high, spec.prune, spec.exact)
+                limit = None
+        return StreamRelation(name, snapshot, spec, self._control, limit)
+
+    def _context(self) -> RunContext:
+        return RunContext(
+            self._control, self._folder, self._snapshot, self._subquery, self._analyze
+        )
+
+    def _subquery(self, tree: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """Run a query that feeds an operator, on the snapshots of this execution."""
+        prepared = prepare(tree.copy(), self._prepared.text, self._engine.catalog)
+        inner = Execution(self._engine, prepared, None, self._control, time.perf_counter(), False)
+        inner._snapshots = self._snapshots
+        inner._values.update(self._values)
+        inner._folder = self._folder
+        result = inner.result()
+        return result.schema, result.batches()
+
+    def _evaluate(self, node: Any) -> pa.Scalar | None:
+        try:
+            sql = to_text(node)
+        except SqlError:
+            return None
+        return self._engine.executor.constant(sql, self._used_in(node))
+
+    def _used_in(self, node: Any) -> dict[str, Any]:
+        names = {placeholder.name for placeholder in node.find_all(exp.Placeholder)}
+        return {name: self._values[name] for name in names if name in self._values}
+
+    def _used(self, sql: str) -> dict[str, Any]:
+        """Parameters that occur in what the executor is given; it refuses others."""
+        if not self._values:
+            return {}
+        return {name: value for name, value in self._values.items() if f"${name}" in sql}
+
+    # ------------------------------------------------------------------------ results
+
+    def _normalised(self, answer: Answer) -> Result:
+        schema, batches = answer.schema, answer.batches
+        if answer.hugeints:
+            schema, batches = settle_hugeints(batches, schema, answer.hugeints)
+        schema = _declared(schema, self._prepared)
+        if schema.equals(answer.schema):
+            final = batches
+        else:
+            final = (conform(batch, schema) for batch in batches)
+        return Result(schema, final, self._plan_later, answer.close)
+
+    def _plan_later(self) -> Plan:
+        """The plan of a query that ran, without running it again."""
+        specs = self._specs()
+        answered = self._answered(specs)
+        sql = self._prepared.sql(answered, self._names_of(specs))
+        document = self._engine.executor.explain(
+            sql,
+            {name: ds for name, (_, ds) in zip(self._names(), self._leaves, strict=True)},
+            self._used(sql),
+            self._prepared.text,
+            QueryControl(),
+            FailureBox(),
+            False,
+        )
+        return Plan(self._prepared.text, plan_of(document, self._leaves, False))
+
+    def _names_of(self, specs: dict[int, ScanSpec]) -> Callable[[str], list[str]]:
+        """What names the executor gives to the columns of a query over our relations."""
+
+        def names(sql: str) -> list[str]:
+            control, failures = QueryControl(), FailureBox()
+            datasets = {
+                relation_name(site.index): ScanDataset(
+                    self._stream(site.index, site.name, specs[site.index])
+                    if site.operator is None
+                    else OperatorRelation(site.operator.open(self._context())),
+                    control,
+                    failures,
+                )
+                for site in self._prepared.sites
+            }
+            text = self._prepared.text
+            columns = self._engine.executor.columns(sql, datasets, self._used(sql), text)
+            return [name for name, _ in columns]
+
+        return names
+
+    def _names(self) -> list[str]:
+        return [relation_name(site.index) for site in self._prepared.sites]
+
+
+def _declared(schema: pa.Schema, prepared: Prepared) -> pa.Schema:
+    """Result types: attributes as their streams declare them, zones under their usual name."""
+    outputs = prepared.outputs
+    fields = []
+    for position, column in enumerate(schema):
+        type_ = column.type
+        if outputs is not None and len(outputs) == len(schema):
+            declared = outputs[position].type
+            if declared is not None and _same_kind(type_, declared):
+                type_ = declared
+        if pa.types.is_timestamp(type_) and type_.tz == "Etc/UTC":
+            type_ = pa.timestamp(type_.unit, "UTC")
+        fields.append(pa.field(column.name, type_, True))
+    return pa.schema(fields)
+
+
+def _same_kind(found: pa.DataType, declared: pa.DataType) -> bool:
+    """Whether DuckDB's type is what it makes of the declared one."""
+    types = pa.types
+    if found == declared:
+        return True
+    if types.is_timestamp(found) and types.is_timestamp(declared):
+        return (found.tz is None) == (declared.tz is None)
+    return bool(
+        (types.is_date(found) and types.is_date(declared))
+        or (types.is_string(found) and types.is_large_string(declared))
+        or (types.is_binary(found) and types.is_large_binary(declared))
+    )

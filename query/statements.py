@@ -1,0 +1,402 @@
+"""Statements that are not queries: DDL, SHOW, DESCRIBE, INSERT.
+
+Purpose
+    :func:`execute` carries a parsed statement out against the catalog and answers with a small
+    result: a status line for changes, a table for SHOW and DESCRIBE, a count for INSERT.
+
+Guarantee
+    A statement that would change the store is refused before it does anything when the store is
+    open for reading or the caller asked for reading only.  INSERT is one atomic append.
+
+Limits
+    INSERT ... SELECT gathers its rows in memory first, because it appends all of them or none.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from ..errors import AttributeNotFound, ReadOnlyStore, UnsupportedType
+from ..schema import StreamSchema
+from .cancellation import QueryControl
+from .dialect import (
+    AlterStream,
+    CreateIndexOn,
+    CreateStream,
+    DescribeStream,
+    DropIndexOn,
+    DropStream,
+    ShowIndexes,
+    ShowStreams,
+    error_at,
+    position_of,
+)
+from .plan import Plan
+from .result import Result
+from .sql_types import arrow_type, sql_type
+
+if TYPE_CHECKING:
+    from .engine import QueryEngine
+
+__all__ = ["execute", "result_of_plan"]
+
+_READING = (ShowStreams, ShowIndexes, DescribeStream)
+_OPTIONS = (
+    "retention",
+    "codec",
+    "leaf_bytes",
+    "segment_bytes",
+    "durability",
+    "interval_ms",
+    "late_events_max",
+)
+
+
+def execute(
+    engine: QueryEngine,
+    tree: Any,
+    text: str,
+    params: Any,
+    control: QueryControl,
+    read_only: bool,
+) -> Result:
+    """Carry out a statement that is not a query.
+
+    Raises
+    ------
+    SqlError, ReadOnlyStore, StreamNotFound, StreamExists, ...
+    """
+    if not isinstance(tree, _READING):
+        if read_only:
+            raise ReadOnlyStore(
+                "only queries may run here; send a statement that changes the store the way that "
+                "allows it (POST instead of GET)"
+            )
+        if engine.catalog.mode == "r":
+            raise ReadOnlyStore(
+                "the store was opened with mode='r'; open it with mode='rw' to change it"
+            )
+    if params and not isinstance(tree, (exp.Insert, DescribeStream)):
+        raise error_at(text, 0, "only queries and INSERT take parameters")
+    if isinstance(tree, exp.Insert):
+        return _insert(engine, tree, text, params, control)
+    if isinstance(tree, CreateStream):
+        return _create(engine, tree, text)
+    if isinstance(tree, DropStream):
+        name = _stream_name(engine, tree.this, text, missing_ok=bool(tree.args.get("exists")))
+        if name is None:
+            return _status(f"there is no stream {tree.this.name}")
+        engine.catalog.drop_stream(name)
+        return _status(f"dropped stream {name}")
+    if isinstance(tree, AlterStream):
+        name = _stream(engine, tree.this, text)
+        column = tree.args["column"]
+        if column.meta.get("not_null"):
+            raise error_at(
+                text, position_of(column), "an added column is nullable: older events lack it"
+            )
+        engine.catalog.add_column(name, column.this.name, arrow_type(column.args["kind"], text))
+        return _status(f"added column {column.this.name} to stream {name}")
+    if isinstance(tree, ShowStreams):
+        return _show_streams(engine)
+    if isinstance(tree, ShowIndexes):
+        return _show_indexes(engine, tree, text)
+    if isinstance(tree, DescribeStream):
+        return _describe(engine, tree, text, params, control)
+    if isinstance(tree, (CreateIndexOn, DropIndexOn)):
+        return _index(engine, tree, text)
+    raise error_at(text, 0, f"{type(tree).__name__} cannot be run")
+
+
+def result_of_plan(plan: Plan) -> Result:
+    """The answer to EXPLAIN: one line of the tree a row."""
+    table = pa.table({"plan": pa.array(str(plan).splitlines(), pa.string())})
+    return Result.of_table(table, plan)
+
+
+def _status(message: str) -> Result:
+    return Result.of_table(pa.table({"status": [message]}))
+
+
+def _stream_name(engine: QueryEngine, node: Any, text: str, missing_ok: bool) -> str | None:
+    names = engine.catalog.streams()
+    if node.name in names:
+        return str(node.name)
+    folded = {name.lower(): name for name in names}
+    found = folded.get(node.name.lower())
+    if found is None and not missing_ok:
+        near = difflib.get_close_matches(node.name.lower(), folded, n=1)
+        hint = f"; did you mean {folded[near[0]]}?" if near else ""
+        raise error_at(text, position_of(node), f"no stream {node.name!r}{hint}")
+    return found
+
+
+def _stream(engine: QueryEngine, node: Any, text: str) -> str:
+    found = _stream_name(engine, node, text, missing_ok=False)
+    assert found is not None
+    return found
+
+
+def _attribute(schema: StreamSchema, node: Any, text: str) -> str:
+    try:
+        return schema.resolve(node.name)
+    except AttributeNotFound as error:
+        raise error_at(text, position_of(node), str(error)) from None
+
+
+# ------------------------------------------------------------------------------- DDL
+
+
+def _create(engine: QueryEngine, tree: Any, text: str) -> Result:
+    name = tree.this.name
+    time = tree.args["time"]
+    fields = []
+    for column in tree.args["columns"]:
+        type_ = arrow_type(column.args["kind"], text)
+        fields.append(pa.field(column.this.name, type_, not column.meta.get("not_null")))
+    names = [f.name for f in fields]
+    if time.name not in names:
+        folded = [n for n in names if n.lower() == time.name.lower()]
+        if not folded:
+            raise error_at(
+                text,
+                position_of(time),
+                f"the time attribute {time.name!r} is not among the columns {', '.join(names)}",
+            )
+    time_name = time.name if time.name in names else folded[0]
+    try:
+        schema = StreamSchema(pa.schema(fields), time_name)
+    except UnsupportedType as error:
+        raise error_at(text, position_of(time), str(error)) from None
+    settings: dict[str, Any] = {}
+    for option in tree.args.get("options") or ():
+        key = option.this.name.lower()
+        if key not in _OPTIONS:
+            near = difflib.get_close_matches(key, _OPTIONS, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise error_at(
+                text,
+                position_of(option),
+                f"no option {key!r}{hint} (there are {', '.join(_OPTIONS)})",
+            )
+        settings[key] = _option(option.expression)
+    retention = settings.pop("retention", None)
+    codec = settings.pop("codec", "lz4")
+    before = name in engine.catalog.streams()
+    engine.catalog.create_stream(
+        name,
+        schema,
+        retention=retention,
+        codec=codec,
+        if_not_exists=bool(tree.args.get("exists")),
+        options=settings,
+    )
+    return _status(f"stream {name} exists" if before else f"created stream {name}")
+
+
+def _option(node: Any) -> Any:
+    if isinstance(node, exp.Literal) and not node.is_string:
+        return int(node.this) if str(node.this).isdigit() else node.this
+    return node.name
+
+
+def _index(engine: QueryEngine, tree: Any, text: str) -> Result:
+    name = _stream(engine, tree.this, text)
+    attribute = _attribute(engine.catalog.stream_schema(name), tree.args["column"], text)
+    present = {entry.get("attribute") for entry in engine.catalog.list_indexes(name)}
+    exists = bool(tree.args.get("exists"))
+    if isinstance(tree, CreateIndexOn):
+        if exists and attribute in present:
+            return _status(f"index on {name} ({attribute}) exists")
+        engine.catalog.create_index(name, attribute)
+        return _status(f"created index on {name} ({attribute})")
+    if exists and attribute not in present:
+        return _status(f"there is no index on {name} ({attribute})")
+    engine.catalog.drop_index(name, attribute)
+    return _status(f"dropped index on {name} ({attribute})")
+
+
+# ---------------------------------------------------------------------------- looking
+
+
+def _show_streams(engine: QueryEngine) -> Result:
+    rows = []
+    for name in engine.catalog.streams():
+        schema = engine.catalog.stream_schema(name)
+        snapshot = engine.catalog.snapshot(name)
+        span = snapshot.time_range
+        rows.append(
+            {
+                "stream": name,
+                "time": schema.time,
+                "events": snapshot.count,
+                "first": None if span is None else str(schema.from_ticks(span[0])),
+                "last": None if span is None else str(schema.from_ticks(span[1])),
+            }
+        )
+    schema_out = pa.schema(
+        [
+            ("stream", pa.string()),
+            ("time", pa.string()),
+            ("events", pa.int64()),
+            ("first", pa.string()),
+            ("last", pa.string()),
+        ]
+    )
+    return Result.of_table(pa.Table.from_pylist(rows, schema_out))
+
+
+def _show_indexes(engine: QueryEngine, tree: Any, text: str) -> Result:
+    names = engine.catalog.streams()
+    if tree.this is not None:
+        names = [_stream(engine, tree.this, text)]
+    rows = [
+        {
+            "stream": name,
+            "attribute": str(entry.get("attribute")),
+            "state": str(entry.get("state", "")),
+            "covered": float(entry.get("covered", 0.0)),
+        }
+        for name in names
+        for entry in engine.catalog.list_indexes(name)
+    ]
+    schema = pa.schema(
+        [
+            ("stream", pa.string()),
+            ("attribute", pa.string()),
+            ("state", pa.string()),
+            ("covered", pa.float64()),
+        ]
+    )
+    return Result.of_table(pa.Table.from_pylist(rows, schema))
+
+
+def _describe(
+    engine: QueryEngine, tree: Any, text: str, params: Any, control: QueryControl
+) -> Result:
+    if isinstance(tree.this, exp.Query):
+        query = exp.select("*").from_(tree.this.copy().subquery("q")).limit(0)
+        found = engine.query(query, text, params, control)
+        try:
+            fields = list(found.schema)
+        finally:
+            found.close()
+        columns = {
+            "column_name": [f.name for f in fields],
+            "column_type": [sql_type(f.type) for f in fields],
+        }
+        return Result.of_table(pa.table(columns))
+    name = _stream(engine, tree.this, text)
+    schema = engine.catalog.stream_schema(name)
+    indexed = {entry.get("attribute") for entry in engine.catalog.list_indexes(name)}
+    table = pa.table(
+        {
+            "column_name": [a.name for a in schema.attributes],
+            "column_type": [sql_type(a.type) for a in schema.attributes],
+            "null": ["YES" if a.nullable else "NO" for a in schema.attributes],
+            "key": [
+                "TIME" if a.name == schema.time else "INDEX" if a.name in indexed else ""
+                for a in schema.attributes
+            ],
+        }
+    )
+    return Result.of_table(table)
+
+
+# ------------------------------------------------------------------------------ INSERT
+
+
+def _insert(
+    engine: QueryEngine, tree: Any, text: str, params: Any, control: QueryControl
+) -> Result:
+    for key in (
+        "conflict",
+        "returning",
+        "overwrite",
+        "where",
+        "partition",
+        "alternative",
+        "exists",
+    ):
+        if tree.args.get(key):
+            raise error_at(
+                text,
+                position_of(tree),
+                f"INSERT INTO s [(a, ...)] VALUES ... | SELECT ...: no {key.upper()}",
+            )
+    target = tree.this
+    columns = None
+    if isinstance(target, exp.Schema):
+        columns = list(target.expressions)
+        target = target.this
+    if not isinstance(target, exp.Table) or target.args.get("db"):
+        raise error_at(text, position_of(tree), "expected the name of a stream after INSERT INTO")
+    name = _stream(engine, target.this, text)
+    schema = engine.catalog.stream_schema(name)
+    source = tree.expression
+    if tree.args.get("default") or source is None:
+        raise error_at(text, len(text), "expected VALUES or a query")
+    if isinstance(source, exp.Values):
+        source.set("alias", None)
+        source = exp.select("*").from_(source)
+    names = None if tree.args.get("by_name") else _targets(schema, columns, text)
+    table = _rows_to_insert(engine, source, names, schema, text, params, control)
+    added = engine.catalog.append_arrow(name, table)
+    return Result.of_table(pa.table({"count": pa.array([added], pa.int64())}))
+
+
+def _targets(schema: StreamSchema, columns: list[Any] | None, text: str) -> list[str]:
+    if columns is None:
+        return schema.names
+    names = [_attribute(schema, column, text) for column in columns]
+    for position, column in enumerate(columns):
+        if names[position] in names[:position]:
+            raise error_at(text, position_of(column), f"column {column.name!r} is named twice")
+    return names
+
+
+def _rows_to_insert(
+    engine: QueryEngine,
+    source: Any,
+    names: list[str] | None,
+    schema: StreamSchema,
+    text: str,
+    params: Any,
+    control: QueryControl,
+) -> pa.Table:
+    """The rows in the types of the stream; casts are the executor's, as INSERT has them."""
+    found = engine.query(exp.select("*").from_(source.copy().subquery("q")), text, params, control)
+    given = found.columns
+    found.close()
+    if names is None:
+        names = [_attribute(schema, exp.to_identifier(column), text) for column in given]
+    if len(given) != len(names):
+        raise error_at(
+            text,
+            0,
+            f"INSERT gives {len(given)} columns for the {len(names)} of {', '.join(names)}",
+        )
+    aliases = [f"c{position}" for position in range(len(names))]
+    casts = []
+    for alias, name in zip(aliases, names, strict=True):
+        type_ = schema.attribute(name).type
+        column = exp.column(exp.to_identifier(alias, quoted=True))
+        casts.append(
+            exp.alias_(
+                exp.cast(column, sql_type(type_), dialect="duckdb"), name, quoted=True, copy=False
+            )
+        )
+    subquery = source.copy().subquery()
+    subquery.set(
+        "alias",
+        exp.TableAlias(
+            this=exp.to_identifier("q"),
+            columns=[exp.to_identifier(alias, quoted=True) for alias in aliases],
+        ),
+    )
+    result = engine.query(exp.select(*casts).from_(subquery), text, params, control)
+    return result.arrow()
