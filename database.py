@@ -39,7 +39,7 @@ from .store import EventStream, Store, StreamOptions, StreamReader
 from .streams import Stream
 
 if TYPE_CHECKING:
-    from .query.cancellation import Cancellation
+    from .query.cancellation import Cancellation, QueryControl
     from .query.engine import QueryEngine
     from .query.plan import Plan
     from .query.result import Result
@@ -322,9 +322,12 @@ class Database:
         end: int | None,
         columns: list[str],
         limit: int | None,
+        control: QueryControl | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Events of a snapshot that satisfy a SQL predicate; times in ticks."""
-        return self._query_engine().scan(name, snapshot, predicate, start, end, columns, limit)
+        return self._query_engine().scan(
+            name, snapshot, predicate, start, end, columns, limit, control
+        )
 
     def _query_engine(self) -> QueryEngine:
         self._check_open()

@@ -146,6 +146,7 @@ class QueryEngine:
         end: int | None,
         columns: Sequence[str],
         limit: int | None,
+        control: QueryControl | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Events of a stream that satisfy a SQL predicate, in time order; ticks in, batches out."""
         key = (name, predicate, tuple(columns), limit)
@@ -160,7 +161,9 @@ class QueryEngine:
             if limit is not None:
                 select.set("limit", exp.Limit(expression=exp.Literal.number(limit)))
             prepared = self._keep(key, prepare(select, predicate, self.catalog))
-        execution = Execution(self, prepared, None, QueryControl(), time.perf_counter())
+        execution = Execution(
+            self, prepared, None, control or QueryControl(), time.perf_counter()
+        )
         execution.fix(name, snapshot, start, end)
         schema = snapshot.schema.arrow
         output = pa.schema([schema.field(column) for column in columns])
