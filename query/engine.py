@@ -161,9 +161,7 @@ class QueryEngine:
             if limit is not None:
                 select.set("limit", exp.Limit(expression=exp.Literal.number(limit)))
             prepared = self._keep(key, prepare(select, predicate, self.catalog))
-        execution = Execution(
-            self, prepared, None, control or QueryControl(), time.perf_counter()
-        )
+        execution = Execution(self, prepared, None, control or QueryControl(), time.perf_counter())
         execution.fix(name, snapshot, start, end)
         schema = snapshot.schema.arrow
         output = pa.schema([schema.field(column) for column in columns])
