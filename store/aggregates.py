@@ -249,7 +249,7 @@ def aggregate_floats(values, validity, bit_offset, starts, table, row):  # type:
             lane_error[1] = e1
             lane_error[2] = e2
             lane_error[3] = e3
-            total = error = np.float64(0.0)
+            total = error = 0.0
             for lane in range(4):
                 value = lane_sum[lane]
                 new = total + value
@@ -258,10 +258,10 @@ def aggregate_floats(values, validity, bit_offset, starts, table, row):  # type:
                 total = new
         if not np.isfinite(total) or not np.isfinite(error):
             error = 0.0
-        new = total + error
-        if np.isfinite(new):
-            error -= new - total
-            total = new
+        joined = total + error
+        if np.isfinite(joined):
+            error -= joined - total
+            total = joined
         if nans == count:
             low = np.nan
         if nans > 0:

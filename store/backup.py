@@ -80,13 +80,13 @@ def _backup_stream(store: Store, name: str, files: RealFiles) -> None:
         manifest, journal = found.manifest, found.journal
         files.make_directory(directory)
         for entry in (*manifest.segments, *manifest.runs):
-            local = files.local_path(f"{directory}/{entry.file}")
-            store.files.export(f"{directory}/{entry.file}", local)
+            store.files.export(f"{directory}/{entry.file}", _target(files, directory, entry.file))
         extent = journal.extent
         if extent is not None:
-            file = f"{directory}/{segment_name(extent.segment_id)}"
-            store.files.export(file, files.local_path(file), length=extent.length)
-            with files.append(file) as copy:
+            name = segment_name(extent.segment_id)
+            target = _target(files, directory, name)
+            store.files.export(f"{directory}/{name}", target, length=extent.length)
+            with files.append(f"{directory}/{name}") as copy:
                 copy.sync()
         schema = manifest.schema
         late = (
@@ -110,3 +110,7 @@ def _backup_stream(store: Store, name: str, files: RealFiles) -> None:
         write_manifest(files, directory, replace(manifest, log=1, garbage=()).to_json())
     finally:
         lease.release()
+
+
+def _target(files: RealFiles, directory: str, name: str) -> str:
+    return os.path.join(files.root, directory, name)

@@ -27,14 +27,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
-from ..errors import CorruptStore, StorageFailed, StoreClosed
+from ..errors import CorruptStore, StorageFailed, StorageFull, StoreClosed
 from ..schema import StreamSchema
 from .catalog import SegmentEntry, StreamManifest, log_name, segment_name
 from .file_contract import Files
@@ -44,15 +45,28 @@ from .lock import live_leases
 from .log import LogWriter
 from .manifest import read_manifest, write_manifest
 from .options import StreamOptions, retention_limits
-from .recovery import Recovered, load, open_entry, state_of
+from .recovery import Recovered, load, open_entry
 from .segment import SegmentFile, SegmentView
 from .segment_writer import Extent, SegmentWriter
 from .snapshot import StreamState
-from .tail import Tail, concat_batches, sort_batch
+from .tail import MemoryLeaf, Tail, concat_batches, sort_batch
 
 __all__ = ["Commits"]
 
 logger = logging.getLogger("chronicle.store")
+
+FIGURES = ("spills", "compactions", "compaction_seconds", "events_rewritten", "manifest_commits")
+"""What is counted since the stream was opened, for ``stats``."""
+
+
+class _Trees(NamedTuple):
+    """The trees of a state, which only a structural change or a new leaf replaces."""
+
+    manifest: StreamManifest
+    active: SegmentView | None
+    base: tuple[SegmentView, ...]
+    runs: tuple[SegmentView, ...]
+    stored: int
 
 
 class Commits:
@@ -76,6 +90,8 @@ class Commits:
         What readers see.
     failed : str or None
         Why changes are refused.
+    figures : dict of str to float
+        Counters since the opening.
     folding : frozenset of int
         Late runs that a compaction is folding; nothing else may replace them.
     """
@@ -84,11 +100,16 @@ class Commits:
         self.files = files
         self.directory = directory
         self.lock = threading.RLock()
+        self._publishing = threading.Lock()
         self.listeners: list[Callable[[StreamState], None]] = []
         self.closed = False
         self.failed: str | None = None
         self.folding: frozenset[int] = frozenset()
+        self.figures: dict[str, float] = dict.fromkeys(FIGURES, 0)
         found = load(files, directory)
+        # What a crash or a failed sync has left may be visible and not durable: settle the names
+        # before anything is removed or built on them.
+        files.sync_directory(directory)
         self.manifest = found.manifest
         self.journal = found.journal
         self.views = {
@@ -98,9 +119,13 @@ class Commits:
         self.writer: SegmentWriter | None = None
         self.active: SegmentFile | None = None
         self._last_active: tuple[Extent, SegmentView] | None = None
+        self._trees: _Trees | None = None
+        self._late: tuple[tuple[pa.RecordBatch, ...], tuple[MemoryLeaf, ...]] = ((), ())
         self.next_id = self.manifest.next_id
+        self._carry_over = False
         self._resume(found)
         self._sweep()
+        self._renew_log()
         self.published = self.state()
 
     @staticmethod
@@ -135,9 +160,23 @@ class Commits:
                 "%s: the log ends in an unfinished record; cut back to its last commit", path
             )
         self.log = LogWriter.reopen(self.files, path, found.log_length, found.log_records)
+        self._carry_over = found.torn or found.log_records > 1
         if self.journal.extent is not None:
             self.next_id = max(self.next_id, self.journal.extent.segment_id + 1)
         self.restore_active()
+
+    def _renew_log(self) -> None:
+        """Carry the records of an earlier session over to a new log.
+
+        A sync of the old one may have failed in the run of the system that goes on: the kernel
+        shows its bytes and has given up writing them, and a second sync would claim success.  On a
+        full disk this waits until there is space again; until then nothing is appended.
+        """
+        if self._carry_over:
+            try:
+                self.commit(self.manifest, self.journal, {})
+            except StorageFull as error:
+                logger.warning("%s: no space for a new log (%s)", self.directory, error)
 
     def restore_active(self) -> None:
         """Have the writer of the active segment stand where the last commit left it."""
@@ -180,6 +219,7 @@ class Commits:
                 self.files.remove(self.path(file))
 
     def active_view(self) -> SegmentView | None:
+        """The committed part of the active segment; None without one."""
         if self.writer is None or self.active is None or self.journal.extent is None:
             return None
         extent = self.journal.extent
@@ -193,25 +233,60 @@ class Commits:
         return self._last_active[1]
 
     def state(self) -> StreamState:
-        manifest = self.manifest
-        return state_of(
-            manifest,
-            self.journal,
-            tuple(self.views[entry.id] for entry in manifest.segments),
-            tuple(self.views[entry.id] for entry in manifest.runs),
-            self.active_view(),
+        """What readers shall see after the last change; made of parts that most changes share."""
+        manifest, journal = self.manifest, self.journal
+        active = self.active_view()
+        trees = self._trees
+        if trees is None or trees.active is not active or trees.manifest is not manifest:
+            base = tuple(self.views[entry.id] for entry in manifest.segments)
+            runs = tuple(self.views[entry.id] for entry in manifest.runs)
+            if active is not None and active.events:
+                base = (*base, active)
+            stored = sum(view.events for view in (*base, *runs))
+            trees = self._trees = _Trees(manifest, active, base, runs, stored)
+        if journal.late is not self._late[0]:
+            known = {id(leaf.batch): leaf for leaf in self._late[1]}
+            leaves = tuple(
+                known.get(id(batch)) or MemoryLeaf(batch, manifest.schema) for batch in journal.late
+            )
+            self._late = (journal.late, leaves)
+        tail = journal.tail
+        rows = tail.rows
+        return StreamState(
+            manifest.schema,
+            journal.position,
+            manifest.version,
+            trees.base,
+            trees.runs,
+            self._late[1],
+            (lambda: tail.leaf(rows)) if rows else None,
+            rows,
+            manifest.dropped_events,
+            journal.last,
+            trees.stored,
         )
 
     def publish(self, state: StreamState) -> None:
-        with self.lock:
-            if state.position > self.published.position or (
+        """Let readers see a state, unless they see a newer one already."""
+        if self.listeners:
+            with self.lock:
+                if self._replace_published(state):
+                    for listener in self.listeners:
+                        listener(state)
+        else:
+            self._replace_published(state)
+
+    def _replace_published(self, state: StreamState) -> bool:
+        with self._publishing:
+            newer = state.position > self.published.position or (
                 state.manifest_version > self.published.manifest_version
-            ):
+            )
+            if newer:
                 self.published = state
-                for listener in self.listeners:
-                    listener(state)
+            return newer
 
     def check_writable(self) -> None:
+        """Refuse a change of a stream that is closed, has failed, or has no space for a log."""
         if self.closed:
             raise StoreClosed(f"stream {self.manifest.name!r} is closed; open the store again")
         if self.failed is not None:
@@ -219,6 +294,8 @@ class Commits:
                 f"stream {self.manifest.name!r} takes no changes since a sync failed "
                 f"({self.failed}); close the store and open it again"
             )
+        if self._carry_over:
+            self.commit(self.manifest, self.journal, {})
 
     def writer_here(self) -> SegmentWriter:
         """Writer of the active segment, begun when there is none."""
@@ -226,7 +303,9 @@ class Commits:
             self.writer, self.active = self.new_segment()
         return self.writer
 
-    def new_segment(self) -> tuple[SegmentWriter, SegmentFile]:
+    def new_segment(self, schema: StreamSchema | None = None) -> tuple[SegmentWriter, SegmentFile]:
+        """Begin a segment file that nothing names yet, in the stream's schema if not another."""
+        schema = schema or self.schema
         segment_id = self.next_id
         self.next_id += 1
         path = self.path(segment_name(segment_id))
@@ -236,11 +315,11 @@ class Commits:
             self.files,
             path,
             segment_id,
-            self.schema,
+            schema,
             self.options.codec,
             self.options.leaf_bytes,
         )
-        return writer, SegmentFile(self.files, path, segment_id, self.schema)
+        return writer, SegmentFile(self.files, path, segment_id, schema)
 
     def seal_writer(self, writer: SegmentWriter) -> tuple[SegmentEntry, SegmentView]:
         """Finish a segment file and open it again as a reader would."""
@@ -253,10 +332,10 @@ class Commits:
             writer.first,
             writer.last,
             length,
-            len(self.schema.attributes),
+            len(writer.schema.attributes),
         )
         writer.close()
-        view = SegmentView.open_sealed(self.files, writer.path, entry.id, self.schema)
+        view = SegmentView.open_sealed(self.files, writer.path, entry.id, writer.schema)
         return entry, view
 
     def undo(self, mark: Any, first_id: int) -> None:
@@ -276,8 +355,12 @@ class Commits:
         except Exception as error:
             self.failed = str(error)
             logger.exception("%s: could not take back a failed append", self.directory)
-        for segment_id in range(first_id, self.next_id):
-            with suppress(Exception):  # removed at the next opening if not now
+        self.discard(range(first_id, self.next_id))
+
+    def discard(self, segment_ids: Iterable[int]) -> None:
+        """Remove segment files that nothing names; what fails is left to the next opening."""
+        for segment_id in segment_ids:
+            with suppress(Exception):
                 self.files.remove(self.path(segment_name(segment_id)))
 
     def seal(self) -> None:
@@ -366,6 +449,8 @@ class Commits:
         keep = {entry.id for entry in (*manifest.segments, *manifest.runs)}
         self.views = {i: view for i, view in self.views.items() if i in keep}
         self.manifest, self.journal, self.log = manifest, journal, log
+        self._carry_over = False
+        self.figures["manifest_commits"] += 1
         old_log.close()
         with suppress(FileNotFoundError):
             self.files.remove(self.path(log_name(old.log)))
@@ -420,4 +505,5 @@ class Commits:
         return tuple(kept)
 
     def path(self, file: str) -> str:
+        """Path of one of the stream's files."""
         return f"{self.directory}/{file}"

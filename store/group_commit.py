@@ -24,19 +24,29 @@ Failures
     A failed sync reaches everybody who waits and everybody who comes later; none is tried again,
     see :mod:`.file_contract` for why.
 
+Company
+    The threads that a sync has covered are about to append again.  A leader who started at once
+    would leave them behind, and every second sync would be for a few.  So when the last sync
+    covered several threads, the leader lets the others run until as many wait again, but no longer
+    than :data:`GATHER_SHARE` of the time that the last sync took.
+
 Limits
-    The leader does not wait for company.  With one thread every append costs one sync.
+    With one thread every append costs one sync, and nobody waits for company.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 
 from ..errors import StorageFailed
 
 __all__ = ["GroupCommit"]
+
+GATHER_SHARE = 0.5
+"""Most time that a leader waits for company, as a share of what the last sync took."""
 
 
 class _Waiter:
@@ -74,6 +84,8 @@ class GroupCommit:
         self._lock = threading.Lock()
         self._leader: _Waiter | None = None
         self._waiters: deque[_Waiter] = deque()
+        self._company = 1  # threads that took part in the last sync, or came during it
+        self._sync_seconds = 0.0
         self.durable = durable
         """Position up to which everything survives a power cut; read it without a lock."""
         self.failure: Exception | None = None
@@ -103,10 +115,15 @@ class GroupCommit:
             if self._leader is not me:
                 me.wake.acquire()
             if self._leader is me:
+                if self._company > 1:
+                    self._gather()
                 # Read first: what is appended while the disk works is not covered.
                 target = self._end()
+                began = time.perf_counter()
                 self._sync_file()
                 with self._lock:
+                    self._sync_seconds = time.perf_counter() - began
+                    self._company = 1 + len(self._waiters)
                     self.durable = max(self.durable, target)
                     self._hand_over()
             elif self.durable < position:
@@ -120,6 +137,12 @@ class GroupCommit:
                 elif me in self._waiters:
                     self._waiters.remove(me)
             raise
+
+    def _gather(self) -> None:
+        """Let the threads of the last sync append again before the next one begins."""
+        until = time.perf_counter() + GATHER_SHARE * self._sync_seconds
+        while len(self._waiters) + 1 < self._company and time.perf_counter() < until:
+            time.sleep(0)
 
     def failed(self) -> StorageFailed:
         """Return the error of whoever comes after a failure."""

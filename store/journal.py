@@ -28,7 +28,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -38,9 +38,9 @@ import pyarrow as pa
 from ..errors import CorruptStore
 from ..schema import StreamSchema
 from .segment_writer import Extent
-from .tail import Tail, add_late, ticks_of
+from .tail import Tail, concat_batches, sort_batch, ticks_of
 
-__all__ = ["Journal", "RecordKind", "decode_batch", "encode_batch", "encode_state", "split_late"]
+__all__ = ["Journal", "RecordKind", "decode_batch", "encode_batch", "encode_state"]
 
 _LENGTHS = struct.Struct("<QQQ")
 
@@ -99,18 +99,6 @@ def _size(part: Any) -> int:
     return part.size if isinstance(part, pa.Buffer) else len(part)
 
 
-def split_late(
-    batch: pa.RecordBatch, last: int | None, schema: StreamSchema
-) -> tuple[pa.RecordBatch | None, pa.RecordBatch | None]:
-    """Split a sorted batch into events older than ``last`` and the rest; None where empty."""
-    if last is None:
-        return None, batch
-    cut = int(np.searchsorted(ticks_of(batch, schema), last, "left"))
-    late = batch.slice(0, cut) if cut else None
-    fresh = batch.slice(cut) if cut < batch.num_rows else None
-    return late, fresh
-
-
 @dataclass(frozen=True)
 class Journal:
     """State of a stream as its log tells it.
@@ -153,31 +141,47 @@ class Journal:
         CorruptStore
             When a record that hashes right cannot be understood, or the first is no CHECKPOINT.
         """
-        state: Journal | None = None
+        replay: _Replay | None = None
         for number, (kind, payload) in enumerate(records):
             try:
                 if kind == RecordKind.CHECKPOINT:
-                    state = cls._read_state(payload, schema, None)
-                elif state is None:
+                    replay = _Replay(schema)
+                    replay.state(payload)
+                elif replay is None:
                     raise CorruptStore(f"{file} does not begin with a checkpoint")
-                elif kind == RecordKind.EXTENT:
-                    state = cls._read_state(payload, schema, state)
                 elif kind == RecordKind.APPEND:
-                    state = state._append(payload, schema)
+                    replay.append(payload)
+                elif kind == RecordKind.EXTENT:
+                    replay.state(payload)
                 else:
                     raise CorruptStore(f"record {number} of {file} has the unknown kind {kind}")
-            except (pa.ArrowInvalid, ValueError, KeyError, struct.error) as error:
+            except (pa.ArrowInvalid, OSError, ValueError, KeyError, struct.error) as error:
                 raise CorruptStore(
                     f"record {number} of {file} hashes right but cannot be read: {error}"
                 ) from error
-        if state is None:
+        if replay is None:
             raise CorruptStore(f"{file} holds no checkpoint; run `chronicle check`")
-        return state
+        return replay.journal()
 
-    @classmethod
-    def _read_state(
-        cls, payload: memoryview, schema: StreamSchema, before: Journal | None
-    ) -> Journal:
+
+class _Replay:
+    """Records applied one after the other; batches are joined once, at the end.
+
+    That the late events are sorted once, and not record by record, makes no difference: a stable
+    sort keeps their order of arrival.
+    """
+
+    def __init__(self, schema: StreamSchema) -> None:
+        self._schema = schema
+        self._extent: Extent | None = None
+        self._last: int | None = None
+        self._position = 0
+        self._late_total = 0
+        self._fresh: list[pa.RecordBatch] = []
+        self._late: list[pa.RecordBatch] = []
+
+    def state(self, payload: memoryview) -> None:
+        """Apply an EXTENT or CHECKPOINT record."""
         lengths = _LENGTHS.unpack_from(payload)
         parts = []
         at = _LENGTHS.size
@@ -186,32 +190,40 @@ class Journal:
             at += length + (-length % 8)
         document = json.loads(bytes(parts[0]))
         extent = document["extent"]
-        tail = decode_batch(parts[1], schema)
-        late = decode_batch(parts[2], schema)
-        buffer = () if before is None else before.late
+        self._extent = None if extent is None else Extent.from_bytes(extent.encode())
+        self._last = document["last"]
+        self._position = document["position"]
+        self._late_total = document["late"]
+        tail = decode_batch(parts[1], self._schema)
+        late = decode_batch(parts[2], self._schema)
+        self._fresh = [] if tail is None else [tail]
         if late is not None:
-            buffer = add_late(buffer, late, schema)
-        return cls(
-            None if extent is None else Extent.from_bytes(extent.encode()),
-            document["last"],
-            document["position"],
-            document["late"],
-            Tail(schema, [] if tail is None else [tail]),
-            buffer,
-        )
+            self._late.append(late)
 
-    def _append(self, payload: memoryview, schema: StreamSchema) -> Journal:
-        batch = decode_batch(payload, schema)
+    def append(self, payload: memoryview) -> None:
+        """Apply an APPEND record."""
+        batch = decode_batch(payload, self._schema)
         assert batch is not None
-        late, fresh = split_late(batch, self.last, schema)
-        state = replace(self, position=self.position + 1)
-        if late is not None:
-            state = replace(
-                state,
-                late=add_late(self.late, late, schema),
-                late_total=self.late_total + late.num_rows,
-            )
-        if fresh is not None:
-            self.tail.add(fresh)
-            state = replace(state, last=int(ticks_of(fresh, schema)[-1]))
-        return state
+        ticks = ticks_of(batch, self._schema)
+        last = self._last
+        self._position += 1
+        if last is not None and ticks[0] < last:
+            cut = int(np.searchsorted(ticks, last, "left"))
+            self._late.append(batch.slice(0, cut))
+            self._late_total += cut
+            if cut == batch.num_rows:
+                return
+            batch = batch.slice(cut)
+        self._fresh.append(batch)
+        self._last = int(ticks[-1])
+
+    def journal(self) -> Journal:
+        """The state after the records so far."""
+        schema = self._schema
+        tail = [concat_batches(self._fresh, schema.arrow)] if self._fresh else []
+        late: tuple[pa.RecordBatch, ...] = ()
+        if self._late:
+            late = (sort_batch(concat_batches(self._late, schema.arrow), schema),)
+        return Journal(
+            self._extent, self._last, self._position, self._late_total, Tail(schema, tail), late
+        )

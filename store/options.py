@@ -21,6 +21,7 @@ __all__ = ["DURABILITIES", "StreamOptions", "retention_limits"]
 
 CODECS = ("none", "lz4", "zstd")
 DURABILITIES = ("commit", "interval", "none")
+COMPACTIONS = ("background", "manual")
 _TIME_UNITS = {
     "second": 1,
     "sec": 1,
@@ -64,6 +65,9 @@ class StreamOptions:
         Time between syncs for ``interval``.
     late_events_max : int
         Late events buffered in memory before they are spilled as a late run.
+    compaction : str
+        ``background`` (default): late runs are folded in by a thread of the writer when they have
+        become many; ``manual``: only when asked for.
     """
 
     codec: str = "lz4"
@@ -73,6 +77,7 @@ class StreamOptions:
     durability: str = "commit"
     interval_ms: int = 100
     late_events_max: int = 262_144
+    compaction: str = "background"
 
     def __post_init__(self) -> None:
         if self.codec not in CODECS:
@@ -80,6 +85,10 @@ class StreamOptions:
         if self.durability not in DURABILITIES:
             raise InvalidArgument(
                 f"durability must be one of {', '.join(DURABILITIES)}, found {self.durability!r}"
+            )
+        if self.compaction not in COMPACTIONS:
+            raise InvalidArgument(
+                f"compaction must be one of {', '.join(COMPACTIONS)}, found {self.compaction!r}"
             )
         for name, low, high in (
             ("leaf_bytes", 512, 1 << 28),

@@ -112,21 +112,32 @@ def state_of(
     segments: tuple[SegmentView, ...],
     runs: tuple[SegmentView, ...],
     active: SegmentView | None,
+    late: tuple[MemoryLeaf, ...] | None = None,
 ) -> StreamState:
-    """Put the pieces of a stream together."""
+    """Put the pieces of a stream together.
+
+    Parameters
+    ----------
+    late : tuple of MemoryLeaf, optional
+        The late buffer as leaves, where they exist already.
+    """
     tail: Tail = journal.tail
     rows = tail.rows
+    if late is None:
+        late = tuple(MemoryLeaf(batch, manifest.schema) for batch in journal.late)
+    base = (*segments, active) if active is not None and active.events else segments
     return StreamState(
         manifest.schema,
         journal.position,
         manifest.version,
-        (*segments, active) if active is not None and active.events else segments,
+        base,
         runs,
-        tuple(MemoryLeaf(batch, manifest.schema) for batch in journal.late),
+        late,
         (lambda: tail.leaf(rows)) if rows else None,
         rows,
         manifest.dropped_events,
         journal.last,
+        sum(view.events for view in (*base, *runs)),
     )
 
 

@@ -70,6 +70,8 @@ class StreamState:
         Events that retention has removed.
     last : int or None
         Newest tick in order.
+    stored : int
+        Events in segments and runs.
     """
 
     schema: StreamSchema
@@ -82,6 +84,7 @@ class StreamState:
     tail_events: int
     dropped: int
     last: int | None
+    stored: int
 
 
 class Snapshot:
@@ -116,8 +119,8 @@ class Snapshot:
     def count(self) -> int:
         """Events."""
         state = self._state
-        stored: int = sum(view.events for view in (*state.segments, *state.runs))
-        return stored + sum(leaf.events for leaf in state.late) + state.tail_events
+        count: int = state.stored + sum(leaf.events for leaf in state.late) + state.tail_events
+        return count
 
     @property
     def time_range(self) -> tuple[int, int] | None:

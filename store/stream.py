@@ -24,27 +24,29 @@ Limits
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from ..errors import InvalidArgument, StorageFull, StoreClosed
-from ..schema import StreamSchema
+from ..errors import ChronicleError, InvalidArgument, InvalidData, SchemaMismatch, StoreClosed
+from ..schema import Storage, StreamSchema
+from .background import Compactor, Flusher
 from .catalog import SegmentEntry, StreamManifest
 from .commits import Commits
-from .compaction import compact, spill
+from .compaction import active_first, spill
 from .file_contract import Files
-from .journal import Journal, RecordKind, encode_batch, encode_state, split_late
+from .journal import Journal, RecordKind, encode_batch, encode_state
 from .log import LogWriter
-from .options import DURABILITIES, StreamOptions
+from .options import DURABILITIES, StreamOptions, retention_limits
 from .segment import SegmentView
 from .segment_writer import leaf_events, plain_row_bytes
 from .snapshot import Snapshot, StreamState
-from .tail import Tail, add_late, concat_batches, sort_batch, ticks_of
+from .tail import Tail, add_late, concat_batches, is_sorted, ticks_of
 
 __all__ = ["AppendResult", "EventStream"]
 
@@ -53,9 +55,13 @@ logger = logging.getLogger("chronicle.store")
 PIECE_EVENTS = 1 << 20
 """A large batch is encoded in pieces of this many events."""
 
+BYTES_PER_LEAF = 2
+"""A tail that is so many times as large as a leaf, in plain bytes, is written as one."""
+
 LOG_BYTES_MAX = 16 << 20
-LOG_RECORDS_MAX = 16_384
-"""A log that has grown to this is replaced by one that begins with a checkpoint."""
+LOG_RECORDS_MAX = 4096
+"""A log that has grown to this is replaced by one that begins with a checkpoint: what an opening
+after a crash has to read is bounded by it."""
 
 
 @dataclass(frozen=True)
@@ -89,10 +95,11 @@ class EventStream:
 
     def __init__(self, files: Files, directory: str) -> None:
         self.commits = Commits(files, directory)
-        self._compacting = threading.Lock()
-        self._flusher: _Flusher | None = None
+        self._shape = _Shape.of(self.commits.manifest)
+        self._flusher: Flusher | None = None
+        self._compactor = Compactor(self.commits)
         if self.options.durability == "interval":
-            self._flusher = _Flusher(self._sync_quietly, self.options.interval_ms / 1000)
+            self._start_flusher()
 
     # -- opening ------------------------------------------------------------------------------
 
@@ -153,62 +160,81 @@ class EventStream:
 
         Raises
         ------
+        SchemaMismatch
+            The columns are not the stream's.
+        InvalidData
+            A column that must not be null holds a null.
         StorageFull
             The disk is full; nothing was appended and the stream stays readable.
         """
-        promise = durability or self.options.durability
+        commits = self.commits
+        promise = durability or commits.manifest.options.durability
         if promise not in DURABILITIES:
             raise InvalidArgument(
                 f"durability must be one of {', '.join(DURABILITIES)}, found {promise!r}"
             )
-        batch = _single(data, self.schema)
-        if batch.num_rows == 0:
+        shape = self._shape_of(commits.manifest)
+        batch = _single(data, shape)
+        rows = batch.num_rows
+        if rows == 0:
             return AppendResult(0, 0, self.snapshot().count)
-        batch = sort_batch(batch, self.schema)
-        with self.commits.lock:
-            self.commits.check_writable()
-            late, fresh = split_late(batch, self.commits.journal.last, self.schema)
-            if fresh is not None and self._fills_leaf(fresh):
+        ticks = ticks_of(batch, shape.schema)
+        if rows > 1 and not is_sorted(ticks):
+            batch = batch.take(pa.array(np.argsort(ticks, kind="stable")))
+            ticks = ticks_of(batch, shape.schema)
+        size = 0 if shape.fixed else batch.nbytes
+        with commits.lock:
+            commits.check_writable()
+            if commits.manifest.schema is not shape.schema:
+                raise SchemaMismatch(
+                    f"the stream {self.name!r} got another attribute meanwhile; append again"
+                )
+            last = commits.journal.last
+            cut = 0 if last is None or ticks[0] >= last else int(np.searchsorted(ticks, last))
+            late = batch.slice(0, cut) if cut else None
+            fresh = batch if not cut else batch.slice(cut) if cut < rows else None
+            tail = commits.journal.tail
+            if fresh is not None and (
+                tail.rows + rows - cut >= shape.leaf_events
+                or tail.bytes + size >= BYTES_PER_LEAF * commits.manifest.options.leaf_bytes
+            ):
                 self._append_leaves(late, fresh)
             else:
-                self.commits.log.append(RecordKind.APPEND, [encode_batch(batch)])
-                self.commits.journal = self._advanced(late, fresh, self.commits.journal.tail)
+                commits.log.append(RecordKind.APPEND, [encode_batch(batch)])
+                commits.journal = self._advanced(late, fresh, ticks, tail)
                 if fresh is not None:
-                    self.commits.journal.tail.add(fresh)
-            late_events = 0 if late is None else late.num_rows
-            self._tidy_quietly()
-            state = self.commits.state()
-            log, position = self.commits.log, self.commits.log.size
+                    tail.add(fresh, int(ticks[cut]), size)
+            self._tidy_quietly(shape)
+            state = commits.state()
+            log, position = commits.log, commits.log.size
         if promise == "commit":
             self._sync(log, position)
         elif promise == "interval" and self._flusher is None:
-            with self.commits.lock:
-                if self._flusher is None:
-                    self._flusher = _Flusher(self._sync_quietly, self.options.interval_ms / 1000)
-        self.commits.publish(state)
-        return AppendResult(batch.num_rows, late_events, Snapshot(state).count)
+            self._start_flusher()
+        commits.publish(state)
+        return AppendResult(rows, cut, Snapshot(state).count)
 
-    def _fills_leaf(self, fresh: pa.RecordBatch) -> bool:
-        tail = self.commits.journal.tail
-        events = leaf_events(plain_row_bytes(self.schema), self.options.leaf_bytes)
-        return (
-            tail.rows + fresh.num_rows >= events
-            or tail.bytes + fresh.nbytes >= 2 * self.options.leaf_bytes
-        )
+    def _shape_of(self, manifest: StreamManifest) -> _Shape:
+        shape = self._shape
+        if shape.schema is not manifest.schema:
+            shape = self._shape = _Shape.of(manifest)
+        return shape
 
     def _advanced(
-        self, late: pa.RecordBatch | None, fresh: pa.RecordBatch | None, tail: Tail
+        self,
+        late: pa.RecordBatch | None,
+        fresh: pa.RecordBatch | None,
+        ticks: npt.NDArray[np.int64],
+        tail: Tail,
     ) -> Journal:
-        """The journal after one more commit of these events."""
-        journal = self.commits.journal
-        return replace(
-            journal,
-            position=journal.position + 1,
-            last=journal.last if fresh is None else int(ticks_of(fresh, self.schema)[-1]),
-            late=journal.late if late is None else add_late(journal.late, late, self.schema),
-            late_total=journal.late_total + (0 if late is None else late.num_rows),
-            tail=tail,
-        )
+        """The journal after one more commit of these events, whose times are ``ticks``."""
+        before = self.commits.journal
+        buffer, late_total = before.late, before.late_total
+        if late is not None:
+            buffer = add_late(buffer, late, self.schema)
+            late_total += late.num_rows
+        last = before.last if fresh is None else int(ticks[-1])
+        return Journal(before.extent, last, before.position + 1, late_total, tail, buffer)
 
     def _append_leaves(self, late: pa.RecordBatch | None, fresh: pa.RecordBatch) -> None:
         """Write the leaves that tail and fresh events fill, then commit."""
@@ -222,7 +248,12 @@ class EventStream:
             if writer is not None:
                 writer.sync()
                 extent = writer.extent()
-            journal = replace(self._advanced(late, fresh, Tail(self.schema, [rest])), extent=extent)
+            journal = replace(
+                self._advanced(
+                    late, fresh, ticks_of(fresh, self.schema), Tail(self.schema, [rest])
+                ),
+                extent=extent,
+            )
             if sealed:
                 entries = tuple(entry for entry, _ in sealed)
                 self.commits.commit(
@@ -254,6 +285,7 @@ class EventStream:
         tail = self.commits.journal.tail
         arrow = self.schema.arrow
         rest = fresh
+        events = 0 if self.commits.writer is None else self.commits.writer.events
         if tail.rows:
             # top up the tail with a leaf's worth so that the bulk is not copied
             step = leaf_events(plain_row_bytes(self.schema), self.options.leaf_bytes)
@@ -274,37 +306,57 @@ class EventStream:
             self._seal_when_full(sealed)
             if written == 0:
                 break
+        writer = self.commits.writer
+        if rest.num_rows and not sealed and writer is not None and writer.events == events:
+            # Long strings that repeat are large here and small on disk: wait no longer.
+            writer.write(rest)
+            rest = rest.slice(rest.num_rows)
         return rest
 
     def _seal_when_full(self, sealed: list[tuple[SegmentEntry, SegmentView]]) -> None:
         writer = self.commits.writer
-        if writer is not None and writer.length >= self.options.segment_bytes and writer.events:
+        full = self._shape_of(self.commits.manifest).segment_bytes
+        if writer is not None and writer.length >= full and writer.events:
             sealed.append(self.commits.seal_writer(writer))
             self.commits.writer = self.commits.active = None
 
     # -- structural commits -------------------------------------------------------------------
 
-    def _tidy_quietly(self) -> None:
-        """Tidy up; what fails for lack of space is tried again at the next append."""
+    def _tidy_quietly(self, shape: _Shape) -> None:
+        """Tidy up; the append is in the log already, so what fails is tried again at the next."""
         try:
-            self._tidy()
-        except StorageFull as error:
+            self._tidy(shape)
+        except (ChronicleError, OSError) as error:
             if self.commits.failed is not None:
                 raise
             logger.warning("%s: %s", self.commits.directory, error)
 
-    def _tidy(self) -> None:
-        """What a commit may leave to do: spill the late buffer, begin a new log."""
-        late = sum(batch.num_rows for batch in self.commits.journal.late)
-        if late >= self.options.late_events_max:
-            spill(self.commits)
-        elif self.commits.log.size >= LOG_BYTES_MAX or self.commits.log.records >= LOG_RECORDS_MAX:
-            self.commits.commit(self.commits.manifest, self.commits.journal, {})
+    def _tidy(self, shape: _Shape) -> None:
+        """What a commit may leave to do: spill, begin a new log, seal what retention waits for."""
+        commits = self.commits
+        journal, log = commits.journal, commits.log
+        if journal.late and (
+            sum(batch.num_rows for batch in journal.late) >= self.options.late_events_max
+        ):
+            spill(commits)
+            self._compactor.wake()
+        elif log.size >= LOG_BYTES_MAX or log.records >= LOG_RECORDS_MAX:
+            commits.commit(commits.manifest, journal, {})
+        if shape.retention_ticks is not None and journal.last is not None:
+            first = active_first(commits)
+            if first is not None and journal.last - first > shape.retention_ticks // 4:
+                commits.seal()
 
     # -- maintenance --------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Make every append so far durable, whatever its promise was."""
+        """Make every append so far durable, whatever its promise was.
+
+        Raises
+        ------
+        StorageFull, StorageFailed
+            What was appended without a promise may be lost in a power cut.
+        """
         with self.commits.lock:
             self.commits.check_writable()
             log, position = self.commits.log, self.commits.log.size
@@ -320,8 +372,7 @@ class EventStream:
 
     def compact(self) -> None:
         """Fold late events into the segments that they belong to."""
-        with self._compacting:
-            compact(self.commits)
+        self._compactor.run()
 
     def add_attribute(self, name: str, type_: pa.DataType) -> None:
         """Add a nullable attribute; it is null in events stored so far, nothing is rewritten."""
@@ -369,13 +420,19 @@ class EventStream:
                 "dropped_events": manifest.dropped_events,
                 "bytes": sum(entry.bytes for entry in entries) + active + self.commits.log.size,
                 "log_bytes": self.commits.log.size,
+                "log_records": self.commits.log.records,
+                "late_events_in_runs": sum(entry.events for entry in manifest.runs),
+                "garbage_files": len(manifest.garbage),
                 "manifest_version": manifest.version,
                 "dirty_ranges": snapshot.dirty_ranges(),
+                **self.commits.figures,
             }
 
     def close(self) -> None:
         """Make everything durable and close the files; doing so again does nothing."""
-        flusher = self._flusher
+        self._compactor.stop()
+        with self.commits.lock:
+            flusher = self._flusher
         if flusher is not None:
             flusher.stop()
         with self.commits.lock:
@@ -393,13 +450,20 @@ class EventStream:
     def _sync(self, log: LogWriter, position: int) -> None:
         try:
             log.sync(position)
-        except StoreClosed:
-            if log is self.commits.log:
-                raise
-            # the log was replaced meanwhile: its successor's checkpoint holds the append, durably
         except Exception as error:
-            self.commits.failed = str(error)
+            with self.commits.lock:
+                if log is not self.commits.log:
+                    return  # replaced meanwhile: its successor's checkpoint holds it, durably
+                if not isinstance(error, StoreClosed):
+                    self.commits.failed = str(error)
+            if isinstance(error, StoreClosed) and log.durable_size >= position:
+                return  # closed just after it was made durable
             raise
+
+    def _start_flusher(self) -> None:
+        with self.commits.lock:
+            if self._flusher is None and not self.commits.closed:
+                self._flusher = Flusher(self._sync_quietly, self.options.interval_ms / 1000)
 
     def _sync_quietly(self) -> None:
         """One tick of the interval flusher; a failure shows at the next append."""
@@ -409,41 +473,92 @@ class EventStream:
             logger.exception("%s: sync in the background failed", self.commits.directory)
 
 
-class _Flusher:
-    """Syncs at an interval until stopped."""
+@dataclass(frozen=True)
+class _Shape:
+    """What an append needs to know of a stream, worked out once.
 
-    def __init__(self, sync: Callable[[], None], seconds: float) -> None:
-        self._sync = sync
-        self._seconds = seconds
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="chronicle-flusher", daemon=True)
-        self._thread.start()
+    Attributes
+    ----------
+    schema : StreamSchema
+    arrow : pyarrow.Schema
+    required : tuple of int
+        Positions of the columns that must not hold nulls.
+    fixed : bool
+        Whether every column has a fixed width.
+    leaf_events : int
+        Events that fill a leaf for certain.
+    segment_bytes : int
+        Length at which a segment is sealed: a size limit must have segments to drop.
+    retention_ticks : int or None
+    """
 
-    def _run(self) -> None:
-        while not self._stopped.wait(self._seconds):
-            self._sync()
+    schema: StreamSchema
+    arrow: pa.Schema
+    required: tuple[int, ...]
+    fixed: bool
+    leaf_events: int
+    segment_bytes: int
+    retention_ticks: int | None
 
-    def stop(self) -> None:
-        """Stop and wait for the thread."""
-        self._stopped.set()
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+    @classmethod
+    def of(cls, manifest: StreamManifest) -> _Shape:
+        """Work it out."""
+        schema, options = manifest.schema, manifest.options
+        ticks, size = retention_limits(options.retention, schema)
+        segment_bytes = options.segment_bytes
+        if size is not None:
+            segment_bytes = min(segment_bytes, max(64 << 10, size // 8))
+        return cls(
+            schema,
+            schema.arrow,
+            tuple(i for i, attribute in enumerate(schema.attributes) if not attribute.nullable),
+            not any(a.storage in (Storage.STRING, Storage.BINARY) for a in schema.attributes),
+            leaf_events(plain_row_bytes(schema), options.leaf_bytes),
+            segment_bytes,
+            ticks,
+        )
 
 
-def _single(data: pa.RecordBatch | pa.Table, schema: StreamSchema) -> pa.RecordBatch:
+def _single(data: pa.RecordBatch | pa.Table, shape: _Shape) -> pa.RecordBatch:
     """One batch in the stream's schema, without a copy where the columns are contiguous."""
-    if isinstance(data, pa.Table):
-        columns = [
-            column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-            for column in data.columns
-        ]
-        columns = [
-            pa.concat_arrays(c.chunks) if isinstance(c, pa.ChunkedArray) else c for c in columns
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=schema.arrow)
-    if data.schema is not schema.arrow:
-        return pa.RecordBatch.from_arrays(data.columns, schema=schema.arrow)
-    return data
+    arrow = shape.arrow
+    if isinstance(data, pa.RecordBatch) and data.schema.equals(arrow):
+        batch = data
+    else:
+        batch = _conformed(data, arrow)
+    for position in shape.required:
+        if batch.column(position).null_count:
+            row = batch.column(position).is_valid().index(False).as_py() + 1
+            raise InvalidData(
+                f"column {arrow.names[position]!r} must not be null, but is in row {row}", row
+            )
+    return batch
+
+
+def _conformed(data: pa.RecordBatch | pa.Table, arrow: pa.Schema) -> pa.RecordBatch:
+    """The columns of a table, or of a batch in types that can be cast without loss."""
+    if data.schema.names != arrow.names:
+        raise SchemaMismatch(
+            f"expected the columns {_columns(arrow)}; found {_columns(data.schema)}"
+        )
+    columns = []
+    try:
+        for column, type_ in zip(data.columns, arrow.types, strict=True):
+            if isinstance(column, pa.ChunkedArray):
+                column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+                if isinstance(column, pa.ChunkedArray):  # too large for one chunk of strings
+                    column = pa.concat_arrays(column.chunks)
+            columns.append(column if column.type == type_ else column.cast(type_))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SchemaMismatch(
+            f"expected the columns {_columns(arrow)}; found {_columns(data.schema)}, which cannot "
+            f"be cast without loss: {error}"
+        ) from error
+    return pa.RecordBatch.from_arrays(columns, schema=arrow)
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 
 def _widened(batch: pa.RecordBatch, schema: StreamSchema) -> pa.RecordBatch:

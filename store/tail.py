@@ -44,6 +44,8 @@ __all__ = [
 ]
 
 Table = npt.NDArray[np.int64]
+BATCHES_MAX = 1024
+"""Batches of a tail that are kept apart before they are joined: small ones are mostly overhead."""
 
 
 @kernel
@@ -160,6 +162,13 @@ class Tail:
     schema : StreamSchema
     batches : sequence of pyarrow.RecordBatch
         What is there to begin with.
+
+    Attributes
+    ----------
+    rows, bytes : int
+        Events, and their plain size as far as it decides when a leaf is full.
+    first : int or None
+        First tick; None while empty.
     """
 
     def __init__(self, schema: StreamSchema, batches: Sequence[pa.RecordBatch] = ()) -> None:
@@ -167,15 +176,29 @@ class Tail:
         self._batches = [batch for batch in batches if batch.num_rows]
         self.rows = sum(batch.num_rows for batch in self._batches)
         self.bytes = sum(batch.nbytes for batch in self._batches)
+        self.first = int(ticks_of(self._batches[0], schema)[0]) if self._batches else None
         self._lock = threading.Lock()
         self._leaf: MemoryLeaf | None = None
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Append a batch that is not older than what is there."""
+    def add(self, batch: pa.RecordBatch, first: int, size: int) -> None:
+        """Append a batch that is not older than what is there.
+
+        Parameters
+        ----------
+        batch : pyarrow.RecordBatch
+        first : int
+            Its first tick.
+        size : int
+            Its bytes, as far as they decide when a leaf is full.
+        """
         with self._lock:
             self._batches.append(batch)
             self.rows += batch.num_rows
-            self.bytes += batch.nbytes
+            self.bytes += size
+            if self.first is None:
+                self.first = first
+            if len(self._batches) >= BATCHES_MAX:
+                self._batches = [concat_batches(self._batches, self.schema.arrow)]
 
     def batch(self, rows: int | None = None) -> pa.RecordBatch:
         """The first ``rows`` events (all without an argument) as one batch."""
