@@ -54,11 +54,13 @@ _SECONDS = {
 class InputColumns:
     """Columns of the input: an Arrow schema, and which column is time (None: none is).
 
-    Names are resolved as :class:`StreamSchema` does, exact first, then without regard to case.
+    ``ordered`` says whether the input comes in the order of time.  Names are resolved as
+    :class:`StreamSchema` does, exact first, then without regard to case.
     """
 
     arrow: pa.Schema
     time: str | None = None
+    ordered: bool = True
 
     def resolve(self, name: str) -> str:
         """Find a column; raises :class:`AttributeNotFound` with the nearest name."""
@@ -170,39 +172,50 @@ class CompiledMatch:
             yield from stream.feed(batch)
         yield from stream.finish()
 
-    def describe(self) -> str:
-        """Pattern, program and how each condition is evaluated, for EXPLAIN."""
+    def details(self) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
+        """Pattern, program and how each condition is evaluated, as names and texts."""
         clause = self.clause
-        lines = [f"pattern: {describe(clause.pattern)}"]
+        found: list[tuple[str, str | tuple[str, ...]]] = [("pattern", describe(clause.pattern))]
         if self.within is not None:
-            lines.append(f"within: {self.within} ticks, inclusive")
+            found.append(("within", f"{self.within} ticks, inclusive"))
         strategies = {
             "contiguous": "every contiguous match", "next": "every match, skip till next match",
             "any": "every match, skip till any match",
         }  # fmt: skip
         skip = clause.skip
         after = "past last" if skip is None else " ".join([skip.mode, skip.variable]).strip()
-        lines.append(
-            "matches: " + (strategies.get(clause.selection or "") or f"one at a time, then skip {after}")
-        )
-        lines.append(f"rows: {clause.rows}")
+        one = f"one at a time, then skip {after}"
+        found.append(("matches", strategies.get(clause.selection or "", one)))
+        found.append(("output", clause.rows))
         if self.partition_by:
-            lines.append("partition by: " + ", ".join(self.partition_by))
-        lines.append("conditions:")
+            found.append(("partition_by", self.partition_by))
+        vectorised, matched = [], []
         for name, (local, rest) in self.conditions.summary.items():
             if local:
-                lines.append(f"  {name} vectorised: {self._readable(name, local)}")
+                vectorised.append(f"{name}: {self._readable(name, local)}")
             if rest:
-                lines.append(f"  {name} in the matcher: {self._readable(name, rest)}")
+                matched.append(f"{name}: {self._readable(name, rest)}")
         for name in dict.fromkeys(self.automaton.names[1:]):
             if name not in self.conditions.summary:
-                lines.append(f"  {name} always true")
-        lines.append("program:")
-        steps = self.program.instructions
-        shown = str(self.program).split("\n")
+                vectorised.append(f"{name}: true")
+        found.append(("vectorised_conditions", tuple(vectorised)))
+        if matched:
+            found.append(("conditions_in_the_matcher", tuple(matched)))
+        steps = [f"{i} {step}" for i, step in enumerate(self.program.instructions)]
         if len(steps) > 60:
-            shown = [*shown[:50], f"... {len(steps) - 50} more"]
-        lines += ["  " + step for step in shown]
+            steps = [*steps[:50], f"... {len(steps) - 50} more"]
+        found.append(("program", tuple(steps)))
+        return tuple(found)
+
+    def describe(self) -> str:
+        """:meth:`details` as text."""
+        lines = []
+        for name, value in self.details():
+            shown = name.replace("_", " ")
+            if isinstance(value, str):
+                lines.append(f"{shown}: {value}")
+            else:
+                lines += [f"{shown}:", *("  " + line for line in value)]
         return "\n".join(lines)
 
     def _readable(self, name: str, parts: list[str]) -> str:
@@ -349,7 +362,7 @@ def compile_match(
     if not isinstance(clause, MatchClause):
         raise InvalidArgument(f"expected a MATCH_RECOGNIZE clause, found {type(clause).__name__}")
     plain = pa.schema([pa.field(f.name, _plain(f.type), f.nullable) for f in columns.arrow])
-    columns = InputColumns(plain, columns.time)
+    columns = InputColumns(plain, columns.time, columns.ordered)
     known = known_variables(clause)
     types = _Types(plain)
     names = {**known, **{d.variable: frozenset({d.variable}) for d in clause.definitions}}
@@ -382,9 +395,10 @@ def compile_match(
         (_resolve(columns, key.column, clause, key.at), key.descending, key.nulls_first)
         for key in clause.order_by
     )
-    in_time_order = not order or (order[0][0] == columns.time and not order[0][1])
+    by_time = not order or (order[0][0] == columns.time and not order[0][1])
+    in_time_order = not order or (by_time and columns.ordered)
     within = _window(clause, columns)
-    if within is not None and not in_time_order:
+    if within is not None and not by_time:
         raise position_error(
             f"WITHIN needs ORDER BY {columns.time}, ascending, as the first key", clause.sql, clause.at
         )

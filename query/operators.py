@@ -46,7 +46,7 @@ __all__ = [
     "table_function_names",
 ]
 
-PROVIDERS: tuple[str, ...] = (".windows.relations",)
+PROVIDERS: tuple[str, ...] = (".windows.relations", ".match_operator")
 """Modules, relative to this package, that register operators when imported (``".windows"``)."""
 
 

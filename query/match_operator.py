@@ -1,0 +1,249 @@
+"""MATCH_RECOGNIZE in FROM: the planner's side of the row pattern operator.
+
+Purpose
+    :class:`MatchFactory` binds a FROM item under MATCH_RECOGNIZE to a :class:`CompiledMatch`; an execution
+    fixes its parameters and runs it over a snapshot of the stream, or over the rows of a subquery.
+
+Guarantee
+    Only the columns that the clause needs are read.  A clause without parameters is compiled once per
+    statement.
+
+Limits
+    A subquery has no time order of its own: ORDER BY sorts its rows in memory, and its first key, when it
+    is a timestamp or an integer in ascending order, is the time that WITHIN refers to.  Conditions outside of
+    the clause are applied to its result; conditions on events belong into DEFINE or into a subquery.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from ..errors import SqlError, StreamNotFound
+from ..store.segment import ScanMetrics
+from .constants import Constant, Folder, Kind
+from .dialect import MatchRelation, error_at, position_of, to_text
+from .gate import check_query
+from .match import CompiledMatch, InputColumns, MatchLimits, compile_match
+from .match_clause import MatchClause, match_clause
+from .operators import OperatorSite, RunContext, register_match, table_function_names
+from .pattern.scalar import evaluate
+from .plan import Operator
+from .relations import figures_of
+
+__all__ = ["BoundMatch", "MatchFactory", "MatchResult"]
+
+LIMITS = MatchLimits()
+"""Budgets of every pattern query."""
+
+
+class MatchFactory:
+    """Binds MATCH_RECOGNIZE."""
+
+    def bind(self, site: OperatorSite) -> BoundMatch:
+        """Bind the clause to its stream or subquery; raises SqlError with position."""
+        item = site.item
+        source = item.this
+        node = item.args["match"]
+        if isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier):
+            name = _stream_name(site, source)
+            schema = site.stream(name)
+            columns = InputColumns(schema.arrow, schema.time)
+            return BoundMatch(node.copy(), columns, name, None)
+        query = source.this if isinstance(source, exp.Subquery) else None
+        if query is None or isinstance(source, MatchRelation):
+            query = exp.select("*").from_(source.copy())
+        query = query.copy()
+        check_query(query, site.text, table_function_names())
+        if site.outputs_of is None:
+            raise error_at(site.text, position_of(item), "MATCH_RECOGNIZE takes a stream here")
+        fields = site.outputs_of(query)
+        if any(type_ is None for _, type_ in fields):
+            fields = _types_of(site, query)
+        arrow = pa.schema([pa.field(name, type_) for name, type_ in fields])
+        columns = InputColumns(arrow, _time_of(match_clause(_bare(node)), arrow), ordered=False)
+        return BoundMatch(node.copy(), columns, None, query)
+
+
+def _stream_name(site: OperatorSite, source: Any) -> str:
+    names = site.catalog.streams()
+    if source.name in names:
+        return str(source.name)
+    folded = {name.lower(): name for name in names}
+    found = folded.get(source.name.lower())
+    if found is None:
+        raise StreamNotFound(f"there is no stream {source.name!r}")
+    return found
+
+
+def _types_of(site: OperatorSite, query: Any) -> list[tuple[str, pa.DataType]]:
+    """Columns of a subquery, found by running it over streams without events."""
+    streams = {name.lower(): name for name in site.catalog.streams()}
+    tables = {}
+    for table in query.find_all(exp.Table):
+        found = streams.get(table.name.lower())
+        if found is not None and isinstance(table.this, exp.Identifier):
+            tables[table.name] = site.stream(found).arrow.empty_table()
+    try:
+        answer = evaluate(to_text(query), **tables)
+    except SqlError as error:
+        raise error_at(
+            site.text, position_of(site.item),
+            f"the types of the subquery's columns are not known ({error.reason}); CAST them",
+        ) from None  # fmt: skip
+    return [(field.name, field.type) for field in answer.schema]
+
+
+def _time_of(clause: MatchClause, arrow: pa.Schema) -> str | None:
+    """The first key of ORDER BY, when it can count as time."""
+    if not clause.order_by or clause.order_by[0].descending:
+        return None
+    wanted = clause.order_by[0].column.lower()
+    for field in arrow:
+        if field.name.lower() == wanted and (
+            pa.types.is_timestamp(field.type) or pa.types.is_integer(field.type)
+        ):
+            return str(field.name)
+    return None
+
+
+def _bare(node: Any) -> Any:
+    """The clause with parameters that are not known yet as NULL (in WITHIN: as nothing)."""
+    bare = node.copy()
+    within = bare.args.get("within")
+    if within is not None and within.find(exp.Placeholder):
+        bare.set("within", None)
+    for found in list(bare.find_all(exp.Placeholder)):
+        found.replace(exp.Null())
+    return bare
+
+
+def _literal(value: Constant, node: Any) -> Any:
+    """The literal that stands for a parameter's value."""
+    kind = value.kind
+    if kind is Kind.NULL:
+        return exp.Null()
+    if kind is Kind.BOOL:
+        return exp.Boolean(this=bool(value.value))
+    if kind is Kind.EXACT:
+        return exp.Literal.number(str(value.value))
+    if kind is Kind.FLOAT:
+        return exp.cast(exp.Literal.string(repr(value.value)), "DOUBLE", dialect="duckdb")
+    if kind is Kind.TEXT:
+        return exp.Literal.string(str(value.value))
+    if kind is Kind.TIME:
+        scalar = pa.scalar(int(value.value), pa.timestamp("ns"))
+        text = str(scalar.cast(pa.string()).as_py())
+        return exp.cast(exp.Literal.string(text), "TIMESTAMP_NS", dialect="duckdb")
+    if kind is Kind.INTERVAL:
+        micros = int(value.value) // 1000
+        return exp.Interval(this=exp.Literal.string(str(micros)), unit=exp.var("MICROSECOND"))
+    raise SqlError(f"the parameter ${node.name} has a type that a row pattern cannot use")
+
+
+class BoundMatch:
+    """A clause bound to its input, good for any number of executions."""
+
+    def __init__(
+        self, node: Any, columns: InputColumns, stream: str | None, query: Any | None
+    ) -> None:
+        self._node = node
+        self._columns = columns
+        self._stream = stream
+        self._query = query
+        self._parameters = node.find(exp.Placeholder) is not None
+        self._compiled = compile_match(match_clause(_bare(node)), columns)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the result."""
+        return self._compiled.output_schema
+
+    @property
+    def streams(self) -> Sequence[str]:
+        """The stream that is read."""
+        return [self._stream] if self._stream is not None else []
+
+    def open(self, run: RunContext) -> MatchResult:
+        """Fix parameters and snapshot."""
+        compiled = self._compiled
+        if self._parameters:
+            compiled = compile_match(match_clause(self._with_values(run.folder)), self._columns)
+        return MatchResult(compiled, run, self._stream, self._query)
+
+    def _with_values(self, folder: Folder) -> Any:
+        node = self._node.copy()
+        for found in list(node.find_all(exp.Placeholder)):
+            found.replace(_literal(folder.fold(found), found))
+        return node
+
+
+class MatchResult:
+    """The matches as a relation of one execution."""
+
+    def __init__(
+        self, compiled: CompiledMatch, run: RunContext, stream: str | None, query: Any | None
+    ) -> None:
+        self._compiled = compiled
+        self._run = run
+        self._stream = stream
+        self._query = query
+        self._metrics = ScanMetrics()
+        self._rows = 0
+        self._seconds = 0.0
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the result."""
+        return self._compiled.output_schema
+
+    def _input(self) -> Iterator[pa.RecordBatch]:
+        if self._stream is not None:
+            snapshot = self._run.snapshot(self._stream)
+            yield from snapshot.scan(
+                columns=self._compiled.input_columns,
+                metrics=self._metrics,
+                check=self._run.control.check,
+            )
+            return
+        schema, batches = self._run.subquery(self._query.copy())
+        names = self._compiled.columns.arrow.names
+        for batch in batches:
+            yield pa.RecordBatch.from_arrays(batch.columns, names=names)
+
+    def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        """Run the matcher from the start; rows of the named columns."""
+        wanted = list(self.schema.names if columns is None else columns)
+        begun = time.perf_counter()
+        results = self._compiled.run(
+            self._input(), check=self._run.control.check, limits=LIMITS
+        )
+        for batch in results:
+            self._rows += batch.num_rows
+            self._seconds += time.perf_counter() - begun
+            yield batch.select(wanted)
+            begun = time.perf_counter()
+        self._seconds += time.perf_counter() - begun
+
+    def explain(self) -> Operator:
+        """Pattern, program, how conditions are evaluated; with figures when it has run."""
+        compiled = self._compiled
+        scan = (("stream", self._stream or "subquery"), ("columns", tuple(compiled.input_columns)))
+        figures: tuple[tuple[str, int | float], ...] = ()
+        below: tuple[tuple[str, int | float], ...] = ()
+        if self._run.analyze:
+            figures = (("rows", self._rows), ("time_ms", self._seconds * 1000))
+            below = figures_of(self._metrics) if self._stream is not None else ()
+        return Operator(
+            "MatchRecognize",
+            compiled.details(),
+            figures,
+            (Operator("Scan" if self._stream else "Subquery", scan, below),),
+        )
+
+
+register_match(MatchFactory())
