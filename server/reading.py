@@ -22,11 +22,13 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ..errors import QueryCancelled, QueryTimeout
+from ..errors import QueryTimeout
+from ..query.cancellation import QueryControl
 from ..schema import StreamSchema
 from .answers import Rows
 from .running import RunningQuery
 from .state import Server
+from .statements import check_predicate
 
 __all__ = ["Range", "open_scan"]
 
@@ -73,33 +75,37 @@ def open_scan(server: Server, stream: str, wanted: Range, query: RunningQuery) -
         if wanted.where is None:
             batches = snapshot.scan(start, end, columns, limit=wanted.limit, check=patience.check)
         else:
+            check_predicate(wanted.where)
             batches = server.database.filtered_scan(
-                found.name, snapshot, wanted.where, start, end, columns, wanted.limit
+                found.name, snapshot, wanted.where, start, end, columns, wanted.limit, patience
             )
         arrow = pa.schema([schema.arrow.field(name) for name in columns])
         return Rows(arrow, patience.watch(batches), stack.pop_all().close)
     raise AssertionError("unreachable")
 
 
-class _Patience:
-    """Ends a read that was cancelled or that finds nothing for too long."""
+class _Patience(QueryControl):
+    """Ends a read that was cancelled, or that finds nothing for too long."""
 
     def __init__(self, query: RunningQuery, limit_s: float) -> None:
-        self._query = query
+        super().__init__(cancellation=query.cancellation)
         self._limit_s = limit_s
         self._progress = time.monotonic()
 
+    @property
+    def stopped(self) -> bool:
+        return super().stopped or time.monotonic() - self._progress > self._limit_s
+
     def check(self) -> None:
-        if self._query.cancellation.cancelled:
-            raise QueryCancelled("the read was cancelled")
-        if time.monotonic() - self._progress > self._limit_s:
+        super().check()
+        if self.stopped:
             raise QueryTimeout(
                 f"no event was found for {self._limit_s:g} s (CHRONICLE_QUERY_TIMEOUT_MS); give a "
-                "time "
-                "range or a wider predicate"
+                "time range or a wider predicate"
             )
 
     def watch(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The batches; the time that the client takes for them does not count."""
         for batch in batches:
             yield batch
-            self._progress = time.monotonic()  # also after the time that the client took
+            self._progress = time.monotonic()

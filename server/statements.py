@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .guard import Principal
     from .state import Server
 
-__all__ = ["Statement", "authorize", "only_visible", "statement_of"]
+__all__ = ["Statement", "authorize", "check_predicate", "only_visible", "statement_of"]
 
 
 class Statement(NamedTuple):
@@ -90,6 +90,28 @@ def authorize(server: Server, principal: Principal, text: str) -> Statement:
     if not principal.everywhere:
         _check_mentions(server, principal, text)
     return statement
+
+
+def check_predicate(text: str) -> None:
+    """Refuse a ``where`` that is more than a condition on one event.
+
+    Raises
+    ------
+    SqlError
+        When it cannot be read, or asks another stream.
+    """
+    from sqlglot import exp
+
+    from ..query.dialect import error_at, parse_predicate, position_of
+
+    node: Any = parse_predicate(text)
+    inner = node.find(exp.Query, exp.Subquery, exp.Table)
+    if inner is not None:
+        raise error_at(
+            text,
+            position_of(inner),
+            "where is a condition on one event; write a query for what asks further",
+        )
 
 
 def _check_mentions(server: Server, principal: Principal, text: str) -> None:
