@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -98,11 +99,10 @@ def test_derive_filter_and_deduplicate(spark: Any, tmp_path: Path) -> None:
     assert table["sensor"].to_pylist() == [f"S{n % 7}" for n in range(120)]
     more = csv_file(tmp_path / "c.csv", 40, first=100)
     again = run(spark, tmp_path, [more], steps)
-    assert (again.rows, again.duplicate, again.stored) == (40, 20, 0 + 0 + again.stored)
-    assert again.filtered == 20
-    assert stored(tmp_path / "store").num_rows == 120 + again.stored
+    assert (again.rows, again.duplicate, again.filtered, again.stored) == (40, 20, 20, 0)
 
 
+@pytest.mark.slow
 def test_large_files_are_read_by_several_tasks(spark: Any, tmp_path: Path) -> None:
     file = csv_file(tmp_path / "a.csv", 3000)
     report = run(spark, tmp_path, [file], Steps(split_bytes=10_000, partitions=3))
@@ -116,23 +116,20 @@ def test_every_line_belongs_to_one_slice(tmp_path: Path) -> None:
     for count in (1, 2, 3, 17, 200, 500):
         borders = [len(data) * i // count for i in range(count + 1)]
         slices = [
-            b"".join(read_slice(str(file), start, end, 64))
-            for start, end in zip(borders, borders[1:], strict=False)
+            b"".join(read_slice(str(file), start, end, 64)) for start, end in pairwise(borders)
         ]
         assert b"".join(slices) == data
         assert all(not piece or piece.endswith(b"\n") for piece in slices)
 
 
+@pytest.mark.slow
 def test_a_job_is_done_once_and_goes_on_where_it_ended(spark: Any, tmp_path: Path) -> None:
     files = [csv_file(tmp_path / f"{n}.csv", 100, first=100 * n) for n in range(3)]
     steps = Steps(chunk_bytes=1)
-    broken = csv_file(files[2], 100, first=200, bad={250: "never,s1,1"})
+    csv_file(files[2], 100, first=200, bad={250: "never,s1,1"})
     with pytest.raises(InvalidData):
         run(spark, tmp_path, files, steps)
     assert stored(tmp_path / "store").num_rows == 200  # whole chunks
-    report = run(spark, tmp_path, files, steps, on_error="fail", create=False) if False else None
-    assert report is None
-    assert broken == files[2]
     with pytest.raises(InvalidData):
         run(spark, tmp_path, files, steps, create=False)
     assert stored(tmp_path / "store").num_rows == 200  # the first two were not stored again
@@ -142,6 +139,7 @@ def test_a_job_is_done_once_and_goes_on_where_it_ended(spark: Any, tmp_path: Pat
     assert "skipped" in again.notes[-1]
 
 
+@pytest.mark.slow
 def test_rows_of_equal_time_keep_the_order_of_the_files(spark: Any, tmp_path: Path) -> None:
     for name in "ab":
         rows = [f"2024-01-01,{name}{n}" for n in range(500)]
@@ -151,6 +149,7 @@ def test_rows_of_equal_time_keep_the_order_of_the_files(spark: Any, tmp_path: Pa
     assert ids == [f"{name}{n}" for name in "ab" for n in range(500)]
 
 
+@pytest.mark.slow
 def test_orc_is_read_by_spark(spark: Any, tmp_path: Path) -> None:
     place = str(tmp_path / "orc")
     df = spark.range(0, 1000, 1, 3).selectExpr(
