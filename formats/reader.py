@@ -43,6 +43,8 @@ from .times import TimeRule, decide, is_text
 __all__ = ["EventReader", "read_batches"]
 
 Columns = dict[str, pa.Array]
+BadValue = tuple[int, str, str | None, str]
+"""Record in its chunk, column, value, reason."""
 
 
 class EventReader:
@@ -319,14 +321,14 @@ class EventReader:
 
     def _judge(
         self, columns: Columns, results: Mapping[str, Converted], records: Any
-    ) -> tuple[Any, list[tuple[int, str, str, str]]]:
+    ) -> tuple[Any, list[BadValue]]:
         """Which rows are good (None: all); (record, column, value, reason) of the others."""
         faulty = {name: r for name, r in results.items() if r.codes is not None and r.bad}
         if not faulty:
             return None, []
         raw_of = {out: raw for raw, out in self._bound.items()}
         good = np.ones(len(records), np.bool_)
-        found: list[tuple[int, str, str, str]] = []
+        found: list[BadValue] = []
         order = sorted(faulty, key=lambda name: name != self.layout.time)
         for name in order:
             result = faulty[name]
@@ -338,16 +340,15 @@ class EventReader:
             for at in np.flatnonzero(fresh).tolist():
                 scalar = None if values is None else values[at].as_py()
                 reason = result.reasons[result.codes[at] - 1].format(value=shown(scalar))
-                found.append(
-                    (int(records[at]), name, "" if scalar is None else str(scalar), reason)
-                )
+                value = None if scalar is None else str(scalar)
+                found.append((int(records[at]), name, value, reason))
         return good, found
 
     def _report(
         self,
         chunk: Chunk,
         broken: Sequence[tuple[int, str]],
-        found: Sequence[tuple[int, str, str, str]],
+        found: Sequence[BadValue],
     ) -> None:
         """Hand the bad rows of a chunk to the policy, in the order of the source."""
         rows: list[tuple[int, str | None, str | None, str]] = [

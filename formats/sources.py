@@ -163,12 +163,12 @@ class ByteSource:
         return self._raw.count
 
     def peek(self, size: int) -> bytes:
-        """The next bytes, up to ``size`` of them, without taking them."""
+        """The next bytes, up to ``size`` of them, without taking them; none at the end only."""
         while len(self._head) < size:
             more = self._read_plain(size - len(self._head))
-            if not more:
-                break
             self._head += more
+            if not more or self._descriptor is not None:  # a live source is not waited for twice
+                break
         return self._head[:size]
 
     def read(self, size: int) -> bytes:
@@ -179,6 +179,8 @@ class ByteSource:
             out, self._head = self._head[:size], self._head[size:]
             return out
         out, self._head = self._head, b""
+        if self._descriptor is not None:
+            return out
         return out + self._read_plain(size - len(out))
 
     def _read_plain(self, size: int) -> bytes:

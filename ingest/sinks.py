@@ -150,7 +150,7 @@ class EmbeddedSink:
         """Bulk-load: segments are written beside the stream and become part of it in one commit."""
         progress.phase("storing", rows)
         if rows <= SMALL_ROWS:
-            table = list(batches)
+            table = list(_counted(batches, progress))
             if table:
                 self.append(pa.Table.from_batches(table))
             return

@@ -53,6 +53,7 @@ __all__ = ["Spool", "regroup"]
 
 RUN_BYTES = 48 << 20
 BLOCK_BYTES = 512 << 10
+BLOCK_ROWS_MIN = 1024
 FAN_IN = 128
 
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
@@ -107,6 +108,8 @@ class Spool:
     def add(self, batch: pa.RecordBatch, time: str) -> None:
         """Take a batch; ``time`` names its time column."""
         self._time = time
+        if not batch.num_rows:
+            return
         if self._pending and not self._pending[0].schema.equals(batch.schema):
             self._spill()
         self._pending.append(batch)
@@ -124,8 +127,9 @@ class Spool:
         InvalidData
             When an early value does not fit a type that has widened since.
         """
-        if not self._runs and len(self._pending) > 0:
-            yield from self._sorted_pending(schema)
+        if not self._runs:
+            if self._pending:
+                yield from self._sorted_pending(schema)
             return
         self._spill()
         yield from self._merged(self._runs, schema, FAN_IN)
@@ -165,7 +169,7 @@ class Spool:
     def _write(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> _Run:
         blocks: list[_Block] = []
         for batch in batches:
-            rows = max(1024, BLOCK_BYTES * batch.num_rows // max(1, batch.nbytes))
+            rows = max(BLOCK_ROWS_MIN, BLOCK_BYTES * batch.num_rows // max(1, batch.nbytes))
             for start in range(0, batch.num_rows, rows):
                 part = batch.slice(start, rows)
                 ticks = _ticks(part, self._time)
