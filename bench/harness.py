@@ -170,5 +170,6 @@ HEAD = """# Benchmarks
 
 Each figure is a ratio against a peer measured in the same run, in turn, as medians of at least
 five; above 1 Chronicle is better. Absolute times belong to the machine of that run. `make bench`
-writes this page; `python -m chronicle.bench NAME` repeats one section. Losses stand beside the wins.
+writes this page; `python -m chronicle.bench NAME` repeats one section. Losses stand beside the
+wins.
 """

@@ -29,8 +29,8 @@ def run(short: bool = False) -> Section:
     runs = 3 if short else 9
     section = Section(
         "Start-up of a cold process",
-        "Whole processes from start to exit, medians; kernels cached. The peer of the import is the "
-        "interpreter alone.",
+        "Whole processes from start to exit, medians; kernels cached. The peer of the import is "
+        "the interpreter alone.",
     )
     bare = [sys.executable, "-c", "pass"]
     imports = [sys.executable, "-c", "import chronicle"]

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -156,11 +157,11 @@ def _seconds(value: float) -> str:
 
 
 def _wide(section: Section, where: Path, events: int, runs: int) -> None:
-    data: pa.Table | None = table(events, 5)
+    data = table(events, 5)
     store, ipc, other = where / "wide", where / "wide.arrow", where / "wide.duckdb"
     for codec in ("none", "lz4"):
         ours, theirs, ratio = paired(
-            lambda codec=codec: _load(data, store, codec), lambda: _load_ipc(data, ipc), runs
+            partial(_load, data, store, codec), partial(_load_ipc, data, ipc), runs
         )
         section.rows.append(
             Row(
@@ -173,7 +174,7 @@ def _wide(section: Section, where: Path, events: int, runs: int) -> None:
             )
         )
         ours, theirs, ratio = paired(
-            lambda codec=codec: _load(data, store, codec), lambda: _load_duckdb(data, other), runs
+            partial(_load, data, store, codec), partial(_load_duckdb, data, other), runs
         )
         section.rows.append(
             Row(
@@ -186,7 +187,7 @@ def _wide(section: Section, where: Path, events: int, runs: int) -> None:
             )
         )
     _load(data, store, "none")
-    data = None
+    del data
     with chronicle.open(store, mode="r") as db:
         stream = db.stream("s")
         ours, theirs, ratio = paired(lambda: _scan_sum(stream), lambda: _ipc_sum(ipc), 9, 2)
@@ -206,10 +207,10 @@ def _wide(section: Section, where: Path, events: int, runs: int) -> None:
 
 
 def _narrow(section: Section, where: Path, events: int, runs: int, short: bool) -> None:
-    data: pa.Table | None = table(events, 1)
+    data = table(events, 1)
     store, other = where / "narrow", where / "narrow.duckdb"
     ours, theirs, ratio = paired(
-        lambda: _load(data, store, "lz4"), lambda: _load_duckdb(data, other), runs
+        partial(_load, data, store, "lz4"), partial(_load_duckdb, data, other), runs
     )
     section.rows.append(
         Row(
@@ -221,7 +222,7 @@ def _narrow(section: Section, where: Path, events: int, runs: int, short: bool) 
             ratio >= 1.0,
         )
     )
-    data = None
+    del data
     picks = random.Random(7)
     span = events * TICKS
 
