@@ -112,6 +112,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _forget_stdout()
         return 0
+    except SystemExit as error:  # how click takes a broken pipe; ours exit by their return value
+        if isinstance(error.__context__, BrokenPipeError):
+            _forget_stdout()
+            return 0
+        raise
     except Exception as error:
         if debug and not _is_usage(error):
             raise

@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
-
-import pyarrow as pa
 
 from ..errors import InvalidArgument
 from .screen import is_terminal, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    import pyarrow as pa
 
 __all__ = ["ANSWER_FORMATS", "check_format", "write_answer", "write_rows"]
 
@@ -116,7 +116,16 @@ def _opened(output: Path | None) -> Iterator[IO[bytes]]:
             partial.unlink()
 
 
-def write_rows(rows: list[dict[str, Any]], schema: pa.Schema, format: str) -> None:
-    """Write a short list of rows that a command made itself."""
+def write_rows(rows: list[dict[str, Any]], columns: Mapping[str, str], format: str) -> None:
+    """Write a short list of rows that a command made itself.
+
+    Parameters
+    ----------
+    columns : mapping of str to str
+        Arrow's names of their types.
+    """
+    import pyarrow as pa
+
+    schema = pa.schema([(name, pa.type_for_alias(type_)) for name, type_ in columns.items()])
     table = pa.Table.from_pylist(rows, schema)
     write_answer(table.to_batches(), schema, format)

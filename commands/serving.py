@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -12,9 +12,6 @@ from .answers import check_format, write_rows
 from .options import FormatOption, StoreOption
 from .place import place_of
 from .screen import say
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 __all__ = ["serve", "token"]
 
@@ -93,11 +90,7 @@ def create_token(
     print(secret)
 
 
-def _schema() -> pa.Schema:
-    import pyarrow as pa
-
-    names = ("id", "name", "scopes", "streams", "created", "expires")
-    return pa.schema([(name, pa.string()) for name in names])
+_TOKENS = dict.fromkeys(("id", "name", "scopes", "streams", "created", "expires"), "string")
 
 
 @token.command("list")
@@ -115,7 +108,7 @@ def list_tokens(format: FormatOption = "table", store: StoreOption = None) -> No
         }
         for found in _tokens().list_tokens(place_of(store).path)
     ]
-    write_rows(rows, _schema(), chosen)
+    write_rows(rows, _TOKENS, chosen)
 
 
 @token.command("revoke")

@@ -7,7 +7,6 @@ import urllib.parse
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-import pyarrow as pa
 import typer
 
 from ..errors import InvalidArgument
@@ -19,27 +18,16 @@ from .sql import parameters
 
 __all__ = ["describe", "explain", "index", "streams"]
 
-_STREAMS = pa.schema(
-    [
-        ("stream", pa.string()),
-        ("events", pa.int64()),
-        ("first", pa.string()),
-        ("last", pa.string()),
-        ("time", pa.string()),
-        ("columns", pa.int64()),
-    ]
-)
-_COLUMNS = pa.schema(
-    [("column", pa.string()), ("type", pa.string()), ("null", pa.string()), ("key", pa.string())]
-)
-_INDEXES = pa.schema(
-    [
-        ("stream", pa.string()),
-        ("attribute", pa.string()),
-        ("state", pa.string()),
-        ("coverage", pa.float64()),
-    ]
-)
+_STREAMS = {
+    "stream": "string",
+    "events": "int64",
+    "first": "string",
+    "last": "string",
+    "time": "string",
+    "columns": "int64",
+}
+_COLUMNS = {"column": "string", "type": "string", "null": "string", "key": "string"}
+_INDEXES = {"stream": "string", "attribute": "string", "state": "string", "coverage": "float64"}
 
 
 def _path(stream: str) -> str:

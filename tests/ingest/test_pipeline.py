@@ -282,10 +282,7 @@ def test_broken_files_are_left_out_when_asked(tmp_path: Path, store: Path) -> No
 
 def test_nothing_readable_makes_no_stream(tmp_path: Path, store: Path) -> None:
     (tmp_path / "1.csv").write_text("t,n\nx,1\n2020-13-45,2\n")
-    with pytest.raises(
-        InvalidData,
-        match=r"nothing could be read: .*does not hold times|no row could be read|does not hold times",
-    ):
+    with pytest.raises(InvalidData, match=r"nothing could be read: .* not hold times"):
         load(store, tmp_path / "1.csv", on_error="skip")
     (tmp_path / "2.csv").write_text("t,n\n")
     with pytest.raises(InvalidData, match="there are no rows"):
