@@ -44,6 +44,7 @@ from .encoding import Encoding, Tally, encode
 from .guard import Principal
 from .limits import Gate
 from .pipe import Pipe
+from .problems import Problem
 from .running import RunningQuery
 from .state import Server, server_of
 
@@ -134,6 +135,13 @@ async def send_rows(
         pipe.abandon()
         if isinstance(error, QueryCancelled) and watch.done() and not watch.cancelled():
             raise ClientDisconnect from None
+        if isinstance(error, QueryCancelled) and server.stopping:
+            raise Problem(
+                "not-ready",
+                503,
+                "the server is stopping and the query took too long to wait for; ask again",
+                {"Retry-After": "1"},
+            ) from None
         raise
     note_time(request, "first", time.perf_counter() - started)
     more = {

@@ -88,6 +88,7 @@ def create_app(
         try:
             yield
         finally:
+            logger.info("stopping")
             await asyncio.to_thread(server.stop)
             if close_database:
                 await asyncio.to_thread(database.close)

@@ -1,4 +1,4 @@
-"""Uvicorn, with word given once it accepts connections."""
+"""Uvicorn, with word given when it accepts connections and when it stops to."""
 
 from __future__ import annotations
 
@@ -7,21 +7,38 @@ from collections.abc import Callable
 
 import uvicorn
 
-__all__ = ["announcing"]
+__all__ = ["Listening"]
 
 
-class _Announcing(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, announce: Callable[[str], None], url: str) -> None:
+class Listening(uvicorn.Server):
+    """A server that tells when it begins and when it ends.
+
+    Parameters
+    ----------
+    config : uvicorn.Config
+    started : callable
+        Called on the event loop when the application has started and connections are accepted.
+    stopping : callable
+        Called on the event loop when no new connections are accepted any more.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        started: Callable[[], None],
+        stopping: Callable[[], None],
+    ) -> None:
         super().__init__(config)
-        self._announce = announce
-        self._url = url
+        self._tell_started = started
+        self._tell_stopping = stopping
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start the application and listen."""
         await super().startup(sockets)
         if self.started:
-            self._announce(self._url)
+            self._tell_started()
 
-
-def announcing(config: uvicorn.Config, announce: Callable[[str], None], url: str) -> uvicorn.Server:
-    """A server that calls ``announce(url)`` when the application has started and it listens."""
-    return _Announcing(config, announce, url)
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let running requests end, then stop the application."""
+        self._tell_stopping()
+        await super().shutdown(sockets)

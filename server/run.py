@@ -32,6 +32,9 @@ from .tokens import TokenFile
 
 __all__ = ["check_binding", "serve"]
 
+HARD_STOP_S = 5
+"""Seconds between cancelling what still runs and closing its connections."""
+
 logger = logging.getLogger("chronicle.server")
 
 
@@ -52,21 +55,21 @@ def serve(settings: Settings | None = None, announce: Callable[[str], None] | No
     StoreLocked, NotAStore
         When the store cannot be opened.
     """
-    try:
-        import uvicorn
-
-        from .app import create_app
-        from .listening import announcing
-    except ImportError as error:
-        raise MissingDependency(
-            f"the server needs {error.name}; install chronicle-eventstore[server]"
-        ) from None
     settings = settings or load_settings()
     check_binding(settings)
     database = open_database(settings.store, query_memory_bytes=settings.query_memory_bytes)
     with contextlib.ExitStack() as stack:
         stack.callback(database.close)  # again is fine: the application closes it first
         listener = stack.enter_context(_listen(settings))
+        try:
+            import uvicorn
+
+            from .app import create_app
+            from .listening import Listening
+        except ImportError as error:
+            raise MissingDependency(
+                f"the server needs {error.name}; install chronicle-eventstore[server]"
+            ) from None
         configure_logging(settings)
         app = create_app(database, settings, warm=True, close_database=True)
         config = uvicorn.Config(
@@ -74,10 +77,15 @@ def serve(settings: Settings | None = None, announce: Callable[[str], None] | No
             log_config=None,
             access_log=False,
             server_header=False,
-            timeout_graceful_shutdown=max(1, round(settings.drain_timeout_ms / 1000)),
+            timeout_graceful_shutdown=-(-settings.drain_timeout_ms // 1000) + HARD_STOP_S,
             lifespan="on",
         )
-        server = announcing(config, announce or _print_url, _url(listener))
+        url = _url(listener)
+        server = Listening(
+            config,
+            lambda: (announce or _print_url)(url),
+            lambda: app.state.server.drain(settings.drain_timeout_ms / 1000),
+        )
         with _quiet_signals():
             server.run(sockets=[listener])
 
@@ -114,6 +122,8 @@ def configure_logging(settings: Settings) -> None:
         target.handlers[:] = [handler]
         target.setLevel(settings.log_level.upper())
         target.propagate = False
+    if settings.log_level == "info":  # what Uvicorn tells at this level, the application tells
+        logging.getLogger("uvicorn").setLevel(logging.WARNING)
 
 
 @contextlib.contextmanager

@@ -193,6 +193,11 @@ class Server:
             self.transactions.sweep()
         self.ready = True
 
+    def drain(self, seconds: float) -> None:
+        """Be seen as stopping, and end what still runs after some time; on the event loop."""
+        self.stopping = True
+        asyncio.get_running_loop().call_later(seconds, self.running.cancel_all)
+
     def stop(self) -> None:
         """End what runs and let go of everything but the database; blocks."""
         self.stopping = True
