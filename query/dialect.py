@@ -158,6 +158,7 @@ class Chronicle(DuckDB):  # type: ignore[misc]
 
     class Parser(DuckDB.Parser):  # type: ignore[misc]
         FUNCTIONS = {}  # noqa: RUF012
+        FUNC_TOKENS = {*DuckDB.Parser.FUNC_TOKENS, TokenType.SESSION}  # noqa: RUF012
         FUNCTION_PARSERS = {  # noqa: RUF012
             name: DuckDB.Parser.FUNCTION_PARSERS[name]
             for name in ("CAST", "TRY_CAST", "EXTRACT", "TRIM", "SUBSTRING", "POSITION", "OVERLAY")

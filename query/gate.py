@@ -155,6 +155,8 @@ def check_query(root: Any, text: str, table_functions: frozenset[str] = frozense
     SqlError
     """
     for node in root.walk():
+        if isinstance(node.parent, exp.Hint):
+            continue  # read by the binder, never by the executor
         if isinstance(node, exp.Anonymous):
             _check_function(node, text, table_functions)
         elif isinstance(node, exp.Table):

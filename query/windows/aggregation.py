@@ -1,0 +1,292 @@
+"""Windowed aggregation: the two physical operators and what they share.
+
+Purpose
+    Aggregates of windows as record batches, by :class:`ReplayAggregation` (every event read once,
+    thesis section 3.2) or by :class:`IndexAggregation` (one sweep of the TAB+-tree, section 3.3).
+
+Guarantee
+    Both give the same windows and the same counts, minima, maxima and integer sums; float sums
+    differ by at most the rounding of a pair of doubles, which is below the last place of the
+    answer unless values cancel out almost entirely.  Late events and the unflushed tail are
+    included.  Windows come in the order of their starts.
+
+Layout
+    ::
+
+        time windows     base trees + tail  --sweep or replay-->  slices \\
+                         late run           --sweep-->            slices  > merge -> slide -> columns
+                         late buffer        --replay-->           slices /
+
+        count windows    positions shift where late events lie, so the ranges that hold such events
+                         are replayed in merged order, what lies between is swept
+
+        sessions         replay only: sessions depend on every event
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...schema import StreamSchema
+from ...store.segment import SegmentView
+from ...store.snapshot import Snapshot
+from ...store.tail import MemoryLeaf
+from .fields import Aggregate, FieldPlan
+from .sessions import session_slices
+from .slices import Chunk, WindowMetrics, merge_slices, replay_slices
+from .slide import Slider
+from .spec import TICK_MAX, TICK_MIN, CountWindows, SessionWindows, TimeWindows, Windows
+from .sweep import Sweep
+
+__all__ = [
+    "IndexAggregation",
+    "ReplayAggregation",
+    "Selected",
+    "WindowAggregation",
+    "window_fields",
+]
+
+Words = npt.NDArray[np.int64]
+Check = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Selected:
+    """The range of time whose events are windowed: ticks, both inclusive."""
+
+    start: int = TICK_MIN
+    last: int = TICK_MAX
+
+    @property
+    def end(self) -> int | None:
+        """The end as scans take it: exclusive, None for none."""
+        return None if self.last == TICK_MAX else self.last + 1
+
+
+def window_fields(schema: StreamSchema, windows: Windows) -> list[pa.Field]:
+    """The columns that tell windows apart."""
+    time = schema.time_type
+    fields = [pa.field("window_start", time, False), pa.field("window_end", time, False)]
+    if isinstance(windows, CountWindows):
+        fields.insert(0, pa.field("window_id", pa.int64(), False))
+    return fields
+
+
+def times_array(ticks: Words, type_: pa.DataType) -> pa.Array:
+    """Ticks as an array of the time attribute's type."""
+    plain = pa.array(ticks, pa.int64())
+    return plain if pa.types.is_int64(type_) else plain.view(type_)
+
+
+class WindowAggregation(ABC):
+    """Aggregates of windows, whichever way their slices are found.
+
+    Parameters
+    ----------
+    schema : StreamSchema
+        Of the events.
+    windows : TimeWindows, CountWindows or SessionWindows
+        With the origin resolved.
+    aggregates : sequence of Aggregate
+        All of them supported; column ``a{i}`` each.
+    check : callable
+        Called between blocks and kernels; may raise to end the query.
+    """
+
+    def __init__(
+        self,
+        schema: StreamSchema,
+        windows: Windows,
+        aggregates: Sequence[Aggregate],
+        check: Check,
+    ) -> None:
+        self._windows = windows
+        self._check = check
+        self._events = 0  # passed so far, which tells count windows that are complete
+        span = not isinstance(windows, TimeWindows)
+        self.plan = FieldPlan(schema, aggregates, span=span)
+        self.metrics = WindowMetrics()
+        fields = window_fields(schema, windows)
+        fields += [
+            pa.field(f"a{i}", self.plan.column_type(a)) for i, a in enumerate(self.plan.aggregates)
+        ]
+        self.schema = pa.schema(fields)
+
+    @abstractmethod
+    def _sources(self, windows: TimeWindows | CountWindows) -> list[Iterator[Chunk]]:
+        """Slices of time or count windows."""
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Windows in the order of their starts; to be taken once."""
+        windows = self._windows
+        assert not isinstance(windows, SessionWindows)
+        slices = self._merged(windows)
+        for numbers, words in Slider(windows, self.plan, self._check).windows(slices):
+            if isinstance(windows, TimeWindows):
+                start, end = windows.bounds(numbers)
+                yield self._batch(None, start, end, words)
+                continue
+            kept = int(np.searchsorted(numbers, windows.complete(self._events), "left"))
+            if kept:
+                first, last = self.plan.span(words[:kept])
+                yield self._batch(numbers[:kept], first, last, words[:kept])
+
+    def _merged(self, windows: TimeWindows | CountWindows) -> Iterator[Chunk]:
+        for ids, words in merge_slices(self._sources(windows), self.plan, self._check):
+            self.metrics.slices += len(ids)
+            yield ids, words
+
+    def _batch(
+        self, numbers: Words | None, start: Words, end: Words, words: Words
+    ) -> pa.RecordBatch:
+        self.metrics.windows += len(words)
+        time = self.plan.schema.time_type
+        arrays = [times_array(start, time), times_array(end, time)]
+        if numbers is not None:
+            arrays.insert(0, pa.array(numbers))
+        return pa.RecordBatch.from_arrays([*arrays, *self.plan.columns(words)], schema=self.schema)
+
+    def _replayed(self, batches: Iterator[pa.RecordBatch], slicing: Words) -> Iterator[Chunk]:
+        """Slices of batches that go on from the position reached so far."""
+        for batch in batches:
+            at = self._events
+            self._events += batch.num_rows
+            yield from replay_slices([batch], self.plan, slicing, self.metrics, at)
+
+
+class ReplayAggregation(WindowAggregation):
+    """Aggregates of windows from events, each read once.
+
+    Parameters
+    ----------
+    scan : callable
+        Gives the events in time order, with the columns named.
+    """
+
+    def __init__(
+        self,
+        schema: StreamSchema,
+        windows: Windows,
+        aggregates: Sequence[Aggregate],
+        scan: Callable[[list[str]], Iterator[pa.RecordBatch]],
+        check: Check = lambda: None,
+    ) -> None:
+        super().__init__(schema, windows, aggregates, check)
+        self._scan = scan
+
+    @classmethod
+    def of(
+        cls,
+        snapshot: Snapshot,
+        windows: Windows,
+        aggregates: Sequence[Aggregate],
+        selected: Selected,
+        check: Check = lambda: None,
+    ) -> ReplayAggregation:
+        """Over the events of a snapshot in a range of time."""
+
+        def scan(columns: list[str]) -> Iterator[pa.RecordBatch]:
+            return snapshot.scan(selected.start, selected.end, columns, check=check)
+
+        return cls(snapshot.schema, windows, aggregates, scan, check)
+
+    def _events_in_order(self) -> Iterator[pa.RecordBatch]:
+        return self._scan([self.plan.schema.time, *self.plan.names])
+
+    def _sources(self, windows: TimeWindows | CountWindows) -> list[Iterator[Chunk]]:
+        return [self._replayed(self._events_in_order(), windows.kernel_form())]
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Windows in the order of their starts; to be taken once."""
+        windows = self._windows
+        if not isinstance(windows, SessionWindows):
+            yield from super().batches()
+            return
+        events = self._events_in_order()
+        for words in session_slices(events, self.plan, windows.gap, self.metrics):
+            self._check()
+            first, last = self.plan.span(words)
+            end = np.where(last > TICK_MAX - windows.gap, TICK_MAX, last + windows.gap)
+            yield self._batch(None, first, end, words)
+
+
+class IndexAggregation(WindowAggregation):
+    """Aggregates of time and count windows from the trees of a snapshot.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+    selected : Selected
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        windows: TimeWindows | CountWindows,
+        aggregates: Sequence[Aggregate],
+        selected: Selected,
+        check: Check = lambda: None,
+    ) -> None:
+        super().__init__(snapshot.schema, windows, aggregates, check)
+        self._snapshot = snapshot
+        self._selected = selected
+
+    def _sources(self, windows: TimeWindows | CountWindows) -> list[Iterator[Chunk]]:
+        slicing = windows.kernel_form()
+        if isinstance(windows, CountWindows):
+            return [self._counted(slicing)]
+        state, selected = self._snapshot.state, self._selected
+        sources = [self._in_order(slicing, selected.start, selected.last)]
+        sources += [
+            self._swept((view,), slicing, selected.start, selected.last) for view in state.runs
+        ]
+        sources += [
+            self._replayed(self._of_memory(leaf, selected.start, selected.last), slicing)
+            for leaf in state.late
+        ]
+        return sources
+
+    def _in_order(self, slicing: Words, start: int, last: int) -> Iterator[Chunk]:
+        """Slices of the base and the tail."""
+        state = self._snapshot.state
+        yield from self._swept(state.segments, slicing, start, last)
+        if state.tail is not None:
+            yield from self._replayed(self._of_memory(state.tail(), start, last), slicing)
+
+    def _swept(
+        self, views: Sequence[SegmentView], slicing: Words, start: int, last: int
+    ) -> Iterator[Chunk]:
+        sweep = Sweep(self.plan, slicing, start, last, self.metrics, self._check, self._events)
+        for view in views:
+            yield from sweep.run(view)
+        self._events = sweep.position
+        yield from sweep.finish()
+
+    def _of_memory(self, leaf: MemoryLeaf, start: int, last: int) -> Iterator[pa.RecordBatch]:
+        first, end = leaf.rows(start, last)
+        yield leaf.batch.slice(first, end - first)
+
+    def _counted(self, slicing: Words) -> Iterator[Chunk]:
+        """Slices by position: ranges that late events fall into are replayed, the others swept."""
+        start, last = self._selected.start, self._selected.last
+        columns = [self.plan.schema.time, *self.plan.names]
+        for low, high in self._snapshot.dirty_ranges():
+            if high < start or low > last:
+                continue
+            low, high = max(low, start), min(high, last)
+            if low > start:
+                yield from self._in_order(slicing, start, low - 1)
+            end = None if high == TICK_MAX else high + 1
+            dirty = self._snapshot.scan(low, end, columns, check=self._check)
+            yield from self._replayed(dirty, slicing)
+            if end is None:
+                return
+            start = end
+        if start <= last:
+            yield from self._in_order(slicing, start, last)

@@ -1,0 +1,231 @@
+"""Events with their windows: what a window function means where no slice can help.
+
+Purpose
+    :func:`expanded` turns batches of events into batches with the columns ``window_start`` and
+    ``window_end`` (``window_id`` for count windows), one row for each window that holds the event.
+    The relational executor groups these rows by whatever the query says.
+
+Guarantee
+    Memory is bounded: rows are given out :data:`ROWS_AT_ONCE` at a time, however many windows an
+    event is in. Count windows hold back the events of windows that are not complete yet and never
+    give out those of windows that stay incomplete.
+
+Cost
+    Rows times ``size / slide``.  Grouping by window alone, with aggregates of attributes, does not
+    come this way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from .sessions import session_runs
+from .slices import ticks_of
+from .spec import TICK_MAX, CountWindows, SessionWindows, TimeWindows
+
+__all__ = ["expand_counts", "expand_sessions", "expand_times", "session_bounds"]
+
+Words = npt.NDArray[np.int64]
+Batches = Iterable[pa.RecordBatch]
+
+ROWS_AT_ONCE = 1 << 16
+
+
+def _spread(counts: Words, check: Callable[[], None]) -> Iterator[tuple[Words, Words]]:
+    """Repeat row i ``counts[i]`` times; yields (rows, how often repeated before) in bounded pieces."""
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if ends.size else 0
+    starts = ends - counts
+    for first in range(0, total, ROWS_AT_ONCE):
+        check()
+        places = np.arange(first, min(first + ROWS_AT_ONCE, total))
+        rows = np.searchsorted(ends, places, "right")
+        yield rows, places - starts[rows]
+
+
+def _with_bounds(
+    batch: pa.RecordBatch,
+    rows: Words,
+    ids: Words | None,
+    start: Words,
+    end: Words,
+    columns: Sequence[str],
+    time_type: pa.DataType,
+) -> pa.RecordBatch:
+    """Rows of a batch with their window columns, in the order of ``columns``."""
+    made = {
+        "window_start": lambda: _times(start, time_type),
+        "window_end": lambda: _times(end, time_type),
+    }
+    if ids is not None:
+        made["window_id"] = lambda: pa.array(ids)
+    picked = batch.take(pa.array(rows))
+    arrays, names = [], []
+    for name in columns:
+        build = made.get(name)
+        arrays.append(build() if build else picked.column(picked.schema.get_field_index(name)))
+        names.append(name)
+    if not arrays:
+        struct = pa.StructArray.from_arrays([pa.nulls(len(rows))], names=["_"])
+        return pa.RecordBatch.from_struct_array(struct).select([])
+    return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def _times(ticks: Words, type_: pa.DataType) -> pa.Array:
+    plain = pa.array(ticks, pa.int64())
+    return plain if pa.types.is_int64(type_) else plain.view(type_)
+
+
+def expand_times(
+    batches: Batches,
+    windows: TimeWindows,
+    time: str,
+    columns: Sequence[str],
+    check: Callable[[], None],
+) -> Iterator[pa.RecordBatch]:
+    """Give each event once for each time window that holds it."""
+    for batch in batches:
+        column = batch.column(batch.schema.get_field_index(time))
+        first, last = windows.windows_of(ticks_of(column))
+        # an event is in at most 2**63 windows; counts that overflow could not be given out anyway
+        for rows, nth in _spread(last - first + 1, check):
+            start, end = windows.bounds(first[rows] + nth)
+            yield _with_bounds(batch, rows, None, start, end, columns, column.type)
+
+
+def expand_counts(
+    batches: Batches,
+    ahead: Batches,
+    windows: CountWindows,
+    time: str,
+    columns: Sequence[str],
+    check: Callable[[], None],
+) -> Iterator[pa.RecordBatch]:
+    """Give each event once for each complete count window that holds it.
+
+    Parameters
+    ----------
+    batches : iterable of pyarrow.RecordBatch
+    ahead : iterable of pyarrow.RecordBatch
+        The same events, time column only: read ahead to know when windows end.
+    """
+    clock = _Clock(ahead, time)
+    size, slide = windows.size, windows.slide
+    position = 0
+    for batch in batches:
+        places = position + np.arange(batch.num_rows)
+        position += batch.num_rows
+        highest = places // slide
+        lowest = np.maximum(0, -((size - 1 - places) // slide))
+        final = int(highest[-1]) * slide + size if batch.num_rows else 0
+        clock.read_to(final)
+        complete = windows.complete(clock.events)
+        highest = np.minimum(highest, complete - 1)
+        time_type = batch.schema.field(time).type
+        if batch.num_rows:
+            clock.forget(int(lowest[0]) * slide)
+        for rows, nth in _spread(np.maximum(0, highest - lowest + 1), check):
+            ids = lowest[rows] + nth
+            start = clock.ticks(ids * slide)
+            end = clock.ticks(ids * slide + size - 1)
+            yield _with_bounds(batch, rows, ids, start, end, columns, time_type)
+
+
+class _Clock:
+    """Times of events by position, read ahead and forgotten behind."""
+
+    def __init__(self, batches: Batches, time: str) -> None:
+        self._batches = iter(batches)
+        self._time = time
+        self._known = np.empty(0, np.int64)
+        self._base = 0
+
+    @property
+    def events(self) -> int:
+        """Events read so far."""
+        return self._base + self._known.size
+
+    def read_to(self, position: int) -> None:
+        """Read on until the event before a position is known, or to the end."""
+        pieces = [self._known]
+        events = self.events
+        while events < position:
+            batch = next(self._batches, None)
+            if batch is None:
+                break
+            pieces.append(ticks_of(batch.column(batch.schema.get_field_index(self._time))))
+            events += batch.num_rows
+        if len(pieces) > 1:
+            self._known = np.concatenate(pieces)
+
+    def forget(self, position: int) -> None:
+        """Let go of what lies before a position."""
+        if position - self._base > self._known.size // 2:
+            self._known = self._known[position - self._base :].copy()
+            self._base = position
+
+    def ticks(self, positions: Words) -> Words:
+        """Times of events."""
+        found: Words = self._known[positions - self._base]
+        return found
+
+
+def session_bounds(batches: Batches, gap: int, time: str) -> Iterator[tuple[Words, Words]]:
+    """First and last ticks of sessions, complete ones only, batch by batch."""
+    held: tuple[int, int] | None = None
+    for batch in batches:
+        ticks = ticks_of(batch.column(batch.schema.get_field_index(time)))
+        if not ticks.size:
+            continue
+        starts = np.empty(ticks.size + 1, np.int64)
+        runs = session_runs(ticks, gap, starts)
+        first, last = ticks[starts[:runs]], ticks[starts[1 : runs + 1] - 1]
+        if held is not None:
+            if int(first[0]) - held[1] <= gap:
+                first = np.concatenate(([held[0]], first[1:]))
+            else:
+                first = np.concatenate(([held[0]], first))
+                last = np.concatenate(([held[1]], last))
+        held = int(first[-1]), int(last[-1])
+        if first.size > 1:
+            yield first[:-1], last[:-1]
+    if held is not None:
+        yield np.array([held[0]]), np.array([held[1]])
+
+
+def expand_sessions(
+    batches: Batches,
+    ahead: Batches,
+    windows: SessionWindows,
+    time: str,
+    columns: Sequence[str],
+    check: Callable[[], None],
+) -> Iterator[pa.RecordBatch]:
+    """Give each event with its session; ``ahead`` are the same events, time column only."""
+    bounds = session_bounds(ahead, windows.gap, time)
+    first = np.empty(0, np.int64)
+    last = np.empty(0, np.int64)
+    for batch in batches:
+        check()
+        column = batch.column(batch.schema.get_field_index(time))
+        ticks = ticks_of(column)
+        if not ticks.size:
+            continue
+        passed = int(np.searchsorted(last, ticks[0], "left"))
+        firsts, lasts = [first[passed:]], [last[passed:]]
+        newest = int(last[-1]) if last.size else None
+        while newest is None or newest < int(ticks[-1]):
+            more = next(bounds)
+            firsts.append(more[0])
+            lasts.append(more[1])
+            newest = int(more[1][-1])
+        first, last = np.concatenate(firsts), np.concatenate(lasts)
+        place = np.searchsorted(first, ticks, "right") - 1
+        end = last[place]
+        end = np.where(end > TICK_MAX - windows.gap, TICK_MAX, end + windows.gap)
+        rows = np.arange(ticks.size)
+        yield _with_bounds(batch, rows, None, first[place], end, columns, column.type)

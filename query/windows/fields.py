@@ -1,0 +1,308 @@
+"""Which words a window aggregation carries, and how they become columns.
+
+Purpose
+    :class:`FieldPlan` turns the aggregates of a query into the fields that the kernels work on,
+    each once however many aggregates need it (avg and sum share a sum), and partials back into
+    Arrow columns.
+
+Guarantee
+    Types are those of the relational executor: count gives int64, avg float64, min and max the
+    attribute's type, sum float64 for floats and 128-bit decimal without fraction for integers and
+    booleans.  All but count are null without a non-null value.  Sums of integers are exact.
+
+Limits
+    min and max of strings, binaries and decimals, and sums of decimals, are not kept by the tree:
+    :func:`supports` says no and the query is answered from events by the executor.  An integer sum
+    beyond 38 digits raises :class:`~chronicle.errors.InvalidArgument`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...errors import InvalidArgument
+from ...schema import Attribute, Storage, StreamSchema
+from ...store.layout import ROW_ATTRIBUTES, ROW_COUNT, ROW_FIRST, ROW_LAST, ROWS_PER_ATTRIBUTE
+from . import kernels as k
+
+__all__ = ["FUNCTIONS", "Aggregate", "FieldPlan", "SchemaFields", "supports"]
+
+Words = npt.NDArray[np.int64]
+
+FUNCTIONS = ("count", "sum", "min", "max", "avg")
+"""Aggregates that are put together from slices."""
+
+COLUMN_MISSING = -3  # of a field whose attribute a segment does not have
+
+_LOADS = {8: 0, 4: 1, 2: 2, 1: 3}
+_LOAD_BOOL = 10
+_LOAD_VALIDITY = 11
+
+_MIN = {Storage.SIGNED: k.MIN_SIGNED, Storage.FLOAT: k.MIN_FLOAT}
+_MAX = {Storage.SIGNED: k.MAX_SIGNED, Storage.FLOAT: k.MAX_FLOAT}
+_HIGH_WORD_MAX = 10**38 >> 64
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """One aggregate of a query: a function and the attribute it is of (None: ``count(*)``)."""
+
+    function: str
+    attribute: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.function}({self.attribute or '*'})"
+
+
+def supports(schema: StreamSchema, aggregate: Aggregate) -> bool:
+    """Whether an aggregate can be put together from the partials that trees keep."""
+    if aggregate.function not in FUNCTIONS:
+        return False
+    if aggregate.attribute is None:
+        return aggregate.function == "count"
+    attribute = schema.attribute(aggregate.attribute)
+    if aggregate.function == "count":
+        return True
+    if attribute.name == schema.time:
+        return aggregate.function in ("min", "max")
+    if attribute.storage not in (Storage.SIGNED, Storage.UNSIGNED, Storage.FLOAT, Storage.BOOL):
+        return False
+    return aggregate.function in ("min", "max") or attribute.summable
+
+
+@dataclass(frozen=True)
+class SchemaFields:
+    """The fields of a plan as the segments of one schema hold them.
+
+    Attributes
+    ----------
+    fields : int64[f, 6]
+        See :mod:`.kernels`; the last word says whether integers are unsigned.
+    columns : int64[c, 2]
+        Position in the schema and load kind of the columns that fields fold.
+    names : tuple of str
+        Of those columns.
+    time_position : int
+    """
+
+    fields: Words
+    columns: Words
+    names: tuple[str, ...]
+    time_position: int
+
+
+class FieldPlan:
+    """The fields that a list of aggregates needs.
+
+    Parameters
+    ----------
+    schema : StreamSchema
+        Of the stream.
+    aggregates : sequence of Aggregate
+        All of them supported.
+    span : bool
+        Whether first and last tick are wanted as well (count windows and sessions).
+    """
+
+    def __init__(
+        self, schema: StreamSchema, aggregates: Sequence[Aggregate], *, span: bool = False
+    ) -> None:
+        self.schema = schema
+        self.aggregates = tuple(aggregates)
+        self.width = 0
+        self.names: tuple[str, ...] = ()
+        self._at: dict[tuple[str, str | None], int] = {}
+        self._rows: list[tuple[int, str | None, int, int]] = []  # op, attribute, offset, table row
+        for aggregate in aggregates:
+            self._need(aggregate)
+        if span:
+            self._time_field("first", k.MIN_SIGNED, ROW_FIRST)
+            self._time_field("last", k.MAX_SIGNED, ROW_LAST)
+        if not self._rows:
+            self._add("events", None, k.ADD, ROW_COUNT)
+        self.own = self.of(schema)
+
+    def _add(self, quantity: str, attribute: str | None, op: int, offset: int) -> None:
+        key = (quantity, attribute)
+        if key in self._at:
+            return
+        self._at[key] = self.width
+        self._rows.append((op, attribute, self.width, offset))
+        self.width += 2 if op >= k.SUM_WIDE else 1
+        if attribute is not None and attribute not in self.names:
+            self.names = (*self.names, attribute)
+
+    def _time_field(self, quantity: str, op: int, row: int) -> None:
+        self._add(quantity, None, op, row)
+
+    def _need(self, aggregate: Aggregate) -> None:
+        name = None if aggregate.attribute is None else self.schema.resolve(aggregate.attribute)
+        if name is None or (name == self.schema.time and aggregate.function == "count"):
+            self._add("events", None, k.ADD, ROW_COUNT)
+            return
+        if name == self.schema.time:
+            self._add("events", None, k.ADD, ROW_COUNT)
+            if aggregate.function == "min":
+                self._time_field("first", k.MIN_SIGNED, ROW_FIRST)
+            else:
+                self._time_field("last", k.MAX_SIGNED, ROW_LAST)
+            return
+        storage = self.schema.attribute(name).storage
+        self._add("n", name, k.ADD, 0)
+        if aggregate.function == "min":
+            self._add("min", name, _MIN.get(storage, k.MIN_UNSIGNED), 1)
+        elif aggregate.function == "max":
+            self._add("max", name, _MAX.get(storage, k.MAX_UNSIGNED), 2)
+        elif aggregate.function in ("sum", "avg"):
+            op = k.SUM_FLOAT if storage is Storage.FLOAT else k.SUM_WIDE
+            self._add("sum", name, op, 3)
+
+    def of(self, schema: StreamSchema) -> SchemaFields:
+        """The fields over a segment's own schema, which may lack attributes added later."""
+        order = {attribute.name: i for i, attribute in enumerate(schema.attributes)}
+        payload = {attribute.name: i for i, attribute in enumerate(schema.payload)}
+        names = tuple(name for name in self.names if name in order)
+        fields = np.zeros((len(self._rows), 6), np.int64)
+        values = {name for op, name, _, _ in self._rows if name is not None and op != k.ADD}
+        for row, (op, name, at, offset) in zip(fields, self._rows, strict=True):
+            row[0], row[1] = op, at
+            if name is None:
+                row[2], row[3] = offset, ROW_COUNT
+                row[4] = k.EVENTS if op == k.ADD else k.TIME
+            elif name in payload:
+                base = ROW_ATTRIBUTES + ROWS_PER_ATTRIBUTE * payload[name]
+                row[2], row[3] = base + offset, base
+                row[4] = names.index(name)
+                storage = schema.attribute(name).storage
+                row[5] = storage in (Storage.UNSIGNED, Storage.BOOL)
+            else:
+                row[2], row[4] = -1, COLUMN_MISSING
+        columns = np.zeros((len(names), 2), np.int64)
+        for i, name in enumerate(names):
+            columns[i] = order[name], _load_kind(schema.attribute(name), name in values)
+        return SchemaFields(fields, columns, names, order[schema.time])
+
+    # ------------------------------------------------------------------ results
+
+    def _quantity(self, words: Words, quantity: str, attribute: str | None) -> Words:
+        return words[:, self._at[quantity, attribute]]
+
+    def span(self, words: Words) -> tuple[Words, Words]:
+        """First and last tick of each partial."""
+        return (
+            np.ascontiguousarray(self._quantity(words, "first", None)),
+            np.ascontiguousarray(self._quantity(words, "last", None)),
+        )
+
+    def column_type(self, aggregate: Aggregate) -> pa.DataType:
+        """Arrow type of an aggregate's column."""
+        if aggregate.function == "count":
+            return pa.int64()
+        if aggregate.function == "avg":
+            return pa.float64()
+        assert aggregate.attribute is not None
+        attribute = self.schema.attribute(aggregate.attribute)
+        if aggregate.function in ("min", "max"):
+            return attribute.type
+        return pa.float64() if attribute.storage is Storage.FLOAT else pa.decimal128(38, 0)
+
+    def columns(self, words: Words) -> list[pa.Array]:
+        """One array for each aggregate, in their order."""
+        return [self._column(words, aggregate) for aggregate in self.aggregates]
+
+    def _column(self, words: Words, aggregate: Aggregate) -> pa.Array:
+        name = None if aggregate.attribute is None else self.schema.resolve(aggregate.attribute)
+        function = aggregate.function
+        if name is None or name == self.schema.time:
+            if function == "count":
+                return pa.array(np.ascontiguousarray(self._quantity(words, "events", None)))
+            ticks = self._quantity(words, "first" if function == "min" else "last", None)
+            empty = self._quantity(words, "events", None) == 0
+            return pa.array(ticks, pa.int64(), mask=_mask(empty)).view(self.schema.time_type)
+        count = self._quantity(words, "n", name)
+        if function == "count":
+            return pa.array(np.ascontiguousarray(count))
+        empty = count == 0
+        attribute = self.schema.attribute(name)
+        if function in ("min", "max"):
+            return _bound_array(self._quantity(words, function, name), empty, attribute)
+        at = self._at["sum", name]
+        if attribute.storage is Storage.FLOAT:
+            pair = np.ascontiguousarray(words[:, at : at + 2]).view(np.float64)
+            total = pair[:, 0] + pair[:, 1]
+            if function == "avg":
+                total = total / np.where(empty, 1, count)
+            return pa.array(total, mask=_mask(empty))
+        low = np.ascontiguousarray(words[:, at]).view(np.uint64)
+        high = words[:, at + 1]
+        if function == "avg":
+            return pa.array(_wide_mean(low, high, np.where(empty, 1, count)), mask=_mask(empty))
+        return _wide_sum(words[:, at : at + 2], empty, str(aggregate))
+
+
+def _mask(empty: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_] | None:
+    return empty if empty.any() else None
+
+
+def _load_kind(attribute: Attribute, values: bool) -> int:
+    """How the sweep reads a column's plain values."""
+    if not values:
+        return _LOAD_VALIDITY
+    if attribute.storage is Storage.BOOL:
+        return _LOAD_BOOL
+    width = attribute.type.bit_width // 8
+    if attribute.storage is Storage.FLOAT:
+        return 8 if width == 8 else 9
+    return _LOADS[width] + (4 if attribute.storage is Storage.UNSIGNED else 0)
+
+
+def _bound_array(words: Words, empty: npt.NDArray[np.bool_], attribute: Attribute) -> pa.Array:
+    """min or max words as the attribute's type."""
+    words = np.ascontiguousarray(np.where(empty, 0, words))
+    type_ = attribute.type
+    if attribute.storage is Storage.FLOAT:
+        floats = words.view(np.float64)
+        values: Any = floats if type_.bit_width == 64 else floats.astype(np.float32)
+        return pa.array(values, type_, mask=_mask(empty))
+    if attribute.storage is Storage.BOOL:
+        return pa.array(words != 0, type_, mask=_mask(empty))
+    width = type_.bit_width // 8
+    if attribute.storage is Storage.UNSIGNED:
+        return pa.array(words.view(np.uint64).astype(f"u{width}"), type_, mask=_mask(empty))
+    plain = pa.array(words.astype(f"i{width}"), mask=_mask(empty))
+    return plain if plain.type == type_ else plain.view(type_)
+
+
+def _wide_sum(pairs: Words, empty: npt.NDArray[np.bool_], what: str) -> pa.Array:
+    """128-bit sums as decimals without fraction."""
+    pairs = np.ascontiguousarray(np.where(empty[:, None], 0, pairs))
+    if len(pairs) and (
+        int(pairs[:, 1].max()) >= _HIGH_WORD_MAX or int(pairs[:, 1].min()) <= -_HIGH_WORD_MAX
+    ):
+        raise InvalidArgument(f"{what} of a window has more than 38 digits; cast it to DOUBLE")
+    validity = None
+    if empty.any():
+        validity = pa.py_buffer(np.packbits(~empty, bitorder="little"))
+    return pa.Array.from_buffers(
+        pa.decimal128(38, 0), len(pairs), [validity, pa.py_buffer(pairs.view(np.uint8))]
+    )
+
+
+def _wide_mean(low: npt.NDArray[np.uint64], high: Words, count: Words) -> npt.NDArray[np.float64]:
+    """128-bit sums over counts, as near as doubles come."""
+    signed = low.view(np.int64)
+    short = high == (signed >> 63)
+    mean = signed / count
+    if not short.all():
+        wide = ~short
+        mean[wide] = [
+            ((int(h) << 64) + int(part)) / int(n)
+            for h, part, n in zip(high[wide], low[wide], count[wide], strict=True)
+        ]
+    return mean

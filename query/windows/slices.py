@@ -1,0 +1,245 @@
+"""Partials of slices from events: the replay, and the merging of sources.
+
+Purpose
+    :func:`replay_slices` reads scanned batches once and folds each event into its slice.
+    :func:`merge_slices` makes one ascending sequence of what several sources (base, late runs,
+    buffers) know about the same slices: slices are ranges of time, so their partials simply add.
+
+Layout
+    A *chunk* is a pair of arrays: slice numbers int64[n], ascending, and partials int64[n, words].
+    A source is an iterator of chunks in ascending order; the first number of a chunk may repeat
+    the last one of the chunk before.
+
+Cost
+    One compiled pass over the ticks and one for each field of a batch; memory of one batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...schema import Storage
+from ...store.columns import ColumnView
+from . import kernels as k
+from .fields import FieldPlan
+
+__all__ = ["Chunk", "WindowMetrics", "frozen", "merge_slices", "replay_slices", "ticks_of"]
+
+Words = npt.NDArray[np.int64]
+Chunk = tuple[Words, Words]
+
+
+@dataclass
+class WindowMetrics:
+    """What a window operator touched.
+
+    Attributes
+    ----------
+    nodes, leaves, zones : int
+        Inner nodes visited, leaves opened, zones whose events were read.
+    merges : int
+        Nodes, leaves and zones absorbed whole.
+    events : int
+        Events folded one by one.
+    slices, windows : int
+        Slices with events, windows given out.
+    """
+
+    nodes: int = 0
+    leaves: int = 0
+    zones: int = 0
+    merges: int = 0
+    events: int = 0
+    slices: int = 0
+    windows: int = 0
+
+
+def frozen(array: npt.NDArray[np.int64]) -> Words:
+    """A read-only view, so that kernels are compiled once, for read-only inputs."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def ticks_of(array: pa.Array) -> Words:
+    """Values of a time column as int64 ticks, read-only and without a copy."""
+    buffer = array.buffers()[1]
+    if buffer is None or not len(array):
+        return frozen(np.empty(0, np.int64))
+    return frozen(np.frombuffer(buffer, np.int64)[array.offset : array.offset + len(array)])
+
+
+def words_of(view: ColumnView, array: pa.Array) -> Words:
+    """Values of a column widened to 64-bit words, as the kernels fold them."""
+    storage = view.attribute.storage
+    if storage is Storage.FLOAT:
+        return frozen(view.values.astype(np.float64, copy=False).view(np.int64))
+    if storage in (Storage.SIGNED, Storage.UNSIGNED):
+        if view.values.dtype == np.uint64:
+            return frozen(view.values.view(np.int64))
+        return frozen(view.values.astype(np.int64, copy=False))
+    if storage is Storage.BOOL:
+        return frozen(array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))
+    return frozen(np.zeros(len(array), np.int64))  # only its validity counts
+
+
+def fold_batch(
+    batch: pa.RecordBatch, ticks: Words, starts: Words, runs: int, plan: FieldPlan
+) -> Words:
+    """Partials of runs of events of a batch; run i is rows [starts[i], starts[i + 1])."""
+    words = np.empty((runs, plan.width), np.int64)
+    k.fill_identity(words, 0, runs, plan.own.fields)
+    columns: dict[str, tuple[Words, Words, int]] = {}
+    for op, at, _, _, column, unsigned in plan.own.fields.tolist():
+        if column == k.EVENTS:
+            words[:, at] = np.diff(starts[: runs + 1])
+        elif column == k.TIME:
+            first = op == k.MIN_SIGNED
+            words[:, at] = ticks[starts[:runs]] if first else ticks[starts[1 : runs + 1] - 1]
+        else:
+            name = plan.own.names[column]
+            if name not in columns:
+                array = batch.column(batch.schema.get_field_index(name))
+                view = ColumnView(plan.schema.attribute(name), array)
+                columns[name] = words_of(view, array), view.validity, array.offset
+            values, validity, offset = columns[name]
+            k.fold_runs(values, validity, offset, starts, runs, op, bool(unsigned), words, at)
+    return words
+
+
+def replay_slices(
+    batches: Iterable[pa.RecordBatch],
+    plan: FieldPlan,
+    slicing: Words,
+    metrics: WindowMetrics,
+    position: int = 0,
+) -> Iterator[Chunk]:
+    """Fold batches in time order into slices.
+
+    Parameters
+    ----------
+    batches : iterable of pyarrow.RecordBatch
+        With the time attribute and the plan's columns.
+    plan : FieldPlan
+    slicing : int64[5]
+    metrics : WindowMetrics
+        Added to.
+    position : int
+        Of the first event, for slicing by position.
+    """
+    time = plan.schema.time
+    gaps = bool(slicing[4])
+    for batch in batches:
+        count = batch.num_rows
+        if not count:
+            continue
+        ticks = ticks_of(batch.column(batch.schema.get_field_index(time)))
+        ids = np.empty(count + 1, np.int64)
+        starts = np.empty(count + 1, np.int64)
+        runs = k.slice_runs(ticks, slicing, position, ids, starts)
+        position += count
+        metrics.events += count
+        words = fold_batch(batch, ticks, starts, runs, plan)
+        ids = ids[:runs]
+        if gaps:
+            kept = ids != -1
+            ids, words = ids[kept], words[kept]
+        if ids.size:
+            yield ids, words
+
+
+# ------------------------------------------------------------------------------- merging
+
+
+class _Source:
+    """A source with its chunk at hand."""
+
+    def __init__(self, chunks: Iterator[Chunk], fields: Words) -> None:
+        self._chunks = chunks
+        self._fields = fields
+        self.ids = np.empty(0, np.int64)
+        self.words = np.empty((0, 0), np.int64)
+        self.done = False
+
+    def fill(self) -> None:
+        """Have slices at hand unless the source is at its end."""
+        while not self.ids.size and not self.done:
+            self._next()
+
+    def extend(self) -> None:
+        """Join the next chunk to what is at hand."""
+        ids, words = self.ids, self.words
+        self._next()
+        if self.ids is not ids:
+            self.ids, self.words = _joined([(ids, words), (self.ids, self.words)], self._fields)
+
+    def _next(self) -> None:
+        chunk = next(self._chunks, None)
+        if chunk is None:
+            self.done = True
+        else:
+            self.ids, self.words = chunk
+
+    def take(self, rows: int) -> Chunk:
+        """Take the first rows off."""
+        head = self.ids[:rows], self.words[:rows]
+        self.ids, self.words = self.ids[rows:], self.words[rows:]
+        return head
+
+
+def _joined(chunks: Sequence[Chunk], fields: Words) -> Chunk:
+    """One chunk of several, equal numbers merged in the order of the chunks."""
+    ids = np.concatenate([ids for ids, _ in chunks])
+    words = np.concatenate([words for _, words in chunks])
+    order = np.argsort(ids, kind="stable")
+    out_ids = np.empty_like(ids)
+    out_words = np.empty_like(words)
+    count = k.merge_equal(ids, words, order, fields, out_ids, out_words)
+    return out_ids[:count], out_words[:count]
+
+
+def merge_slices(
+    sources: Sequence[Iterator[Chunk]], plan: FieldPlan, check: Callable[[], None]
+) -> Iterator[Chunk]:
+    """Merge sources of slices; the result holds every number once, ascending.
+
+    Parameters
+    ----------
+    sources : sequence of iterators of chunks
+    plan : FieldPlan
+    check : callable
+        Called between chunks; may raise to end the query.
+    """
+    fields = plan.own.fields
+    active = [_Source(source, fields) for source in sources]
+    while True:
+        check()
+        for source in active:
+            source.fill()
+        active = [source for source in active if source.ids.size]
+        if not active:
+            return
+        running = [source for source in active if not source.done]
+        if not running:
+            if len(active) == 1:
+                yield active[0].take(active[0].ids.size)
+            else:
+                yield _joined([source.take(source.ids.size) for source in active], fields)
+            continue
+        # a source that is not at its end may know more about its last slice
+        bound = min(int(source.ids[-1]) for source in running)
+        pieces = []
+        for source in active:
+            rows = int(np.searchsorted(source.ids, bound, "left"))
+            if rows:
+                pieces.append(source.take(rows))
+        if pieces:
+            yield pieces[0] if len(pieces) == 1 else _joined(pieces, fields)
+        for source in running:
+            if int(source.ids[-1]) == bound:
+                source.extend()

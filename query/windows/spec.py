@@ -1,0 +1,202 @@
+"""What a window is: its kind, its measures, and the slices that windows share.
+
+Purpose
+    :class:`TimeWindows`, :class:`CountWindows` and :class:`SessionWindows` are what TUMBLE, HOP,
+    TUMBLE_ROWS, HOP_ROWS and SESSION mean once their arguments have been read (thesis Definitions
+    2.7 and 2.8).
+
+Slices
+    Windows overlap; slices do not.  Every window is a run of slices, so each event is aggregated
+    into one slice and windows are put together from slices (thesis section 3.3.1).  Where the size
+    is no multiple of the slide a slide has two slices, cut at ``size mod slide`` (section 3.3.3)::
+
+        size 5, slide 2      time   0   1   2   3   4   5   6   7
+                             slice  | 0 | 1 | 2 | 3 | 4 | 5 | 6 |       cut = 1
+                             window |-------- 0 --------|
+                                            |-------- 1 --------|       window k = slices 2k .. 2k + 4
+
+        size 4, slide 2      slice  |   0   |   1   |   2   |   3
+                             window |------ 0 ------|
+                                            |------ 1 ------|           window k = slices k .. k + 1
+
+        size 1, slide 2      slice  | 0 |gap| 2 |gap| 4 |gap|           window k = slice 2k
+                             window |-0-|   |-1-|   |-2-|               gaps are not aggregated
+
+Guarantee
+    Slice numbers of all 64-bit times fit 64 bits, for every slide and origin.
+
+Limits
+    A window that begins before the smallest tick or ends after the greatest is shown as beginning
+    or ending there.  With a slide of one tick, windows that would begin before the smallest tick
+    are left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import InvalidArgument
+
+__all__ = [
+    "TICK_MAX",
+    "TICK_MIN",
+    "CountWindows",
+    "SessionWindows",
+    "TimeWindows",
+    "Windows",
+]
+
+TICK_MIN = -(2**63)
+TICK_MAX = 2**63 - 1
+
+Ticks = npt.NDArray[np.int64]
+
+# rows of the array that kernels take, see kernels.py
+BY_TIME = 0
+BY_POSITION = 1
+
+
+def _measure(name: str, value: int) -> None:
+    if not 0 < value <= TICK_MAX:
+        raise InvalidArgument(f"the {name} of a window must be above 0, found {value}")
+
+
+@dataclass(frozen=True)
+class TimeWindows:
+    """Half-open windows ``[origin + k * slide, origin + k * slide + size)`` for every integer k.
+
+    Attributes
+    ----------
+    size, slide : int
+        Ticks, above 0.
+    origin : int or None
+        Any tick at which a window begins; None stands for the first event (``'first'``).
+    """
+
+    size: int
+    slide: int
+    origin: int | None = 0
+
+    def __post_init__(self) -> None:
+        _measure("size", self.size)
+        _measure("slide", self.slide)
+
+    @property
+    def cut(self) -> int:
+        """Where a slide is cut in two, in ticks from its start; 0 when it is not."""
+        return self.size % self.slide
+
+    @property
+    def overlap(self) -> int:
+        """Whole slides in a window: the most windows an event is in, less one where there is a cut."""
+        return self.size // self.slide
+
+    @property
+    def slices(self) -> int:
+        """Slices in a window."""
+        return 2 * self.overlap + 1 if self.cut else self.overlap
+
+    def kernel_form(self) -> Ticks:
+        """What kernels take: mode, origin within a slide, slide, cut, whether odd slices are gaps."""
+        assert self.origin is not None, "the origin is resolved before anything runs"
+        return np.array(
+            [BY_TIME, self.origin % self.slide, self.slide, self.cut, self.size < self.slide],
+            np.int64,
+        )
+
+    def windows_of(self, ticks: Ticks) -> tuple[Ticks, Ticks]:
+        """First and last window that hold each tick; an empty range (last < first) in a gap."""
+        mode, origin, slide, cut, _ = self.kernel_form().tolist()
+        del mode
+        number = ticks // slide
+        rest = ticks - number * slide - origin
+        number = number - (rest < 0)
+        rest = np.where(rest < 0, rest + slide, rest)
+        back = self.overlap - 1 + (rest < cut)
+        first = number - back
+        if slide == 1:
+            first = np.where(first > number, TICK_MIN, first)
+        return first, np.where(back < 0, first - 1, number)
+
+    def bounds(self, numbers: Ticks) -> tuple[Ticks, Ticks]:
+        """Start and end of windows by their numbers, held within 64 bits."""
+        if not numbers.size:
+            return numbers, numbers
+        assert self.origin is not None
+        shift = self.origin % self.slide
+        low = int(numbers.min()) * self.slide + shift
+        high = int(numbers.max()) * self.slide + shift + self.size
+        if low >= TICK_MIN and high <= TICK_MAX:
+            starts = numbers * self.slide + shift
+            return starts, starts + self.size
+        exact = [int(number) * self.slide + shift for number in numbers.tolist()]
+        starts = np.array([max(TICK_MIN, tick) for tick in exact], np.int64)
+        ends = np.array([min(TICK_MAX, tick + self.size) for tick in exact], np.int64)
+        return starts, ends
+
+    def describe(self) -> str:
+        """One line for EXPLAIN."""
+        origin = "first event" if self.origin is None else str(self.origin)
+        return f"time, size {self.size}, slide {self.slide}, origin {origin} (ticks)"
+
+
+@dataclass(frozen=True)
+class CountWindows:
+    """Windows of ``size`` consecutive events, a new one every ``slide`` events; complete ones only."""
+
+    size: int
+    slide: int
+
+    def __post_init__(self) -> None:
+        _measure("size", self.size)
+        _measure("slide", self.slide)
+
+    @property
+    def cut(self) -> int:
+        """Where a slide is cut in two, in events from its start; 0 when it is not."""
+        return self.size % self.slide
+
+    @property
+    def overlap(self) -> int:
+        """Whole slides in a window."""
+        return self.size // self.slide
+
+    @property
+    def slices(self) -> int:
+        """Slices in a window."""
+        return 2 * self.overlap + 1 if self.cut else self.overlap
+
+    def kernel_form(self) -> Ticks:
+        """As :meth:`TimeWindows.kernel_form`, over positions instead of ticks."""
+        return np.array([BY_POSITION, 0, self.slide, self.cut, self.size < self.slide], np.int64)
+
+    def complete(self, events: int) -> int:
+        """How many windows ``events`` events fill."""
+        return 0 if events < self.size else (events - self.size) // self.slide + 1
+
+    def describe(self) -> str:
+        """One line for EXPLAIN."""
+        return f"count, size {self.size}, slide {self.slide} (events)"
+
+
+@dataclass(frozen=True)
+class SessionWindows:
+    """Maximal runs of events whose neighbours are at most ``gap`` ticks apart.
+
+    A session begins at its first event and ends ``gap`` after its last.
+    """
+
+    gap: int
+
+    def __post_init__(self) -> None:
+        _measure("gap", self.gap)
+
+    def describe(self) -> str:
+        """One line for EXPLAIN."""
+        return f"session, gap {self.gap} (ticks)"
+
+
+Windows = TimeWindows | CountWindows | SessionWindows

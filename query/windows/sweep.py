@@ -1,0 +1,287 @@
+"""Partials of slices from the tree: one walk from left to right (thesis section 3.3.1).
+
+Purpose
+    A temporal aggregation for each slice would go down two paths of the TAB+-tree, and the right
+    path of one slice is the left path of the next.  :class:`Sweep` goes down each path once: it
+    passes over the children of a node in order, absorbs those that lie within the open slice, and
+    descends only into those that a boundary cuts; below leaves it goes on with zones of 512
+    events, and with events only in zones that are cut.
+
+    ::
+
+        slices     |---------- 1 ----------|---------- 2 ----------|
+        node       [  whole  ][  whole  ][  cut  ][  whole  ][  whole  ]
+        leaf                             [w w w c w w]                      w whole zone, c cut zone
+        zone                                  [..|..]                       events
+
+Guarantee
+    Every event in the bounds is absorbed exactly once.  No byte is used before its checksum was
+    compared.
+
+Cost
+    A merge for each child of the nodes, and for each zone of the leaves, that a boundary meets,
+    and 512 events for each boundary: it grows with slices, not with events, and is never much more
+    than reading every event.
+
+Limits
+    Compressed chunks are decompressed page by page where boundaries cut them, outside the compiled
+    sweep.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...store.columns import ColumnView
+from ...store.layout import NODE_FANOUT, PAGE_EVENTS, ROW_COUNT, ROW_LENGTH, ROW_OFFSET, Codec
+from ...store.layout import ZONE_EVENTS as ZONE
+from ...store.leaf import LeafReader
+from ...store.segment import SegmentFile, SegmentView
+from . import kernels as k
+from .fields import FieldPlan, SchemaFields
+from .slices import Chunk, WindowMetrics, frozen, words_of
+
+__all__ = ["Sweep"]
+
+Words = npt.NDArray[np.int64]
+Marks = npt.NDArray[np.uint8]
+
+SLICES_AT_ONCE = 1 << 18
+"""Partials that are gathered before they are given out."""
+
+_UNKNOWN, _READY, _COMPRESSED = 0, 1, 2
+_NOTHING = np.zeros((1, 1), np.int64)
+
+
+class _Mapping:
+    """A mapped segment as the kernels read it, and which of its leaves are known to be sound."""
+
+    def __init__(self, data: memoryview) -> None:
+        self.length = len(data)
+        self.words = frozen(np.frombuffer(data, np.int64, self.length // 8))
+        self.narrow = tuple(
+            frozen(np.frombuffer(data, dtype, self.length // np.dtype(dtype).itemsize))
+            for dtype in (np.int32, np.float32, np.int16, np.uint8)
+        )
+
+
+_mappings: weakref.WeakKeyDictionary[SegmentFile, _Mapping] = weakref.WeakKeyDictionary()
+_readiness: weakref.WeakKeyDictionary[SegmentFile, dict[tuple[int, tuple[str, ...]], Marks]] = (
+    weakref.WeakKeyDictionary()
+)
+_guard = threading.Lock()
+
+
+def _mapping(file: SegmentFile, length: int) -> _Mapping:
+    found = _mappings.get(file)
+    if found is None or found.length < length:
+        found = _Mapping(file.data(length))
+        with _guard:
+            _mappings[file] = found
+    return found
+
+
+def _ready(file: SegmentFile, first_leaf: int, names: tuple[str, ...]) -> Marks:
+    """Marks of the leaves below one node, for one set of columns."""
+    marks = _readiness.get(file)
+    if marks is None:
+        with _guard:
+            marks = _readiness.setdefault(file, {})
+    return marks.setdefault((first_leaf, names), np.zeros(NODE_FANOUT, np.uint8))
+
+
+class Sweep:
+    """A walk over trees in time order that carries its open slice from one to the next.
+
+    Parameters
+    ----------
+    plan : FieldPlan
+    slicing : int64[5]
+    start, last : int
+        Ticks, inclusive.
+    metrics : WindowMetrics
+        Added to.
+    check : callable
+        Called between nodes; may raise to end the query.
+    position : int
+        Events before the first one, for slicing by position.
+    """
+
+    def __init__(
+        self,
+        plan: FieldPlan,
+        slicing: Words,
+        start: int,
+        last: int,
+        metrics: WindowMetrics,
+        check: Callable[[], None],
+        position: int = 0,
+    ) -> None:
+        self._plan = plan
+        self._slicing = slicing
+        self._start = start
+        self._last = last
+        self._metrics = metrics
+        self._check = check
+        self._state = np.zeros(k.STATE_WORDS, np.int64)
+        self._state[k.POSITION] = position
+        self._ids = np.empty(SLICES_AT_ONCE, np.int64)
+        self._words = np.empty((SLICES_AT_ONCE, plan.width), np.int64)
+        columns = len(plan.names)
+        self._scratch = np.empty((columns + 1, ZONE), np.int64)
+        self._valid = np.ones((columns + 1, ZONE), np.uint8)
+
+    @property
+    def position(self) -> int:
+        """Events passed so far."""
+        return int(self._state[k.POSITION])
+
+    def run(self, view: SegmentView) -> Iterator[Chunk]:
+        """Sweep one tree; what is complete is given out when enough of it has gathered."""
+        if view.last < self._start or view.first > self._last or not view.events:
+            return
+        own = self._plan.of(view.file.schema)
+        self._mapped = _mapping(view.file, view.length)
+        for level, table in view.fragments:
+            yield from self._descend(view.file, own, level, _contiguous(table))
+
+    def finish(self) -> Iterator[Chunk]:
+        """Give out what is left, the open slice included."""
+        rows = int(self._state[k.ROWS])
+        if rows:
+            yield self._ids[:rows].copy(), self._words[:rows].copy()
+        self._state[k.ROWS] = 0
+        self._state[k.OPEN] = 0
+        self._count()
+
+    def _count(self) -> None:
+        metrics, state = self._metrics, self._state
+        metrics.merges += int(state[k.MERGES])
+        metrics.zones += int(state[k.ZONES_READ])
+        metrics.events += int(state[k.EVENTS_FOLDED])
+        metrics.leaves += int(state[k.LEAVES_CUT])
+        state[k.MERGES] = state[k.ZONES_READ] = 0
+        state[k.EVENTS_FOLDED] = state[k.LEAVES_CUT] = 0
+
+    def _flush(self) -> Iterator[Chunk]:
+        """Give out all but the last slice, which may go on."""
+        rows = int(self._state[k.ROWS])
+        if rows > 1:
+            yield self._ids[: rows - 1].copy(), self._words[: rows - 1].copy()
+            self._ids[0] = self._ids[rows - 1]
+            self._words[0] = self._words[rows - 1]
+            self._state[k.ROWS] = 1
+
+    def _descend(
+        self, file: SegmentFile, own: SchemaFields, level: int, table: Words
+    ) -> Iterator[Chunk]:
+        self._check()
+        if level == 1:
+            yield from self._leaves(file, own, table)
+            return
+        child = 0
+        while True:
+            child = k.sweep_nodes(
+                table, child, self._start, self._last, self._slicing, own.fields, self._ids,
+                self._words, self._state,
+            )  # fmt: skip
+            if child < 0:
+                yield from self._flush()
+                child = int(self._state[k.CHILD])
+                continue
+            if child == table.shape[1]:
+                return
+            self._metrics.nodes += 1
+            below = file.node(int(table[ROW_OFFSET, child]), int(table[ROW_LENGTH, child]))
+            yield from self._descend(file, own, level - 1, frozen(below))
+            child += 1
+
+    def _leaves(self, file: SegmentFile, own: SchemaFields, table: Words) -> Iterator[Chunk]:
+        ready = _ready(file, int(table[ROW_OFFSET, 0]), own.names)
+        known = ready
+        given = _NOTHING
+        child = 0
+        while True:
+            reason = k.sweep_leaves(
+                self._mapped.words, self._mapped.narrow, table, child, ready, given, self._start,
+                self._last, self._slicing, own.fields, own.columns, own.time_position, self._ids,
+                self._words, self._state, self._scratch, self._valid,
+            )  # fmt: skip
+            if reason == 0:
+                return
+            child = int(self._state[k.CHILD])
+            if reason == 2:
+                yield from self._flush()
+                self._grow(int(table[ROW_COUNT, child]))
+                continue
+            ready, given = known, _NOTHING
+            leaf = file.leaf(int(table[ROW_OFFSET, child]), int(table[ROW_LENGTH, child]))
+            if known[child] == _UNKNOWN:
+                known[child] = _verify(leaf, own)
+            if known[child] == _COMPRESSED:
+                self._check()
+                ready = known.copy()
+                ready[child] = _READY
+                given = self._decompressed(leaf, own)
+
+    def _grow(self, events: int) -> None:
+        """Make room for as many slices as a leaf has events."""
+        if events + 3 > self._ids.size:
+            ids = np.empty(events + SLICES_AT_ONCE, np.int64)
+            words = np.empty((ids.size, self._plan.width), np.int64)
+            ids[0], words[0] = self._ids[0], self._words[0]
+            self._ids, self._words = ids, words
+
+    def _decompressed(self, leaf: LeafReader, own: SchemaFields) -> Words:
+        """Values of a leaf's compressed columns in the zones that the sweep will look at."""
+        marks = k.cut_zones(
+            self._mapped.words, leaf.offset, self._start, self._last, self._slicing, self.position
+        )
+        per_page = PAGE_EVENTS // ZONE
+        pages = np.unique(np.flatnonzero(marks) // per_page)
+        given = np.empty((len(own.names) + 1, leaf.events), np.int64)
+        for first_page, end_page in _runs(pages):
+            first = first_page * PAGE_EVENTS
+            end = min(end_page * PAGE_EVENTS, leaf.events)
+            if leaf.chunk_entry(leaf.schema.time).codec is not Codec.NONE:
+                given[-1, first:end] = leaf.ticks(first, end)
+            for row, name in enumerate(own.names):
+                if leaf.chunk_entry(name).codec is Codec.NONE or own.columns[row, 1] == 11:
+                    continue
+                array = leaf.column(name, first, end)
+                given[row, first:end] = words_of(
+                    ColumnView(leaf.schema.attribute(name), array), array
+                )
+        return frozen(given)
+
+
+def _contiguous(table: Words) -> Words:
+    return frozen(np.ascontiguousarray(table))
+
+
+def _verify(leaf: LeafReader, own: SchemaFields) -> int:
+    """Compare the checksums of the chunks that a sweep may read; say whether one is compressed."""
+    compressed = False
+    for name in (leaf.schema.time, *own.names):
+        leaf.verify_column(name)
+    for row, name in enumerate(own.names):
+        entry = leaf.chunk_entry(name)
+        compressed |= entry.codec is not Codec.NONE and int(own.columns[row, 1]) != 11
+    compressed |= leaf.chunk_entry(leaf.schema.time).codec is not Codec.NONE
+    return _COMPRESSED if compressed else _READY
+
+
+def _runs(pages: npt.NDArray[Any]) -> list[tuple[int, int]]:
+    """Half-open runs of consecutive page numbers."""
+    if not pages.size:
+        return []
+    breaks = np.flatnonzero(np.diff(pages) > 1)
+    firsts = pages[np.concatenate(([0], breaks + 1))]
+    lasts = pages[np.concatenate((breaks, [pages.size - 1]))]
+    return [(int(a), int(b) + 1) for a, b in zip(firsts, lasts, strict=True)]
