@@ -216,7 +216,7 @@ class Commits:
         for file in self.files.list(self.directory):
             if file.endswith((".seg", ".wal")) and file not in named and file not in kept:
                 logger.info("%s: removing %s, which no commit names", self.directory, file)
-                self.files.remove(self.path(file))
+                self._remove_quietly(file)
 
     def active_view(self) -> SegmentView | None:
         """The committed part of the active segment; None without one."""
@@ -451,9 +451,9 @@ class Commits:
         self.manifest, self.journal, self.log = manifest, journal, log
         self._carry_over = False
         self.figures["manifest_commits"] += 1
+        # The commit has happened.  What fails from here on must not look as if it had not.
         old_log.close()
-        with suppress(FileNotFoundError):
-            self.files.remove(self.path(log_name(old.log)))
+        self._remove_quietly(log_name(old.log))
         self.collect_garbage()
 
     def _files_say(self, version: int) -> bool:
@@ -494,15 +494,27 @@ class Commits:
         garbage = self.manifest.garbage
         if not garbage:
             return ()
-        oldest = min(live_leases(self.files, self.directory), default=None)
-        kept = []
-        for file, version in garbage:
-            if oldest is not None and oldest < version:
-                kept.append((file, version))
-                continue
-            with suppress(FileNotFoundError):
-                self.files.remove(self.path(file))
-        return tuple(kept)
+        try:
+            oldest = min(live_leases(self.files, self.directory), default=None)
+        except OSError as error:
+            logger.warning("%s: cannot look for readers: %s", self.directory, error)
+            return garbage
+        return tuple(
+            (file, version)
+            for file, version in garbage
+            if (oldest is not None and oldest < version) or not self._remove_quietly(file)
+        )
+
+    def _remove_quietly(self, file: str) -> bool:
+        """Remove a file that nothing names; what fails is tried again at the next opening."""
+        try:
+            self.files.remove(self.path(file))
+        except FileNotFoundError:
+            return True
+        except OSError as error:
+            logger.warning("%s: %s", self.directory, error)
+            return False
+        return True
 
     def path(self, file: str) -> str:
         """Path of one of the stream's files."""

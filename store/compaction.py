@@ -35,7 +35,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -43,7 +42,7 @@ import pyarrow as pa
 
 from ..errors import CorruptStore
 from ..schema import StreamSchema
-from .catalog import SegmentEntry, segment_name
+from .catalog import SegmentEntry
 from .commits import Commits
 from .merge import merge_sources
 from .segment import TICK_MAX, TICK_MIN, SegmentView, Selection
@@ -342,7 +341,5 @@ def spill(commits: Commits) -> None:
             commits.discard(range(first_id, commits.next_id))
         raise
     commits.figures["spills"] += 1
-    for segment_id in range(first_id, commits.next_id):
-        if segment_id not in kept:  # an intermediate run of this very spill
-            with suppress(FileNotFoundError):
-                commits.files.remove(commits.path(segment_name(segment_id)))
+    # intermediate runs of this very spill
+    commits.discard(i for i in range(first_id, commits.next_id) if i not in kept)

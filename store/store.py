@@ -64,6 +64,20 @@ def _encode(name: str) -> str:
     return urllib.parse.quote(name, safe="").replace(".", "%2E")
 
 
+def _make_root(root: str) -> None:
+    """Make the directory of a store and its parents, durably."""
+    parent = os.path.dirname(root)
+    if not os.path.isdir(parent):
+        _make_root(parent)
+    with suppress(FileExistsError):
+        os.mkdir(root)
+    descriptor = os.open(parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 class StreamReader:
     """A stream that is open for reading only.
 
@@ -173,7 +187,8 @@ class Store:
                 raise NotAStore(f"there is no store at {root}; create one by ingesting into it")
             if mode == "rw":
                 try:
-                    os.makedirs(root, exist_ok=True)
+                    if not os.path.isdir(root):
+                        _make_root(os.path.abspath(root))
                 except OSError as error:
                     raise NotAStore(f"cannot create a store at {root}: {error.strerror}") from error
             files = RealFiles(root)
@@ -193,6 +208,11 @@ class Store:
                 files.make_directory(MARK)
                 files.sync_directory("")
                 write_manifest(files, MARK, {"store": FORMAT_VERSION, "identity": uuid.uuid4().hex})
+            elif lock is not None:
+                # A crash may have left names that are visible and not durable: a stream that is
+                # there now must not be lost with all that is going to be appended to it.
+                for directory in ("", MARK, "streams"):
+                    files.sync_directory(directory)
             body = read_manifest(files, MARK)
             if body is None or not isinstance(body.get("store"), int):
                 raise CorruptStore(f"{root}/{MARK} does not say what store this is")
