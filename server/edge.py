@@ -134,10 +134,11 @@ class Edge:
         principal = scope["state"].get("principal")
         token = getattr(principal, "token", None)
         access.info(
-            "%s %s %d",
+            "%s %s %d in %.1f ms",
             scope["method"],
             scope["path"],
             status,
+            seconds * 1000,
             extra={
                 "method": scope["method"],
                 "path": scope["path"],

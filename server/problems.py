@@ -195,7 +195,7 @@ def problem_response(error: BaseException, request_id: str) -> Response:
         **problem.more,
     }
     return Response(
-        orjson.dumps(document, default=str),
+        orjson.dumps(document, default=str) + b"\n",
         status_code=problem.status,
         headers=problem.headers,
         media_type=MEDIA_TYPE,

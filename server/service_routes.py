@@ -37,7 +37,7 @@ async def root() -> Response:
             "docs": "/docs",
             "openapi": "/openapi.json",
             "streams": "/v1/streams",
-            "query": "/v1/query?q=SELECT 1",
+            "query": "/v1/query?q=SELECT%201",
         }
     )
 

@@ -32,16 +32,28 @@ Model = TypeVar("Model", bound=BaseModel)
 
 def spec_body(model: type[BaseModel]) -> dict[str, Any]:
     """What OpenAPI is told of the body."""
-    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+    schema = model.model_json_schema()
+    schema = _inlined(schema, schema.pop("$defs", {}))
+    content: dict[str, Any] = {"application/json": {"schema": schema}}
+    if "sql" in model.model_fields:
+        content["application/sql"] = {"schema": {"type": "string"}}
     return {
         "requestBody": {
             "required": True,
-            "content": {
-                "application/json": {"schema": schema},
-                "application/sql": {"schema": {"type": "string"}},
-            },
+            "content": content,
         }
     }
+
+
+def _inlined(node: Any, definitions: dict[str, Any]) -> Any:
+    """A schema without references, which would point into another document."""
+    if isinstance(node, dict):
+        if "$ref" in node:
+            return _inlined(definitions[node["$ref"].rpartition("/")[2]], definitions)
+        return {key: _inlined(value, definitions) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_inlined(item, definitions) for item in node]
+    return node
 
 
 async def read_spec(request: Request, model: type[Model]) -> Model:
@@ -64,7 +76,8 @@ async def read_spec(request: Request, model: type[Model]) -> Model:
                 f"this body has at most {BYTES_MAX:,} bytes; events go to /v1/streams/.../events",
                 {"Connection": "close"},
             )
-    content = _content(request.headers.get("content-type", ""), bytes(body))
+    content_type = request.headers.get("content-type", "")
+    content = _content(content_type, bytes(body), sql="sql" in model.model_fields)
     try:
         return model.model_validate(content)
     except ValidationError as error:
@@ -72,12 +85,12 @@ async def read_spec(request: Request, model: type[Model]) -> Model:
         raise RequestValidationError(found) from None
 
 
-def _content(content_type: str, body: bytes) -> Any:
+def _content(content_type: str, body: bytes, *, sql: bool) -> Any:
     media_type = content_type.partition(";")[0].strip().lower()
     text = body.strip()
-    if media_type in _TEXT:
+    if sql and media_type in _TEXT:
         return {"sql": _decoded(text)}
-    if media_type in ("", _FORM) and not text.startswith((b"{", b"[")):
+    if sql and media_type in ("", _FORM) and not text.startswith((b"{", b"[")):
         fields = urllib.parse.parse_qs(_decoded(text)) if text.startswith((b"sql=", b"q=")) else {}
         if fields:
             return {"sql": (fields.get("sql") or fields["q"])[0]}
@@ -90,7 +103,8 @@ def _content(content_type: str, body: bytes) -> Any:
     raise Problem(
         "unsupported-media-type",
         415,
-        f"expected application/json or application/sql, found Content-Type {content_type!r}",
+        f"expected application/json{' or application/sql' if sql else ''}, found Content-Type "
+        f"{content_type!r}",
     )
 
 

@@ -23,6 +23,7 @@ from .guard import Principal, Requester
 from .jsonable import jsonable
 from .parameters import End, Precision, Start, to_ticks
 from .replies import reply
+from .specs import read_spec, spec_body
 from .state import Server, server_of
 
 __all__ = ["router"]
@@ -146,9 +147,12 @@ async def list_streams(request: Request, principal: Requester) -> Response:
     return reply({"streams": await server.call(listed)})
 
 
-@router.post("/streams", status_code=201, summary="Create a stream")
-async def create_stream(request: Request, principal: Requester, spec: StreamSpec) -> Response:
+@router.post(
+    "/streams", status_code=201, summary="Create a stream", openapi_extra=spec_body(StreamSpec)
+)
+async def create_stream(request: Request, principal: Requester) -> Response:
     """Create a stream; with `if_not_exists` an equal one that exists is answered with 200."""
+    spec = await read_spec(request, StreamSpec)
     principal.require("write", spec.name)
     server = server_of(request)
 

@@ -18,6 +18,7 @@ from .negotiation import body_format
 from .parameters import FormatName
 from .places import server_directory
 from .replies import reply
+from .specs import read_spec, spec_body
 from .state import Server, server_of
 from .transactions import Commit
 
@@ -91,11 +92,10 @@ def _stage(
     return server.transactions.put(stream, transaction, part, batches)
 
 
-@router.post("/commit", summary="Commit a transaction")
-async def commit(
-    request: Request, principal: Requester, stream: str, transaction: str, spec: CommitSpec
-) -> Response:
+@router.post("/commit", summary="Commit a transaction", openapi_extra=spec_body(CommitSpec))
+async def commit(request: Request, principal: Requester, stream: str, transaction: str) -> Response:
     """Make the listed parts events, at once; asked again, nothing happens."""
+    spec = await read_spec(request, CommitSpec)
     principal.require("admin" if spec.truncate else "write", stream)
     server = server_of(request)
     if (spec.app_id is None) != (spec.app_version is None):

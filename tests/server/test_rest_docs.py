@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,10 @@ def test_openapi_is_sane(client: Any) -> None:
                 assert operation["security"] == [{"token": []}], (method, path)
             declared = {p["name"] for p in operation.get("parameters", []) if p["in"] == "path"}
             assert declared == set(re.findall(r"{(\w+)}", path))
+    for reference in re.findall(r'"\$ref":\s*"([^"]*)"', json.dumps(document)):
+        found = document
+        for part in reference.removeprefix("#/").split("/"):
+            found = found[part]
     for path in ("/v1/query", "/v1/explain"):
         body = document["paths"][path]["post"]["requestBody"]["content"]
         assert "sql" in body["application/json"]["schema"]["properties"]

@@ -145,6 +145,18 @@ def test_streams_are_made_described_listed_and_dropped(api: Any) -> None:
     assert api.delete("/v1/streams/other").status_code == 404
 
 
+def test_curl_needs_no_content_type_for_small_bodies(api: Any) -> None:
+    for content_type in (None, "application/x-www-form-urlencoded", "application/json"):
+        headers = {} if content_type is None else {"content-type": content_type}
+        api.delete("/v1/streams/other")
+        made = api.post(
+            "/v1/streams", content=json.dumps({**SPEC, "name": "other"}), headers=headers
+        )
+        assert made.status_code == 201, made.text
+    wrong = api.post("/v1/streams", content="<a/>", headers={"content-type": "text/xml"})
+    assert (wrong.status_code, wrong.json()["code"]) == (415, "unsupported-media-type")
+
+
 def test_making_a_stream_twice(api: Any) -> None:
     assert api.post("/v1/streams", json=SPEC).json()["code"] == "stream-exists"
     again = api.post("/v1/streams", json={**SPEC, "if_not_exists": True})
