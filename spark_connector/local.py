@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from ..errors import InvalidArgument, NotAStore, StreamNotFound
+from ..errors import InvalidArgument
 from ..schema import StreamSchema
 from ..store import ScanMetrics, Store
 from ..store.pinned import Pin, open_pinned, pin_stream
@@ -83,34 +83,82 @@ class LocalBackend:
         """Read one partition from the pinned commit."""
         with self._open() as store:
             pin: Pin = partition.pin
+            columns = list(dict.fromkeys(scan.columns))
+            if scan.filter is not None:
+                yield from self._filtered(store, scan, partition, columns)
+                return
             snapshot = open_pinned(store.files, pin, partition.start, partition.end)
             metrics = ScanMetrics()
             started = time.perf_counter()
-            prune, expression = scan.prune, None
-            if scan.filter is not None:
-                prune, expression = compiled_filter(scan.filter, snapshot.schema, prune)
             yield from snapshot.scan(
                 partition.start,
                 partition.end,
-                list(dict.fromkeys(scan.columns)),
-                prune=prune,
-                filter=expression,
+                columns,
+                prune=scan.prune,
                 limit=scan.limit,
                 metrics=metrics,
             )
             _report(self._stream, partition, metrics, time.perf_counter() - started)
 
+    def _filtered(
+        self, store: Store, scan: Scan, partition: EventPartition, columns: list[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """Read one partition through the query engine, which knows predicates."""
+        from .pinned_catalog import PinnedCatalog, query_engine
+
+        assert scan.filter is not None
+        catalog = PinnedCatalog(store, {self._stream: partition.pin})
+        with query_engine(catalog) as engine:
+            yield from engine.scan(
+                self._stream,
+                catalog.bounded(self._stream, partition.start, partition.end),
+                scan.filter,
+                partition.start,
+                partition.end,
+                columns,
+                scan.limit,
+            )
+
     def query_schema(self, text: str) -> pa.Schema:
-        """Schema of a query's result."""
-        raise NotImplementedError
+        """Schema of a query's result, learned from streams without events."""
+        from .pinned_catalog import PinnedCatalog, bare, query_engine
+        from .queries import query_tree
+
+        query_tree(text)  # refuses what is no query
+        with self._open() as store, query_engine(PinnedCatalog(store, empty=True)) as engine:
+            result = engine.run(text, read_only=True)
+            try:
+                return bare(result.schema)
+            finally:
+                result.close()
 
     def plan_query(self, text: str, parts: int | None) -> list[InputPartition]:
-        """Cut a query into partitions."""
-        raise NotImplementedError
+        """Cut a query into parts that run on the same pins."""
+        from .pinned_catalog import PinnedCatalog, query_engine
+        from .queries import split_query
+
+        with self._open() as store:
+            catalog = PinnedCatalog(store, growing=True)
+            with query_engine(catalog) as engine:
+                engine.explain(text)  # names, types and streams: errors are said here, once
+            return list(split_query(text, catalog, parts))
 
     def run_query(self, text: str, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Run one partition of a query."""
-        raise NotImplementedError
+        """Run one part of a query."""
+        from ..query.cancellation import QueryControl
+        from .pinned_catalog import PinnedCatalog, query_engine
+        from .queries import QueryPartition, part_of
+
+        assert isinstance(partition, QueryPartition)
+        with self._open() as store:
+            catalog = PinnedCatalog(store, partition.pins)
+            with query_engine(catalog) as engine:
+                tree = part_of(text, partition.cut, catalog)
+                result = engine.query(tree, text, None, QueryControl())
+                try:
+                    yield from result.batches()
+                finally:
+                    result.close()
 
 
 def local_path(path: str) -> str:
@@ -184,11 +232,6 @@ def _fine(snapshot: Snapshot, parts: int, scan: Scan) -> list[tuple[int | None, 
     return list(pairwise(bounds))
 
 
-def compiled_filter(text: str, schema: StreamSchema, prune: Any) -> tuple[Any, Any]:
-    """A SQL predicate as what skips blocks and what decides events."""
-    raise NotImplementedError
-
-
 def _report(stream: str, partition: EventPartition, metrics: ScanMetrics, seconds: float) -> None:
     logger.info(
         "read of stream %s in %r: %d events, %d blocks read, %d skipped, %d bytes, %.3f s",
@@ -200,14 +243,3 @@ def _report(stream: str, partition: EventPartition, metrics: ScanMetrics, second
         metrics.bytes_read,
         seconds,
     )
-
-
-def missing_store(path: str) -> bool:
-    """Whether there is no store at a path yet."""
-    try:
-        Store.open(path, mode="r").close()
-    except NotAStore:
-        return not os.path.isdir(path) or not os.listdir(path)
-    except StreamNotFound:
-        return False
-    return False

@@ -113,7 +113,9 @@ class Remote:
         except (pa.ArrowInvalid, OSError, http.client.HTTPException) as error:
             connection.close()
             raise self._broken(error) from None
-        return pa.RecordBatchReader.from_batches(stream.schema, self._guarded(stream, connection))
+        return pa.RecordBatchReader.from_batches(
+            stream.schema, self._guarded(stream, connection, may_be_cut)
+        )
 
     def send_batches(
         self,

@@ -1,0 +1,125 @@
+"""The query engine over pinned streams: the same SQL, in any process, on the same events.
+
+Purpose
+    :class:`PinnedCatalog` shows streams of a store to :class:`~chronicle.query.engine.QueryEngine`
+    as of pins.  The driver makes the pins as a query names streams; executors open the very same
+    ones.
+
+Guarantee
+    Read only.  A stream that the driver did not pin is not there for an executor.
+
+Limits
+    Secondary indexes are used where the engine finds them through the snapshot; a pin does not
+    carry those that the writer builds meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+
+from ..errors import ReadOnlyStore, StreamNotFound
+from ..query.engine import QueryEngine
+from ..schema import StreamSchema
+from ..store import Snapshot, Store, StreamOptions
+from ..store.catalog import StreamManifest
+from ..store.journal import Journal
+from ..store.pinned import Pin, open_pinned, pin_stream
+from ..store.recovery import state_of
+
+__all__ = ["PinnedCatalog", "bare", "query_engine"]
+
+MEMORY_BYTES = 512 << 20
+"""Memory of one task's relational operators before they spill."""
+
+
+class PinnedCatalog:
+    """Streams as of pins.
+
+    Parameters
+    ----------
+    store : Store
+        Opened for reading.
+    pins : dict of str to Pin
+        By name; extended while `growing`.
+    growing : bool
+        Pin streams as they are asked for (driver).
+    empty : bool
+        Show streams without their events, to learn what a query's result looks like.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        pins: dict[str, Pin] | None = None,
+        *,
+        growing: bool = False,
+        empty: bool = False,
+    ) -> None:
+        self._store = store
+        self.pins = dict(pins or {})
+        self._growing = growing
+        self._empty = empty
+        self._snapshots: dict[str, Snapshot] = {}
+
+    @property
+    def mode(self) -> str:
+        """Always ``"r"``."""
+        return "r"
+
+    def streams(self) -> list[str]:
+        """Names of all streams."""
+        driver = self._growing or self._empty
+        return self._store.streams() if driver else sorted(self.pins)
+
+    def stream_schema(self, name: str) -> StreamSchema:
+        """Schema of a stream."""
+        return self.snapshot(name).schema
+
+    def snapshot(self, name: str) -> Snapshot:
+        """A stream as of its pin; the same object each time."""
+        found = self._snapshots.get(name)
+        if found is None:
+            found = self._snapshots[name] = self._opened(name)
+        return found
+
+    def _opened(self, name: str) -> Snapshot:
+        if self._empty:
+            schema = self._store.stream(name).schema
+            bare_manifest = StreamManifest(name, schema, StreamOptions())
+            return Snapshot(state_of(bare_manifest, Journal.empty(schema), (), (), None))
+        pin = self.pins.get(name)
+        if pin is None:
+            if not self._growing:
+                raise StreamNotFound(f"no stream {name!r} was pinned when the query was planned")
+            self._store.stream(name)  # raises, with the names that there are
+            pin = pin_stream(self._store.files, self._store.directory_of(name))
+            self.pins[name] = pin
+        return open_pinned(self._store.files, pin)
+
+    def bounded(self, name: str, start: int | None, end: int | None) -> Snapshot:
+        """A stream's pin, opened for a time range only."""
+        return open_pinned(self._store.files, self.pins[name], start, end)
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise ReadOnlyStore("a query run by Spark reads only; change the store with chronicle sql")
+
+    append_arrow = create_stream = drop_stream = add_column = create_index = drop_index = _refuse
+
+
+@contextmanager
+def query_engine(catalog: PinnedCatalog) -> Iterator[QueryEngine]:
+    """An engine over a catalog, for the length of the block."""
+    engine = QueryEngine(catalog, memory_bytes=MEMORY_BYTES, threads=1)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def bare(schema: pa.Schema) -> pa.Schema:
+    """A result's schema in which every column may be null."""
+    return pa.schema([field.with_nullable(True) for field in schema])

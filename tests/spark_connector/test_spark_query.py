@@ -1,0 +1,83 @@
+"""The option ``query``: parts run on executors, and together they are the embedded answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from chronicle.database import open_database
+from chronicle.errors import SqlError
+from chronicle.spark_connector.local import LocalBackend
+from chronicle.spark_connector.options import Options
+
+pytestmark = pytest.mark.spark
+
+MATCH = """
+SELECT * FROM flights MATCH_RECOGNIZE (
+  PARTITION BY icao24 ORDER BY timestamp
+  MEASURES A.altitude AS start_altitude, LAST(B.altitude) AS end_altitude, count(B.squawk) AS n
+  ONE ROW PER MATCH AFTER MATCH SKIP PAST LAST ROW
+  PATTERN (A B+) WITHIN INTERVAL '10' MINUTE
+  DEFINE A AS altitude > 9000, B AS altitude < PREV(altitude)
+) AS m
+"""
+HOURS = "HOP(flights, timestamp, INTERVAL '10' MINUTE, INTERVAL '1' HOUR)"
+QUERIES = {
+    "rows": "SELECT icao24, altitude * 2 AS twice FROM flights WHERE altitude > 6000",
+    "windows": f"SELECT window_start, count(*) AS n, max(altitude) AS top FROM {HOURS} "
+    "GROUP BY window_start",
+    "grouped": "SELECT window_end, icao24, avg(squawk) AS s "
+    "FROM TUMBLE(flights, timestamp, INTERVAL '30' MINUTE) GROUP BY window_end, icao24 "
+    "HAVING count(*) > 40",
+    "keys": MATCH,
+    "whole": "SELECT icao24, count(*) AS n FROM flights GROUP BY icao24",
+    "limited": "SELECT timestamp, altitude FROM flights ORDER BY altitude DESC, timestamp LIMIT 5",
+    "aggregated": f"SELECT count(*) AS n, max(end_altitude) AS top FROM ({MATCH.strip()}) AS x",
+}
+PARTS = {"rows": 4, "windows": 4, "grouped": 4, "keys": 4}
+
+
+def embedded(path: Path, text: str) -> pa.Table:
+    with open_database(path, "r") as database:
+        table: pa.Table = database.sql(text).arrow()
+        return table
+
+
+def same(found: pa.Table, expected: pa.Table) -> bool:
+    keys = [(name, "ascending") for name in expected.column_names]
+    return bool(found.sort_by(keys).equals(expected.sort_by(keys)))
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_parts_are_the_embedded_answer(flights: Path, name: str) -> None:
+    text = QUERIES[name]
+    backend = LocalBackend(Options(path=str(flights), query=text))
+    expected = embedded(flights, text)
+    schema = backend.query_schema(text)
+    assert schema.equals(pa.schema([f.with_nullable(True) for f in expected.schema]))
+    parts = backend.plan_query(text, 4)
+    assert len(parts) == PARTS.get(name, 1)
+    batches = [batch for part in parts for batch in backend.run_query(text, part)]
+    found = pa.Table.from_batches(batches, schema) if batches else schema.empty_table()
+    assert same(found.cast(expected.schema), expected)
+    assert expected.num_rows > 0
+
+
+def test_errors_are_said_while_planning(flights: Path) -> None:
+    backend = LocalBackend(Options(path=str(flights), query="x"))
+    with pytest.raises(SqlError, match="speed"):
+        backend.query_schema("SELECT speed FROM flights")
+    with pytest.raises(SqlError, match="takes a SELECT"):
+        backend.query_schema("DROP STREAM flights")
+
+
+def test_a_pattern_as_a_dataframe(read: Any, flights: Path) -> None:
+    df = read(query=MATCH, numPartitions=2)
+    assert df.rdd.getNumPartitions() == 2
+    expected = embedded(flights, MATCH)
+    assert same(df.toArrow().cast(expected.schema), expected)
+    best = df.where("n > 2").agg({"start_altitude": "max"}).first()[0]
+    assert best == max(row["start_altitude"] for row in expected.to_pylist() if row["n"] > 2)
