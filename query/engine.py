@@ -250,12 +250,35 @@ class Execution:
         if direct is not None:
             table = self._aggregate(direct, specs[0], None)
             return Result.of_table(table, lambda: self._direct_plan(direct, specs[0], (), False))
+        picked = self._prepared.picked
+        if picked is not None:
+            return self._straight(picked)
         sql = self._prepared.sql(answered, self._names_of(specs))
         datasets = self._datasets(specs, answered)
         answer = self._engine.executor.run(
             sql, datasets, self._used(sql), self._prepared.text, self._control, self._failures
         )
         return self._normalised(answer)
+
+    def _straight(self, picked: list[tuple[str, str]]) -> Result:
+        """Rows of the only operator, as it delivers them; see :mod:`.straight`."""
+        operator = self._prepared.sites[0].operator
+        assert operator is not None
+        relation = operator.open(self._context())
+        wrapped = OperatorRelation(relation)
+        self._leaves.append((wrapped, ScanDataset(wrapped, self._control, self._failures)))
+        columns = list(dict.fromkeys(column for _, column in picked))
+        schema = pa.schema(
+            [pa.field(name, relation.schema.field(column).type) for name, column in picked]
+        )
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for batch in relation.batches(columns):
+                self._control.check()
+                arrays = [batch.column(columns.index(column)) for _, column in picked]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+        return Result(schema, batches(), self._plan_later)
 
     def plan(self) -> Plan:
         """Explain the query; run it first when it is to be analyzed."""

@@ -105,6 +105,8 @@ class Executor:
             }
         )
         connection.execute("SET TimeZone = 'UTC'")
+        # relations have no known size, so that an ASOF join would always be taken for a tiny one
+        connection.execute("SET asof_loop_join_threshold = 0")
         connection.execute("SET lock_configuration = true")
         return connection
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from sqlglot import exp
@@ -38,6 +39,7 @@ from .parameters import NOW, number_placeholders
 from .predicates import Compiled, PredicateCompiler, all_of
 from .ranges import time_bounds
 from .relations import ScanSpec, half_open
+from .straight import picked_columns
 from .tree_aggregates import Candidate, find_candidate, rewrite
 
 __all__ = ["Prepared", "Rows", "prepare", "row_bounds", "scan_spec", "tail_start"]
@@ -96,6 +98,13 @@ class Prepared:
                 root = holder.this
             found = self.written[answered] = to_text(root)
         return found
+
+    @cached_property
+    def picked(self) -> list[tuple[str, str]] | None:
+        """Columns that the query picks of its only operator, when that is all it does."""
+        if len(self.sites) != 1 or self.sites[0].operator is None:
+            return None
+        return picked_columns(self.root, self.sites[0].operator)
 
     def direct(self, answered: frozenset[int]) -> Candidate | None:
         """The candidate that is the whole answer, if there is one."""

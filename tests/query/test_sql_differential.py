@@ -1,0 +1,410 @@
+"""SQL over a store equals SQL over the same table in DuckDB: pushed down or not, pruned or not."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import random
+from decimal import Decimal
+
+import chronicle
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+from chronicle.query.engine import Execution
+
+ROWS = 4_000
+START = dt.datetime(1969, 12, 31, 23, 0)
+
+
+def events(seed: int, rows: int) -> pa.Table:
+    """Events with ties, nulls, NaN, infinities, extremes and times on both sides of the epoch."""
+    rng = np.random.default_rng(seed)
+    seconds = np.sort(rng.integers(0, rows // 2, rows))
+    times = [START + dt.timedelta(seconds=int(v)) for v in seconds]
+    x = rng.normal(size=rows) * 100
+    x[rng.random(rows) < 0.01] = math.nan
+    x[rng.random(rows) < 0.005] = math.inf
+    x[rng.random(rows) < 0.005] = -math.inf
+    # values drift with time, so that min/max of blocks can rule something out
+    n = (np.arange(rows) // 3 - rows // 6 + rng.integers(-50, 50, rows)).astype(np.int64)
+
+    def nulls(values: list, share: float = 0.05) -> list:
+        return [None if rng.random() < share else value for value in values]
+
+    words = ["alpha", "beta", "gamma", "delta", "Ärger", "", "al%ha", "z" * 12]
+    return pa.table(
+        {
+            "t": pa.array(times, pa.timestamp("us")),
+            "n": pa.array(nulls(n.tolist()), pa.int64()),
+            "small": pa.array(rng.integers(-128, 128, rows), pa.int8()),
+            "u": pa.array(
+                nulls([int(v) * 2**50 for v in rng.integers(0, 2**13, rows)]), pa.uint64()
+            ),
+            "x": pa.array(nulls(x.tolist()), pa.float64()),
+            "f": pa.array(rng.normal(size=rows).astype(np.float32)),
+            "s": pa.array(
+                nulls([words[i] + str(i % 3) for i in rng.integers(0, len(words), rows)])
+            ),
+            "b": pa.array(nulls((rng.random(rows) < 0.3).tolist())),
+            "d": pa.array([(START + dt.timedelta(days=int(v) // 40)).date() for v in seconds]),
+            "m": pa.array(times, pa.timestamp("us"))
+            .cast(pa.timestamp("ms"))
+            .cast(pa.timestamp("ms", "UTC")),
+            "dec": pa.array(
+                nulls([Decimal(int(v)).scaleb(-2) for v in rng.integers(-999, 999, rows)]),
+                pa.decimal128(10, 2),
+            ),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """A store whose stream has many small leaves, late runs and a tail; DuckDB over the same."""
+    table = events(7, ROWS)
+    other = events(8, 300)
+    database = chronicle.open(tmp_path_factory.mktemp("store"))
+    for name, data in (("e", table), ("o", other)):
+        stream = database.create_stream(
+            name, data.schema, "t", options={"leaf_bytes": 4096, "segment_bytes": 1 << 16}
+        )
+        shuffled = data.slice(0, len(data) * 2 // 3)
+        stream.append(shuffled)
+        stream.append(data.slice(len(data) * 2 // 3))
+    connection = duckdb.connect(config={"threads": 1})
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.register("e", table)
+    connection.register("o", other)
+    yield database, connection
+    connection.close()
+    database.close()
+
+
+def same(one: object, other: object) -> bool:
+    if isinstance(one, float) and isinstance(other, float):
+        if math.isnan(one) or math.isnan(other):
+            return math.isnan(one) and math.isnan(other)
+        return one == other or math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
+    if isinstance(one, Decimal) and not isinstance(other, Decimal):
+        return one == Decimal(other) if other is not None else False
+    return one == other
+
+
+def expected(connection: duckdb.DuckDBPyConnection, sql: str) -> list[tuple]:
+    table = connection.sql(sql).to_arrow_table()
+    columns = [column.to_pylist() for column in table.columns]
+    return list(zip(*columns, strict=True))
+
+
+def check(pair, sql: str, ordered: bool = True) -> None:
+    database, connection = pair
+    want = expected(connection, sql)
+    got = database.sql(sql).fetchall()
+    assert len(got) == len(want), sql
+    if not ordered:
+        got, want = sorted(got, key=repr), sorted(want, key=repr)
+    for one, other in zip(got, want, strict=True):
+        assert all(same(a, b) for a, b in zip(one, other, strict=True)), (sql, one, other)
+
+
+# ----------------------------------------------------------------------------- generators
+
+
+class Texts:
+    """Random SQL text from a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+
+    def moment(self) -> str:
+        pick = self.random
+        value = START + dt.timedelta(
+            seconds=pick.randrange(-100, ROWS // 2 + 100),
+            microseconds=pick.choice([0, 0, 0, 1, 500_000]),
+        )
+        text = value.isoformat(sep=" ")
+        return pick.choice(
+            [
+                f"TIMESTAMP '{text}'",
+                f"'{text}'",
+                f"CAST('{text}' AS TIMESTAMP)",
+                f"TIMESTAMP '{text}' - INTERVAL '90' SECOND",
+                f"(TIMESTAMP '{text}' + INTERVAL 1 HOUR)",
+                f"TIMESTAMPTZ '{text}+00'",
+                f"make_timestamp({(value - dt.datetime(1970, 1, 1)) // dt.timedelta(microseconds=1)})",
+                "DATE '1970-01-01'",
+                "NULL",
+            ]
+        )
+
+    def operator(self) -> str:
+        return self.random.choice(["<", "<=", ">", ">=", "=", "<>"])
+
+    def value(self, column: str) -> str:
+        pick = self.random
+        if column in ("t", "m"):
+            return self.moment()
+        if column == "n":
+            return pick.choice(
+                [str(pick.randrange(-800, 800)), f"{pick.uniform(-800, 800):.2f}", "1e2", "'12'",
+                 "NULL", "9007199254740993", "-5.0"]
+            )  # fmt: skip
+        if column == "small":
+            return pick.choice([str(pick.randrange(-130, 130)), "0.5", "127", "-128", "1000"])
+        if column == "u":
+            return pick.choice(
+                [str(pick.randrange(0, 2**13) * 2**50), "1e18", "-1", "9223372036854775808",
+                 "4503599627370496000.5"]
+            )  # fmt: skip
+        if column in ("x", "f"):
+            return pick.choice(
+                [str(pick.randrange(-200, 200)), f"{pick.uniform(-200, 200):.3f}", "0.1", "1e-3",
+                 "'nan'::DOUBLE", "'inf'::DOUBLE", "'-inf'::DOUBLE", "0.1::FLOAT", "NULL", "1e300"]
+            )  # fmt: skip
+        if column == "s":
+            return pick.choice(
+                ["'alpha1'", "'b'", "''", "'z'", "'Ärger'", "NULL", "'gamma' || '0'"]
+            )
+        if column == "b":
+            return pick.choice(["true", "false", "NULL"])
+        if column == "d":
+            return pick.choice(
+                ["DATE '1970-01-05'", "'1970-01-10'", "TIMESTAMP '1970-01-03 12:00:00'", "NULL"]
+            )
+        return pick.choice(["1.5", "0", "-3.25", "NULL", "2e0"])
+
+    def atom(self, prefix: str = "") -> str:
+        pick = self.random
+        column = pick.choice(
+            ["t", "t", "n", "n", "small", "u", "x", "x", "f", "s", "b", "d", "m", "dec"]
+        )
+        name = prefix + column
+        kind = pick.randrange(12)
+        if kind == 0:
+            return f"{self.value(column)} {self.operator()} {name}"
+        if kind == 1:
+            return f"{name} BETWEEN {self.value(column)} AND {self.value(column)}"
+        if kind == 2:
+            values = ", ".join(self.value(column) for _ in range(pick.randrange(1, 4)))
+            return f"{name} {pick.choice(['IN', 'NOT IN'])} ({values})"
+        if kind == 3:
+            return f"{name} IS {pick.choice(['', 'NOT '])}NULL"
+        if kind == 4:
+            return f"{name} IS {pick.choice(['', 'NOT '])}DISTINCT FROM {self.value(column)}"
+        if kind == 5:
+            pattern = pick.choice(
+                ["'al%'", "'%a1'", "'alpha1'", "'a_pha%'", "'Ä%'", "'al!%%' ESCAPE '!'"]
+            )
+            return f"{prefix}s {pick.choice(['LIKE', 'NOT LIKE', 'ILIKE'])} {pattern}"
+        if kind == 6:
+            return pick.choice(
+                [
+                    f"CAST({prefix}t AS DATE) {self.operator()} DATE '1970-01-01'",
+                    f"date_trunc('hour', {prefix}t) {self.operator()} TIMESTAMP '1970-01-01 00:00:00'",
+                    f"date_trunc('minute', {prefix}t) {self.operator()} {self.moment()}",
+                    f"CAST({prefix}n AS DOUBLE) {self.operator()} 3.5",
+                    f"CAST({prefix}small AS DECIMAL(6, 1)) {self.operator()} 12.5",
+                    f"CAST({prefix}t AS TIMESTAMP_S) {self.operator()} TIMESTAMP '1970-01-01 00:00:10'",
+                    f"{prefix}n + 1 {self.operator()} 5",
+                    f"starts_with({prefix}s, 'al')",
+                ]
+            )
+        if kind == 7:
+            return pick.choice([f"{prefix}b", f"NOT {prefix}b", f"{prefix}b IS TRUE",
+                                f"{prefix}b IS NOT FALSE"])  # fmt: skip
+        return f"{name} {self.operator()} {self.value(column)}"
+
+    def predicate(self, depth: int = 0, prefix: str = "") -> str:
+        pick = self.random
+        roll = pick.random()
+        if depth > 2 or roll < 0.4:
+            return self.atom(prefix)
+        if roll < 0.5:
+            return f"NOT ({self.predicate(depth + 1, prefix)})"
+        word = "AND" if roll < 0.8 else "OR"
+        return f"({self.predicate(depth + 1, prefix)} {word} {self.predicate(depth + 1, prefix)})"
+
+    def span(self) -> str:
+        pick = self.random
+        parts = []
+        if pick.random() < 0.8:
+            parts.append(f"t {pick.choice(['>=', '>'])} {self.moment()}")
+        if pick.random() < 0.8:
+            parts.append(f"{self.moment()} {pick.choice(['>', '>='])} t")
+        if pick.random() < 0.2:
+            parts.append(f"t BETWEEN {self.moment()} AND {self.moment()}")
+        return " AND ".join(parts) or "true"
+
+
+def valid(connection: duckdb.DuckDBPyConnection, sql: str) -> bool:
+    """DuckDB itself refuses some comparisons (a date with a decimal): those are not of interest."""
+    try:
+        connection.sql(sql).to_arrow_table()
+    except duckdb.Error:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_random_predicates_filter_as_in_duckdb(pair, seed):
+    predicate = Texts(seed).predicate()
+    sql = f"SELECT t, n, x, s FROM e WHERE {predicate}"
+    if valid(pair[1], sql):
+        check(pair, sql)
+        check(pair, f"SELECT count(*), sum(n), min(s), max(x) FROM e WHERE {predicate}")
+
+
+def test_most_random_predicates_are_valid(pair):
+    made = [f"SELECT 1 FROM e WHERE {Texts(seed).predicate()}" for seed in range(150)]
+    assert sum(valid(pair[1], sql) for sql in made) > 110
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_aggregates_over_time_equal_those_of_a_scan(pair, seed):
+    texts = Texts(1000 + seed)
+    calls = [
+        "count(*)", "count(n)", "sum(n)", "min(n)", "max(n)", "avg(n)", "sum(x)", "min(x)", "max(x)",
+        "avg(x)", "min(t)", "max(t)", "count(t)", "sum(b)", "min(b)", "max(b)", "min(f)", "sum(f)",
+        "sum(u)", "max(u)", "avg(u)", "min(d)", "max(m)", "sum(small)", "count(s)", "count(dec)",
+        "min(small)", "avg(f)",
+    ]  # fmt: skip
+    chosen = texts.random.sample(calls, texts.random.randrange(1, 6))
+    where = texts.span()
+    check(pair, f"SELECT {', '.join(chosen)} FROM e WHERE {where}")
+    check(
+        pair,
+        f"SELECT round(avg(x), 3) AS r, max(n) - min(n), sum(n) / 7, sum(n) // 7, count(*) + 1 "
+        f"FROM e WHERE {where} HAVING count(*) >= 0",
+    )
+
+
+def test_the_tree_answers_aggregates_over_time_and_only_those(pair):
+    database, _ = pair
+    for sql, by_tree in [
+        ("SELECT avg(x) FROM e", True),
+        ("SELECT avg(x) FROM e WHERE t >= '1970-01-01'", True),
+        ("SELECT avg(x) FROM e WHERE t >= '1970-01-01' AND n > 3", False),
+        ("SELECT avg(x) FROM e WHERE t < '1970-01-01' OR t > '1970-01-02'", False),
+        ("SELECT min(s) FROM e", False),
+        ("SELECT sum(DISTINCT n) FROM e", False),
+        ("SELECT sum(dec) FROM e", False),
+    ]:
+        names = [operator.name for operator in database.explain(sql).operators()]
+        assert ("TreeAggregate" in names, "Scan" in names) == (by_tree, not by_tree), sql
+    nested = database.explain("SELECT n FROM e WHERE x > (SELECT avg(x) FROM e)")
+    assert "TreeAggregate" in [operator.name for operator in nested.operators()]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_joins_equal_those_of_duckdb(pair, seed):
+    texts = Texts(2000 + seed)
+    kind = texts.random.choice(
+        ["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN"]
+    )
+    on = f"a.n = b.n AND {texts.atom(texts.random.choice(['a.', 'b.']))}"
+    side = "a." if "I JOIN" in kind else texts.random.choice(["a.", "b."])
+    where = texts.predicate(1, side)
+    columns = "a.n, a.t" if "I JOIN" in kind else "a.n, a.t, b.n, b.t, b.s"
+    sql = f"SELECT {columns} FROM e a {kind} o b ON {on} WHERE {where}"
+    if valid(pair[1], sql):
+        check(pair, sql, ordered=False)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_derived_tables_equal_those_of_duckdb(pair, seed):
+    texts = Texts(3000 + seed)
+    inner, outer = texts.predicate(1), texts.predicate(1)
+    for sql in (
+        f"SELECT t, n FROM (SELECT * FROM e WHERE {inner}) AS q WHERE {outer}",
+        f"WITH q AS (SELECT * FROM e WHERE {inner}) SELECT t, n FROM q WHERE {outer}",
+        f"WITH q AS (SELECT * FROM e WHERE {inner}) SELECT count(*) FROM q, q AS r "
+        f"WHERE q.t = r.t AND {outer.replace('(t', '(q.t')}",
+        f"SELECT n, count(*) FROM (SELECT * FROM e WHERE {inner} ORDER BY t, n, small, u LIMIT 200) "
+        f"WHERE {outer} GROUP BY n",
+        f"SELECT t, s FROM e WHERE {inner} AND n IN (SELECT n FROM o WHERE {outer})",
+    ):
+        if valid(pair[1], sql):
+            check(pair, sql, ordered=False)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM e LIMIT 7",
+        "SELECT t, n FROM e WHERE t >= '1970-01-01' LIMIT 5 OFFSET 3",
+        "SELECT t, n FROM e WHERE n > 100 LIMIT 5",
+        "SELECT t, n, s FROM e ORDER BY t LIMIT 9",
+        "SELECT t FROM e ORDER BY t DESC LIMIT 9",
+        "SELECT t FROM e WHERE t < '1970-01-01' ORDER BY t DESC LIMIT 5 OFFSET 2",
+        "SELECT t FROM e WHERE n > 5 ORDER BY t DESC LIMIT 5",
+        "SELECT n AS t, t AS y FROM e WHERE n IS NOT NULL ORDER BY t, y LIMIT 9",
+        "SELECT DISTINCT d FROM e ORDER BY d",
+        "SELECT d, count(*) FROM e GROUP BY d ORDER BY d",
+        "SELECT x + 1 AS x FROM e WHERE x > 150 ORDER BY e.x",
+        "SELECT t, row_number() OVER (ORDER BY t, n, small) AS r FROM e QUALIFY r < 5 ORDER BY r",
+        "SELECT s, max(n) FROM e GROUP BY s HAVING max(n) > 10 ORDER BY s",
+        "SELECT a.t, a.n, a.u, b.* FROM e a ASOF JOIN (SELECT small, t, max(x) AS x FROM o "
+        "GROUP BY ALL) b ON a.small = b.small AND a.t >= b.t WHERE b.x > 5 ORDER BY ALL LIMIT 50",
+        "SELECT count(*) FROM e WHERE 1 = 0",
+        "SELECT count(*) FROM e WHERE NULL",
+        "SELECT sum(n), count(*), min(t), avg(x) FROM e WHERE t > '2200-01-01'",
+        "SELECT count(*) FROM e a LEFT JOIN o b ON a.n = b.n WHERE b.n IS NULL AND a.n > 100",
+        "SELECT t FROM e UNION ALL SELECT t FROM o ORDER BY t LIMIT 5",
+        "FROM e SELECT count(*)",
+        "SELECT COLUMNS('n|x') FROM e ORDER BY ALL LIMIT 3",
+        "SELECT * EXCLUDE (x, f) REPLACE (n + 1 AS n) FROM o ORDER BY t, small, u",
+        "SELECT (SELECT max(b.n) FROM o b WHERE b.small = a.small) FROM e a WHERE a.n BETWEEN 5 AND 9 "
+        "ORDER BY a.t, a.n, 1",
+        "SELECT d, s, sum(n) FROM e GROUP BY GROUPING SETS ((d), (s), ()) ORDER BY ALL",
+        "SELECT date_trunc('hour', t) h, arg_max(n, x), quantile_cont(n, 0.5), stddev(n) FROM e "
+        "WHERE x < 1000 GROUP BY h ORDER BY h",
+        "SELECT u FROM e WHERE u >= 9223372036854775808 ORDER BY u, t",
+    ],
+)
+def test_chosen_queries_equal_those_of_duckdb(pair, sql):
+    check(pair, sql)
+
+
+def test_columns_have_the_names_that_duckdb_gives(pair):
+    database, connection = pair
+    for sql in [
+        "SELECT count(*), sum(n), avg(e.x), MAX(t), count(n) AS c FROM e",
+        "SELECT max(n) - min(n), round(avg(x), 2), count(*) * 2 FROM e",
+        "SELECT n + 1, lower(s), t::DATE FROM e LIMIT 1",
+        "SELECT * FROM o LIMIT 1",
+        "SELECT N, T AS when_ FROM e LIMIT 1",
+    ]:
+        assert database.sql(sql).columns == connection.sql(sql).columns, sql
+
+
+def test_blocks_are_skipped_where_min_max_rules_them_out(pair):
+    database, _ = pair
+    for where in ("n > 600", "f > 1e6", "n = 123456", "d < DATE '1900-01-01'", "u < 0"):
+        plan = database.explain(f"SELECT * FROM e WHERE {where}", analyze=True)
+        scan = next(node for node in plan.operators() if node.name == "Scan")
+        figures = dict(scan.figures)
+        assert figures["blocks_skipped"] > figures["blocks_read"], (where, figures)
+
+
+def test_without_pruning_the_answers_are_the_same(pair, monkeypatch):
+    database, _ = pair
+    statements = [
+        f"SELECT t, n, x FROM e WHERE {Texts(5000 + seed).predicate()}" for seed in range(60)
+    ]
+    statements = [sql for sql in statements if valid(pair[1], sql)]
+    pruned = [database.sql(sql).arrow() for sql in statements]
+    plain = Execution._specs
+
+    def everything(self):
+        specs = plain(self)
+        from chronicle.query.relations import ScanSpec
+
+        return {index: ScanSpec(-(2**63), 2**63 - 1, None, False) for index in specs}
+
+    monkeypatch.setattr(Execution, "_specs", everything)
+    for sql, table in zip(statements, pruned, strict=True):
+        assert repr(database.sql(sql).fetchall()) == repr(
+            list(zip(*[column.to_pylist() for column in table.columns], strict=True))
+        ), sql
