@@ -29,6 +29,14 @@ _STREAMS = {
 _COLUMNS = {"column": "string", "type": "string", "null": "string", "key": "string"}
 _INDEXES = {"stream": "string", "attribute": "string", "state": "string", "coverage": "float64"}
 
+_NOTEWORTHY = {
+    "late_runs": "late runs waiting for compaction",
+    "late_events_in_runs": "late events in them",
+    "late_buffered": "late events in memory and the log",
+    "dropped_events": "events dropped by retention",
+}
+"""Figures of a stream that are shown when they are not zero."""
+
 
 def _path(stream: str) -> str:
     return f"/v1/streams/{urllib.parse.quote(stream, safe='')}"
@@ -132,13 +140,12 @@ def describe(
     print(f"\nevents: {found['count']:,}")
     if span is not None:
         print(f"times: {_time(span['first'])} to {_time(span['last'])}")
-    for name, value in (found.get("stats") or {}).items():
-        if name in ("events", "count", "name") or not isinstance(value, (int, float, str)):
-            continue
-        shown = f"{value:,}" if isinstance(value, int) else str(value)
-        if "bytes" in name and not isinstance(value, str):
-            shown = human_bytes(value)
-        print(f"{name.replace('_', ' ')}: {shown}")
+    stats = found.get("stats") or {}
+    if "bytes" in stats:
+        print(f"on disk: {human_bytes(stats['bytes'])} in {stats.get('segments', 0)} segments")
+    for name, what in _NOTEWORTHY.items():
+        if stats.get(name):
+            print(f"{what}: {stats[name]:,}")
 
 
 index = typer.Typer(help="Secondary indexes: list, create, drop.", no_args_is_help=True)
