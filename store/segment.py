@@ -128,20 +128,24 @@ class SegmentFile:
         self._lock = threading.Lock()
 
     def data(self, length: int) -> memoryview:
-        """The mapping, at least ``length`` bytes of it."""
+        """The mapping, at least ``length`` committed bytes of it.
+
+        What lies behind them may be cut off and written anew by the writer: it is not looked at.
+        """
         if len(self._data) < length:
             with self._lock:
                 if self._file is None:
                     self._file = self._files.open(self.path)
                     self._check_header()
                 if len(self._data) < length:
-                    self._data = self._file.map()
-                    if len(self._data) < length:
+                    mapped = self._file.map()
+                    if len(mapped) < length:
                         raise CorruptBlock(
-                            f"expected {length} committed bytes, found {len(self._data)}",
+                            f"expected {length} committed bytes, found {len(mapped)}",
                             self.path,
-                            len(self._data),
+                            len(mapped),
                         )
+                    self._data = mapped[:length]
         return self._data
 
     def _check_header(self) -> None:
@@ -245,7 +249,7 @@ class SegmentView:
         """Open a sealed segment by its footer."""
         file = SegmentFile(files, path, segment_id, schema)
         size = files.size(path)
-        data = file.data(FILE_HEADER.size)
+        data = file.data(max(size, FILE_HEADER.size))
         if size < FILE_HEADER.size + FOOTER.size:
             raise CorruptBlock(f"a sealed segment cannot be {size} bytes long", path, 0)
         at = size - FOOTER.size

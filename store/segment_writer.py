@@ -191,6 +191,7 @@ class SegmentWriter:
             if attribute.storage in (Storage.STRING, Storage.BINARY)
         }
         self.pages: dict[str, list[int]] = {name: [] for name in self.dictionaries}
+        unsynced = 0
         if file is None:
             file = files.create(path)
             header = FILE_HEADER.pack(
@@ -198,7 +199,8 @@ class SegmentWriter:
             )
             digest = xxhash.xxh3_64_intdigest(header[:-8])
             file.write(header[:-8] + digest.to_bytes(8, "little"))
-        self._out = WriteBehind(file)
+            unsynced = FILE_HEADER.size
+        self._out = WriteBehind(file, unsynced)
 
     @classmethod
     def resume(

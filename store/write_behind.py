@@ -38,13 +38,15 @@ class WriteBehind:
     ----------
     file : AppendFile
         Closed by :meth:`close`.
+    unsynced : int
+        Bytes of it that are not durable yet.
     """
 
-    def __init__(self, file: AppendFile) -> None:
+    def __init__(self, file: AppendFile, unsynced: int = 0) -> None:
         self._file = file
         self._parts: list[Any] = []
         self._gathered = 0
-        self._unsynced = 0
+        self._unsynced = unsynced
         self._writing: Future[None] | None = None
         self._syncing: Future[None] | None = None
         self.length = file.size
