@@ -58,12 +58,17 @@ class Body:
     """
 
     def __init__(
-        self, directory: Path | None, encoding: str | None, account: ByteAccount | None
+        self,
+        directory: Path | None,
+        encoding: str | None,
+        account: ByteAccount | None,
+        *,
+        hashed: bool = False,
     ) -> None:
         self._directory = directory
         self._account = account
         self._file = self._new_file()
-        self._sha256 = hashlib.sha256()
+        self._sha256 = hashlib.sha256() if hashed else None
         self.size = 0
         self.encoding = encoding
 
@@ -76,13 +81,15 @@ class Body:
         """Add bytes as they come; in a thread, as this may write to a disk."""
         if self._account is not None:
             self._account.hold(len(piece))
-        self._sha256.update(piece)
+        if self._sha256 is not None:
+            self._sha256.update(piece)
         self._file.write(piece)
         self.size += len(piece)
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the bytes on the wire."""
+        """SHA-256 of the bytes on the wire; only of a body that was received ``hashed``."""
+        assert self._sha256 is not None
         return self._sha256.hexdigest()
 
     def open(self, decoded_max: int, *, seekable: bool = False) -> IO[bytes]:
@@ -172,6 +179,7 @@ async def receive(
     body_max: int,
     silence_s: float,
     directory: Path | None = None,
+    hashed: bool = False,
 ) -> AsyncIterator[Body]:
     """Take a request's body off the wire; it lives as long as the block.
 
@@ -193,7 +201,7 @@ async def receive(
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > body_max:
         raise _body_too_large(body_max)
-    body = Body(directory, _ENCODINGS[name], account)
+    body = Body(directory, _ENCODINGS[name], account, hashed=hashed)
     try:
         await _fill(body, request, body_max, silence_s)
         yield body

@@ -30,7 +30,6 @@ from .bodies import Body, receive
 from .edge import note_time, timed
 from .guard import Requester
 from .idempotency import IdempotencyKeys
-from .limits import ByteAccount
 from .negotiation import body_format
 from .parameters import (
     Columns,
@@ -53,7 +52,7 @@ from .replies import reply
 from .running import RunningQuery
 from .state import Server, server_of
 
-__all__ = ["clip", "router", "take_body"]
+__all__ = ["clip", "router"]
 
 router = APIRouter(prefix="/v1/streams/{stream}", tags=["events"])
 PARTITION_BYTES = 64 << 20
@@ -92,24 +91,19 @@ async def append_events(
     try:
         note_time(request, "queue", time.perf_counter() - waited)
         with server.uploads.account() as account:
-            async with take_body(request, server, account) as body:
+            async with receive(
+                request,
+                account,
+                body_max=server.settings.max_body_bytes,
+                silence_s=server.settings.client_timeout_ms / 1000,
+                directory=server_directory(server.database.path, create=True),
+                hashed=idempotency_key is not None,
+            ) as body:
                 job = _Append(server, request, stream, name, body, precision, durability, on_error)
                 answer, replayed = await server.call(job.run, keys, idempotency_key)
     finally:
         place.release()
     return reply(answer, 200, {"Idempotency-Replayed": "true"} if replayed else None)
-
-
-def take_body(request: Request, server: Server, account: ByteAccount) -> Any:
-    """The request's body under the server's limits; see :func:`chronicle.server.bodies.receive`."""
-    settings = server.settings
-    return receive(
-        request,
-        account,
-        body_max=settings.max_body_bytes,
-        silence_s=settings.client_timeout_ms / 1000,
-        directory=server_directory(server.database.path, create=True),
-    )
 
 
 @dataclass(frozen=True)

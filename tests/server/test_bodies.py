@@ -61,7 +61,7 @@ def take(
         }
         with given.account() as account:
             async with receive(
-                Request(scope, more), account, body_max=body_max, silence_s=silence_s
+                Request(scope, more), account, body_max=body_max, silence_s=silence_s, hashed=True
             ) as body:
                 return await asyncio.to_thread(then, body)
 
