@@ -100,6 +100,15 @@ class PinnedCatalog:
             self.pins[name] = pin
         return open_pinned(self._store.files, pin)
 
+    def list_indexes(self, name: str) -> list[dict[str, Any]]:
+        """None: a pin does not carry them."""
+        self.stream_schema(name)
+        return []
+
+    def stream_options(self, name: str) -> dict[str, Any]:
+        """Settings of a stream."""
+        return self._store.stream(name).options.to_json()
+
     def bounded(self, name: str, start: int | None, end: int | None) -> Snapshot:
         """A stream's pin, opened for a time range only."""
         return open_pinned(self._store.files, self.pins[name], start, end)

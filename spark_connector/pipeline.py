@@ -119,15 +119,12 @@ class PipelineReport(IngestReport):
         Rows left out by ``where``.
     chunks, skipped : int
         Chunks of the inputs, and those that were in the stream already.
-    bad_columns : dict of str to int
-        Bad rows by the column at fault.
     """
 
     duplicate: int = 0
     filtered: int = 0
     chunks: int = 0
     skipped: int = 0
-    bad_columns: dict[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for programs."""
@@ -136,7 +133,6 @@ class PipelineReport(IngestReport):
             "filtered": self.filtered,
             "chunks": self.chunks,
             "skipped": self.skipped,
-            "bad_columns": self.bad_columns,
         }
 
 
@@ -231,7 +227,7 @@ class _Pipeline:
             report.seconds = time.perf_counter() - started
         report.quarantine = self.bad_rows.kept
         report.examples = self.bad_rows.examples
-        report.bad_columns = dict(self.bad_rows.columns)
+        report.bad_columns = self.bad_rows.columns
         return report
 
     # ------------------------------------------------------------------- schema
@@ -386,15 +382,20 @@ class _Pipeline:
             outcome = load_sorted(
                 good, schema, self.target, parts, f"{job} {number}", order=NAMES[-3:]
             )
-            report.stored += outcome.events
-            report.late += outcome.late
+            if outcome.repeated:  # a server tells only now that the chunk was stored before
+                report.skipped += 1
+                report.duplicate += wanted
+            else:
+                report.stored += outcome.events
+                report.late += outcome.late
             self.progress.at(wanted)
         finally:
             rows.unpersist()
 
     def _parallelism(self, events: int) -> int:
         """Loading tasks that small input is spread over: a task is worth 200,000 events."""
-        return max(1, min(self.spark.sparkContext.defaultParallelism, events // 200_000))
+        cores = int(self.spark.sparkContext.defaultParallelism)
+        return max(1, min(cores, events // 200_000))
 
     def _judge(self, bad: DataFrame) -> None:
         """Hand the bad rows to the policy, in the order of the files."""

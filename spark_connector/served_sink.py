@@ -111,6 +111,7 @@ class ServedSink:
     def outcome(self, application: str, version: int) -> Outcome | None:
         """Not told by a server before the commit; the commit itself says it."""
         del application, version
+        return None
 
     def epoch(self) -> int:
         """Not told by a server."""
