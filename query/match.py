@@ -1,22 +1,23 @@
 """MATCH_RECOGNIZE as an operator: a clause and a schema in, Arrow batches in, Arrow batches out.
 
 Purpose
-    :func:`compile_match` binds a clause to a schema once: conditions, program, measures, output columns.
-    :meth:`CompiledMatch.run` then runs it over any sequence of batches in time order: a scan of a stream, or
-    the events of replay intervals one after the other.
+    :func:`compile_match` binds a clause to a schema once: conditions, program, measures, output
+    columns. :meth:`CompiledMatch.run` then runs it over any sequence of batches in time order: a
+    scan of a stream, or the events of replay intervals one after the other.
 
 Guarantee
     The result does not depend on how the input is cut into batches.  Matches come in the order of
-    their first event in the stream (for one first event: in the order the matcher finds them), whatever
-    partition they belong to; the rows of a match stay together.  Without PARTITION BY that is the order of
-    MATCH_NUMBER.  A match is put out as soon as no earlier one can appear.
+    their first event in the stream (for one first event: in the order the matcher finds them),
+    whatever partition they belong to; the rows of a match stay together.  Without PARTITION BY that
+    is the order of MATCH_NUMBER.  A match is put out as soon as no earlier one can appear.
 
-    Kept in memory are the rows from which a match may still begin and those that such a match may need: the
-    window with WITHIN, a fixed number of rows for a pattern of bounded length, else whatever the open
-    matches of each partition span.
+    Kept in memory are the rows from which a match may still begin and those that such a match may
+    need: the window with WITHIN, a fixed number of rows for a pattern of bounded length, else
+    whatever the open matches of each partition span.
 
 Limits
-    An ORDER BY that does not begin with the time attribute, ascending, sorts the whole input in memory.
+    An ORDER BY that does not begin with the time attribute, ascending, sorts the whole input in
+    memory.
 """
 
 from __future__ import annotations
@@ -64,9 +65,10 @@ class InputColumns:
 
     def resolve(self, name: str) -> str:
         """Find a column; raises :class:`AttributeNotFound` with the nearest name."""
-        if name in self.arrow.names:
+        names: list[str] = self.arrow.names
+        if name in names:
             return name
-        folded = {column.lower(): column for column in self.arrow.names}
+        folded = {column.lower(): column for column in names}
         found = folded.get(name.lower())
         if found is None:
             import difflib
@@ -125,8 +127,8 @@ class CompiledMatch:
     def output_schema(self) -> pa.Schema:
         """Columns of the result.
 
-        ONE ROW PER MATCH: partition columns, measures.  ALL ROWS PER MATCH: partition columns, order
-        columns, measures, the other columns of the input.
+        ONE ROW PER MATCH: partition columns, measures.  ALL ROWS PER MATCH: partition columns,
+        order columns, measures, the other columns of the input.
         """
         if self._schema is None:
             self._schema = MatchStream(self, MatchLimits()).empty().schema
@@ -195,9 +197,8 @@ class CompiledMatch:
                 vectorised.append(f"{name}: {self._readable(name, local)}")
             if rest:
                 matched.append(f"{name}: {self._readable(name, rest)}")
-        for name in dict.fromkeys(self.automaton.names[1:]):
-            if name not in self.conditions.summary:
-                vectorised.append(f"{name}: true")
+        free = dict.fromkeys(self.automaton.names[1:])
+        vectorised += [f"{name}: true" for name in free if name not in self.conditions.summary]
         found.append(("vectorised_conditions", tuple(vectorised)))
         if matched:
             found.append(("conditions_in_the_matcher", tuple(matched)))
@@ -319,7 +320,9 @@ def _window(clause: MatchClause, columns: InputColumns) -> int | None:
     if nanos < 0:
         raise fail("WITHIN takes an interval that is not negative")
     per_tick = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[type_.unit]
-    return int(nanos // per_tick)  # ticks apart by more than this are apart by more than the interval
+    return int(
+        nanos // per_tick
+    )  # ticks apart by more than this are apart by more than the interval
 
 
 def _time_unit(bounds: Iterable[Bound], schema: pa.Schema) -> str:
@@ -400,7 +403,9 @@ def compile_match(
     within = _window(clause, columns)
     if within is not None and not by_time:
         raise position_error(
-            f"WITHIN needs ORDER BY {columns.time}, ascending, as the first key", clause.sql, clause.at
+            f"WITHIN needs ORDER BY {columns.time}, ascending, as the first key",
+            clause.sql,
+            clause.at,
         )
     _check_output_names(clause, columns, partition)
     shifts = [
@@ -454,5 +459,3 @@ def _check_output_names(
                 measure.at,
             )
         taken.add(measure.name.lower())
-
-

@@ -1,32 +1,31 @@
 """The MATCH_RECOGNIZE clause: from SQL text to plain data.
 
 Purpose
-    sqlglot knows most of the clause, but keeps PATTERN as text and does not know SUBSET, WITHIN, EVENT
-    SELECTION, bare ``SKIP TO`` or RUNNING and FINAL inside expressions.  :func:`parse_match_clause` reads all of
-    it into one node with the dialect's parser; :func:`match_clause` turns the node into a
-    :class:`MatchClause`, dataclasses that the matcher and index planning share.
+    sqlglot knows most of the clause, but keeps PATTERN as text and does not know SUBSET, WITHIN,
+    EVENT SELECTION, bare ``SKIP TO`` or RUNNING and FINAL inside expressions.
+    :func:`parse_match_clause` reads all of it into one node with the dialect's parser;
+    :func:`match_clause` turns the node into a :class:`MatchClause`, dataclasses that the matcher
+    and index planning share.
 
 Layout
     ::
 
         MATCH_RECOGNIZE (
-          [PARTITION BY column, ...] [ORDER BY column [ASC|DESC] [NULLS FIRST|LAST], ...]
-          [MEASURES expression AS name, ...]
-          [ONE ROW PER MATCH | ALL ROWS PER MATCH [SHOW EMPTY MATCHES | OMIT EMPTY MATCHES | WITH UNMATCHED ROWS]]
-          [AFTER MATCH SKIP {PAST LAST ROW | TO NEXT ROW | TO [FIRST | LAST] variable}]
-          PATTERN (row pattern) [WITHIN interval | WITHIN integer]
-          [EVENT SELECTION {CONTIGUOUS | SKIP TILL NEXT MATCH | SKIP TILL ANY MATCH}]
-          [SUBSET name = (variable, ...), ...]
-          [DEFINE variable AS condition, ...]
+          [PARTITION BY column, ...] [ORDER BY column [ASC|DESC] [NULLS FIRST|LAST], ...] [MEASURES
+          expression AS name, ...] [ONE ROW PER MATCH | ALL ROWS PER MATCH [SHOW EMPTY MATCHES |
+          OMIT EMPTY MATCHES | WITH UNMATCHED ROWS]] [AFTER MATCH SKIP {PAST LAST ROW | TO NEXT ROW
+          | TO [FIRST | LAST] variable}] PATTERN (row pattern) [WITHIN interval | WITHIN integer]
+          [EVENT SELECTION {CONTIGUOUS | SKIP TILL NEXT MATCH | SKIP TILL ANY MATCH}] [SUBSET name =
+          (variable, ...), ...] [DEFINE variable AS condition, ...]
         )
 
 Guarantee
-    Expressions stay sqlglot trees inside the node until :func:`match_clause` is called, so a planner can
-    replace parameters first.  Every error has line and column of the whole SQL text.
+    Expressions stay sqlglot trees inside the node until :func:`match_clause` is called, so a
+    planner can replace parameters first.  Every error has line and column of the whole SQL text.
 
 Limits
-    PARTITION BY and ORDER BY take column names, as in the standard.  SEEK and INITIAL belong to windows
-    with row patterns and are refused.
+    PARTITION BY and ORDER BY take column names, as in the standard.  SEEK and INITIAL belong to
+    windows with row patterns and are refused.
 """
 
 from __future__ import annotations
@@ -130,8 +129,9 @@ class MatchClause:
     within : sqlglot expression or None
         An INTERVAL or a number; the matcher converts it to ticks of the stream.
     selection : str or None
-        ``contiguous``, ``next``, ``any``; None when the clause has no EVENT SELECTION: then one match at
-        a time is found, as the standard says, and ``skip`` decides where the next may begin.
+        ``contiguous``, ``next``, ``any``; None when the clause has no EVENT SELECTION: then one
+        match at a time is found, as the standard says, and ``skip`` decides where the next may
+        begin.
     sql : str
         The whole SQL text, to which every ``at`` refers.
     """
@@ -176,8 +176,8 @@ def offset_of(node: Any, default: int = 0) -> int:
 def parse_match_clause(parser: Any) -> MatchRecognize:
     """Read the clause with a sqlglot parser that stands at the word MATCH_RECOGNIZE.
 
-    RUNNING and FINAL before a function become calls ``RUNNING(f(...))`` and ``FINAL(f(...))``, inside of
-    the clause only.
+    RUNNING and FINAL before a function become calls ``RUNNING(f(...))`` and ``FINAL(f(...))``,
+    inside of the clause only.
     """
     standard = parser._parse_unary
     parser._parse_unary = lambda: _unary(parser, standard)
@@ -295,11 +295,14 @@ def _after(parser: Any) -> Any:
 
 def _measure(parser: Any) -> Any:
     token = parser._curr
-    expression = parser._parse_expression()
-    if not isinstance(expression, exp.Alias):
+    expression = parser._parse_assignment()
+    if expression is None:
+        parser.raise_error("expected a measure")
+    if not parser._match(TokenType.ALIAS):
         parser.raise_error("expected AS and a name after a measure")
-    expression.meta["start"] = token.start
-    return expression
+    node = exp.Alias(this=expression, alias=parser._parse_id_var(any_token=True))
+    node.meta["start"] = token.start
+    return node
 
 
 def _definition(parser: Any) -> Any:
@@ -417,18 +420,17 @@ def match_clause(node: MatchRecognize) -> MatchClause:
     )
 
 
-def clause_of_text(text: str) -> MatchClause:
-    """Parse a clause that stands alone, from the word MATCH_RECOGNIZE to its closing parenthesis.
+def clause_of_text(statement: str) -> MatchClause:
+    """The first MATCH_RECOGNIZE clause of a statement.
 
     Raises
     ------
     SqlError
-        With line and column in ``text``.
+        When the statement cannot be parsed or has no such clause.
     """
     from .dialect import parse_statement
 
-    try:
-        statement = parse_statement(f"SELECT * FROM s\n{text}")
-        return match_clause(statement.find(MatchRecognize))
-    except SqlError as error:
-        raise SqlError(error.reason, error.line and error.line - 1, error.column) from None
+    node = parse_statement(statement).find(MatchRecognize)
+    if node is None:
+        raise SqlError("the statement has no MATCH_RECOGNIZE clause", 1, 1)
+    return match_clause(node)

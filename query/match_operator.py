@@ -1,17 +1,19 @@
 """MATCH_RECOGNIZE in FROM: the planner's side of the row pattern operator.
 
 Purpose
-    :class:`MatchFactory` binds a FROM item under MATCH_RECOGNIZE to a :class:`CompiledMatch`; an execution
-    fixes its parameters and runs it over a snapshot of the stream, or over the rows of a subquery.
+    :class:`MatchFactory` binds a FROM item under MATCH_RECOGNIZE to a :class:`CompiledMatch`; an
+    execution fixes its parameters and runs it over a snapshot of the stream, or over the rows of a
+    subquery.
 
 Guarantee
-    Only the columns that the clause needs are read.  A clause without parameters is compiled once per
-    statement.
+    Only the columns that the clause needs are read.  A clause without parameters is compiled once
+    per statement.
 
 Limits
-    A subquery has no time order of its own: ORDER BY sorts its rows in memory, and its first key, when it
-    is a timestamp or an integer in ascending order, is the time that WITHIN refers to.  Conditions outside of
-    the clause are applied to its result; conditions on events belong into DEFINE or into a subquery.
+    A subquery has no time order of its own: ORDER BY sorts its rows in memory, and its first key,
+    when it is a timestamp or an integer in ascending order, is the time that WITHIN refers to.
+    Conditions outside of the clause are applied to its result; conditions on events belong into
+    DEFINE or into a subquery.
 """
 
 from __future__ import annotations
@@ -210,7 +212,8 @@ class MatchResult:
                 check=self._run.control.check,
             )
             return
-        schema, batches = self._run.subquery(self._query.copy())
+        assert self._query is not None
+        _, batches = self._run.subquery(self._query.copy())
         names = self._compiled.columns.arrow.names
         for batch in batches:
             yield pa.RecordBatch.from_arrays(batch.columns, names=names)
@@ -219,9 +222,7 @@ class MatchResult:
         """Run the matcher from the start; rows of the named columns."""
         wanted = list(self.schema.names if columns is None else columns)
         begun = time.perf_counter()
-        results = self._compiled.run(
-            self._input(), check=self._run.control.check, limits=LIMITS
-        )
+        results = self._compiled.run(self._input(), check=self._run.control.check, limits=LIMITS)
         for batch in results:
             self._rows += batch.num_rows
             self._seconds += time.perf_counter() - begun

@@ -1,12 +1,13 @@
 """The running state of MATCH_RECOGNIZE: batches in, results out, as little kept as possible.
 
 Purpose
-    :class:`MatchStream` collects rows until a search pays, groups them by partition, runs the matcher,
-    computes measures for the matches found and keeps the rows from which a match may still begin.
+    :class:`MatchStream` collects rows until a search pays, groups them by partition, runs the
+    matcher, computes measures for the matches found and keeps the rows from which a match may still
+    begin.
 
 Layout
-    Rows carry their number in the input (``sequence``).  A result carries the number of its first event, and is put out
-    once no partition can still find a match with a smaller one.
+    Rows carry their number in the input (``sequence``).  A result carries the number of its first
+    event, and is put out once no partition can still find a match with a smaller one.
 
     ::
 
@@ -15,8 +16,8 @@ Layout
         |history|undecided .......|   of each group is kept for the next buffer
 
 Guarantee
-    A buffer at least as large as what was kept is searched at a time, so the total work is linear in
-    the input even when partial matches stay open for long.
+    A buffer at least as large as what was kept is searched at a time, so the total work is linear
+    in the input even when partial matches stay open for long.
 """
 
 from __future__ import annotations
@@ -77,7 +78,9 @@ class MatchStream:
         self.codes: IntArray = np.zeros(0, np.int64)
         self.sequence: IntArray = np.zeros(0, np.int64)
         self.covered: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
-        self.behind: IntArray = np.zeros(0, np.int64)  # rows of history kept before the search, per group
+        self.behind: IntArray = np.zeros(
+            0, np.int64
+        )  # rows of history kept before the search, per group
         self.seen: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
         self.number: IntArray = np.zeros(0, np.int64)
         self.waiting: list[pa.RecordBatch] = []
@@ -140,7 +143,8 @@ class MatchStream:
         if size > self.limits.memory_bytes:
             text = self.matcher.text
             raise ResourceLimit(
-                f"pattern {text} keeps more than {self.limits.memory_bytes} bytes of events, because partial "
+                f"pattern {text} keeps more than {self.limits.memory_bytes} bytes of events, "
+                f"because partial "
                 "matches stay open; add WITHIN, or bounds to its quantifiers"
             )
 
@@ -230,7 +234,9 @@ class MatchStream:
             ticks, _ = numbers(flat(self.rows.column(str(self.compiled.columns.time))), "i")
             now = int(ticks[-1])
             if self.held is not None:  # newer rows are known of
-                now = int(numbers(flat(self.held.column(str(self.compiled.columns.time))), "i")[0][-1])
+                now = int(
+                    numbers(flat(self.held.column(str(self.compiled.columns.time))), "i")[0][-1]
+                )
             time[:] = ticks if self.order is None else ticks[self.order]
         position = offsets[:-1] + self.behind
         return Groups(offsets, position, self.seen, self.number, time, now, final)
@@ -249,10 +255,9 @@ class MatchStream:
 
     def _describe_row(self, row: int) -> str:
         place = int(self._original(np.array([row]))[0])
-        parts = []
         time = self.compiled.columns.time
-        for name in [*self.compiled.partition_by, *([time] if time in self.inputs else [])]:
-            parts.append(f"{name} = {self.rows.column(str(name))[place].as_py()}")
+        names = [*self.compiled.partition_by, *([time] if time in self.inputs else [])]
+        parts = [f"{name} = {self.rows.column(str(name))[place].as_py()}" for name in names]
         at = ", ".join(parts) or f"row {int(self.sequence[place]) + 1} of the input"
         return f"at {at}"
 
@@ -286,7 +291,11 @@ class MatchStream:
             row[full] = matches.row[last[full]]
             return match, index, row
         excluded = np.array(self.compiled.automaton.excluded, np.bool_)
-        kept = np.flatnonzero(~excluded[matches.place]) if len(matches.place) else np.zeros(0, np.int64)
+        kept = (
+            np.flatnonzero(~excluded[matches.place])
+            if len(matches.place)
+            else np.zeros(0, np.int64)
+        )
         match = np.searchsorted(matches.first, kept, side="right") - 1
         index = kept - matches.first[match]
         row = matches.row[kept]
@@ -385,7 +394,8 @@ class MatchStream:
             self.pending = [(order[ready:], table.slice(ready))]
             if table.nbytes > self.limits.memory_bytes:
                 raise ResourceLimit(
-                    f"results of pattern {self.matcher.text} wait for an earlier match that is still open "
+                    f"results of pattern {self.matcher.text} wait for an earlier match that is "
+                    f"still open "
                     f"in another partition: more than {self.limits.memory_bytes} bytes; add WITHIN"
                 )
         for batch in table.slice(0, ready).to_batches(max_chunksize=1 << 16):

@@ -1,19 +1,20 @@
 """A brute-force matcher for row patterns, written from the definitions: slow, small, independent.
 
 Purpose
-    The trusted side of the differential tests.  It imports nothing of the project.  A pattern is a nested
-    tuple, a condition a Python function, a partition a list of rows; everything is found by trying.
+    The trusted side of the differential tests.  It imports nothing of the project.  A pattern is a
+    nested tuple, a condition a Python function, a partition a list of rows; everything is found by
+    trying.
 
 Layout
     ``("var", name)``, ``("cat", a, b, ...)``, ``("alt", a, b, ...)``, ``("perm", a, b, ...)``,
-    ``("rep", body, low, high or None, greedy)``, ``("excl", body)``, ``("empty",)``, ``("start",)``,
-    ``("end",)``, ``("absent", name, ...)``.
+    ``("rep", body, low, high or None, greedy)``, ``("excl", body)``, ``("empty",)``,
+    ``("start",)``, ``("end",)``, ``("absent", name, ...)``.
 
-    A state is what is left of the pattern: a stack of nodes.  :func:`choices` expands it to what may be consumed
-    next, in the standard's order of preference.
+    A state is what is left of the pattern: a stack of nodes.  :func:`choices` expands it to what
+    may be consumed next, in the standard's order of preference.
 
-    A condition is called with ``(rows, path, at, label)``: the rows of the partition, the list of (row
-    number, label) matched so far, and the row that is tried as ``label``.
+    A condition is called with ``(rows, path, at, label)``: the rows of the partition, the list of
+    (row number, label) matched so far, and the row that is tried as ``label``.
 
 Limits
     Exponential in everything.  Meant for a dozen rows.
@@ -29,10 +30,10 @@ UNLIMITED = 10**18
 
 
 def choices(stack, first, last, total, nothing, fresh=frozenset(), excluded=0, absent=frozenset()):
-    """What may come next: (label, excluded, remaining stack, absent names) or ACCEPT, preferred first.
+    """What may come next: (label, excluded, remaining stack, absent names), preferred first.
 
-    ``first``: number of the row that would be consumed first (for ``^``), ``last``: number of the last
-    row consumed, ``nothing``: whether no row was consumed yet.
+    ``first``: number of the row that would be consumed first (for ``^``), ``last``: number of the
+    last row consumed, ``nothing``: whether no row was consumed yet.
     """
     if not stack:
         yield ACCEPT, False, (), absent
@@ -141,7 +142,10 @@ class SkipError(Exception):
 
 
 def matches(rows, pattern, conditions, window=None, skip=("past last", ())):
-    """All matches of a partition, one at a time, as the standard says: (start, [(row, label, excluded)])."""
+    """All matches of a partition, one at a time, as the standard says.
+
+    (start, [(row, label, excluded)]).
+    """
     result = []
     at = 0
     while at < len(rows):
@@ -221,7 +225,7 @@ def _without_anchors(node: Any) -> Any:
 
 
 def selected(rows, pattern, conditions, strategy, window=None):
-    """Every set of rows that is a match under a strategy (thesis, Definitions 2.15-2.17), by trying each.
+    """Every set of rows that is a match under a strategy (thesis, Definitions 2.15-2.17).
 
     Returns a list of labeled sequences [(row, label)], sorted by their row numbers.
     """

@@ -1,18 +1,20 @@
 """From the program to the tables that the kernels walk: positions and ordered edges.
 
 Purpose
-    Between two consumed events a program only jumps, splits and checks anchors.  All of that is done here
-    once: for each position (a MATCH instruction) the ordered list of what may be consumed next.  This is
-    Glushkov's automaton with the preference order kept.
+    Between two consumed events a program only jumps, splits and checks anchors.  All of that is
+    done here once: for each position (a MATCH instruction) the ordered list of what may be consumed
+    next.  This is Glushkov's automaton with the preference order kept.
 
 Layout
     Position 0 is the entry, 1..P are the MATCH instructions.  The edges of position ``p`` are
-    ``first[p] .. first[p + 1]`` in order of preference; ``target`` is a position, or :data:`ACCEPT`;
-    ``anchor`` has bit 1 for ``^`` and bit 2 for ``$``; ``absent`` has a bit per name in ``absences``.
+    ``first[p] .. first[p + 1]`` in order of preference; ``target`` is a position, or
+    :data:`ACCEPT`; ``anchor`` has bit 1 for ``^`` and bit 2 for ``$``; ``absent`` has a bit per
+    name in ``absences``.
 
 Guarantee
-    The first edge, in order, that leads to a match leads to the match that the standard prefers.  No two
-    edges of a position have the same target unless the later one asks for less (other anchors or absences).
+    The first edge, in order, that leads to a match leads to the match that the standard prefers.
+    No two edges of a position have the same target unless the later one asks for less (other
+    anchors or absences).
 
 Limits
     Refused beyond :data:`EDGES_MAX` edges.
@@ -199,6 +201,7 @@ def build_automaton(program: Program) -> Automaton:
         total += len(edges[-1])
         if total > EDGES_MAX:
             raise ResourceLimit(
-                f"the pattern needs more than {EDGES_MAX} transitions; use smaller quantifier bounds"
+                f"the pattern needs more than {EDGES_MAX} transitions; use smaller quantifier "
+                f"bounds"
             )
     return Automaton(tuple(names), tuple(excluded), tuple(edges), tuple(absence_bit))

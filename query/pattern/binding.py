@@ -1,20 +1,21 @@
 """Binding: names become columns, variables and navigations.
 
 Purpose
-    A condition or measure is a scalar expression over *leaves*: the value of a column in some row of the
-    match (or some rows away from it), an aggregate over the rows of some variables, the match number.
-    The binder cuts an expression into a scalar part, which DuckDB or the matcher's stack machine evaluates,
-    and its leaves, and enforces the standard's rules about them.
+    A condition or measure is a scalar expression over *leaves*: the value of a column in some row
+    of the match (or some rows away from it), an aggregate over the rows of some variables, the
+    match number. The binder cuts an expression into a scalar part, which DuckDB or the matcher's
+    stack machine evaluates, and its leaves, and enforces the standard's rules about them.
 
 Layout
-    :class:`Navigation` ``(row, variables, first, offset, final, shift)`` means: among the rows of the
-    match that carry one of ``variables`` (None: any), take the first or last, ``offset`` rows on, then go
-    ``shift`` rows further in the partition, and evaluate ``row`` there.  In the scalar part, leaf ``i``
-    stands as the column ``@i``.
+    :class:`Navigation` ``(row, variables, first, offset, final, shift)`` means: among the rows of
+    the match that carry one of ``variables`` (None: any), take the first or last, ``offset`` rows
+    on, then go ``shift`` rows further in the partition, and evaluate ``row`` there.  In the scalar
+    part, leaf ``i`` stands as the column ``@i``.
 
 Guarantee
-    What binds follows the rules of ISO/IEC 9075-2: one variable in an argument, no nesting except PREV and
-    NEXT around FIRST and LAST, no FINAL in DEFINE, offsets that are literals.  Errors carry line and column.
+    What binds follows the rules of ISO/IEC 9075-2: one variable in an argument, no nesting except
+    PREV and NEXT around FIRST and LAST, no FINAL in DEFINE, offsets that are literals.  Errors
+    carry line and column.
 
 Limits
     CLASSIFIER() inside FIRST, LAST, PREV, NEXT stands alone.
@@ -23,12 +24,11 @@ Limits
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from sqlglot import exp
 
 from ...errors import AttributeNotFound, SqlError
-from ...schema import StreamSchema
 from ..dialect import to_text
 from .parse import position_error
 from .scalar import AGGREGATES, check_functions, function_name
@@ -115,7 +115,10 @@ Leaf = Navigation | Aggregate | MatchNumber
 
 @dataclass(frozen=True)
 class Bound:
-    """A bound expression: the scalar part over columns ``@0``, ``@1``, ... and the leaves they stand for."""
+    """A bound expression: the scalar part over columns ``@0``, ``@1``.
+
+    ... and the leaves they stand for.
+    """
 
     scalar: exp.Expression
     leaves: tuple[Leaf, ...]
@@ -127,21 +130,26 @@ class Bound:
         return to_text(self.scalar)
 
 
+class Columns(Protocol):
+    """Columns by name."""
+
+    def resolve(self, name: str) -> str:
+        """The column that a name means; raises AttributeNotFound."""
+
+
 class Binder:
     """Binds the expressions of one clause.
 
     Parameters
     ----------
-    schema : StreamSchema
+    schema : Columns
     variables : dict of str to frozenset of str
         Pattern variables and subsets, each with the variables it stands for.
     sql : str
         The whole SQL text, for positions.
     """
 
-    def __init__(
-        self, schema: StreamSchema, variables: dict[str, frozenset[str]], sql: str
-    ) -> None:
+    def __init__(self, schema: Columns, variables: dict[str, frozenset[str]], sql: str) -> None:
         self.schema = schema
         self.variables = variables
         self.sql = sql
@@ -211,7 +219,7 @@ class Binder:
                         for item in value
                     ],
                 )
-        return node  # type: ignore[no-any-return]
+        return node
 
     def _offset(self, node: Any, of: str) -> int:
         if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
@@ -232,7 +240,9 @@ class Binder:
             kind = _special(inner)
             if kind in ("running", "final"):
                 if kind == "final" and self.in_define:
-                    raise self.fail("FINAL cannot be used in DEFINE: the match is not known yet", node)
+                    raise self.fail(
+                        "FINAL cannot be used in DEFINE: the match is not known yet", node
+                    )
                 final = kind == "final"
                 inner = inner.expressions[0]
                 kind = _special(inner)
@@ -334,7 +344,9 @@ class Binder:
         folded = name if identifier.args.get("quoted") else name.upper()
         if folded not in self.variables:
             known = ", ".join(sorted(self.variables))
-            raise self.fail(f"unknown pattern variable {name!r}; PATTERN and SUBSET have {known}", identifier)
+            raise self.fail(
+                f"unknown pattern variable {name!r}; PATTERN and SUBSET have {known}", identifier
+            )
         return str(folded)
 
     def _aggregate(self, node: Any, final: bool) -> Aggregate:
@@ -386,7 +398,7 @@ class Binder:
         columns: dict[str, None] = {}
         chosen: set[frozenset[str] | None] = set()
         for part in list(call.walk(bfs=False)):
-            if part is inner or part is call or part.parent is None and part is not call:
+            if part is inner or part is call or (part.parent is None and part is not call):
                 continue
             kind = _special(part)
             if kind == "classifier" or isinstance(part, exp.Column):
@@ -433,13 +445,17 @@ def _is_aggregate(node: Any) -> bool:
 
 
 def _without_navigation(node: exp.Expression) -> exp.Expression:
-    """A copy in which row pattern functions are plain tuples, for the check of the other functions."""
+    """A copy in which row pattern functions are plain tuples.
+
+    For the check of the other functions.
+    """
 
     def visit(part: Any) -> Any:
         if _special(part):
             inside = part.expressions if isinstance(part, exp.Anonymous) else [part.this]
-            return exp.Tuple(expressions=[visit(item) if _special(item) else item for item in inside])
+            return exp.Tuple(
+                expressions=[visit(item) if _special(item) else item for item in inside]
+            )
         return part
 
-    return node.copy().transform(visit)  # type: ignore[no-any-return]
-
+    return node.copy().transform(visit)

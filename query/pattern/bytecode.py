@@ -1,22 +1,23 @@
 """Bytecode for conditions that look at what is already matched.
 
 Purpose
-    ``C.x >= A.x + 5`` compares rows that only the partial match knows.  Such a condition becomes a few
-    instructions of a stack machine that runs inside the matcher (:func:`.machine.holds`): typed
-    operators over numbers, truth values, times and strings (as codes), CASE, and loads of columns, labels
-    and running aggregates.
+    ``C.x >= A.x + 5`` compares rows that only the partial match knows.  Such a condition becomes a
+    few instructions of a stack machine that runs inside the matcher (:func:`.machine.holds`): typed
+    operators over numbers, truth values, times and strings (as codes), CASE, and loads of columns,
+    labels and running aggregates.
 
 Guarantee
-    SQL semantics: three-valued logic, NULL in, NULL out, integer overflow is an error, NaN is the greatest
-    value.  What can be computed from one row alone is not compiled here: it becomes a column
-    (:class:`Column`) that DuckDB evaluates, so every scalar function may be used on the columns of one variable.
+    SQL semantics: three-valued logic, NULL in, NULL out, integer overflow is an error, NaN is the
+    greatest value.  What can be computed from one row alone is not compiled here: it becomes a
+    column (:class:`Column`) that DuckDB evaluates, so every scalar function may be used on the
+    columns of one variable.
 
 Limits
     Functions over values of *different* rows are limited to arithmetic, comparisons, logic, CASE,
-    COALESCE, NULLIF, GREATEST, LEAST, ABS, SQRT, FLOOR, CEIL, ROUND, LN, EXP, POWER, SIGN, MOD and DATE_DIFF in units
-    up to weeks.  Integers compute in 64 bits, decimals as floating-point numbers, times in microseconds
-    (nanoseconds when a column has them).  Aggregates: count, sum, min, max, avg, bool_and, bool_or,
-    arbitrary, without DISTINCT.
+    COALESCE, NULLIF, GREATEST, LEAST, ABS, SQRT, FLOOR, CEIL, ROUND, LN, EXP, POWER, SIGN, MOD and
+    DATE_DIFF in units up to weeks.  Integers compute in 64 bits, decimals as floating-point
+    numbers, times in microseconds (nanoseconds when a column has them).  Aggregates: count, sum,
+    min, max, avg, bool_and, bool_or, arbitrary, without DISTINCT.
 """
 
 from __future__ import annotations
@@ -53,7 +54,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Place:
-    """Which row of the partial match: FIRST or LAST of a set, some steps on; may it be the current one."""
+    """Which row of the partial match: FIRST or LAST of a set, some steps on.
+
+    May it be the current one.
+    """
 
     first: bool
     chosen: int
@@ -270,7 +274,8 @@ class _Condition(TypedCondition):
             column = self._column(leaf.argument, stored)
         kinds = {
             "count": (m.COUNT, m.COUNT), "sum": (m.SUM_I, m.SUM_F), "min": (m.MIN_I, m.MIN_F),
-            "max": (m.MAX_I, m.MAX_F), "bool_and": (m.MIN_I, m.MIN_I), "bool_or": (m.MAX_I, m.MAX_I),
+            "max": (m.MAX_I, m.MAX_F), "bool_and": (m.MIN_I, m.MIN_I),
+            "bool_or": (m.MAX_I, m.MAX_I),
             "arbitrary": (m.ANY_I, m.ANY_F), "any_value": (m.ANY_I, m.ANY_F),
         }  # fmt: skip
         entry = (chosen, kinds[function][is_float], column)
@@ -324,7 +329,8 @@ class _Condition(TypedCondition):
         self.emit(node.expression, kind)
         ops = {
             exp.Add: (m.ADD_I, m.ADD_F), exp.Sub: (m.SUB_I, m.SUB_F), exp.Mul: (m.MUL_I, m.MUL_F),
-            exp.Div: (m.DIV_F, m.DIV_F), exp.IntDiv: (m.DIV_I, m.DIV_F), exp.Mod: (m.MOD_I, m.MOD_F),
+            exp.Div: (m.DIV_F, m.DIV_F), exp.IntDiv: (m.DIV_I, m.DIV_F),
+            exp.Mod: (m.MOD_I, m.MOD_F),
         }  # fmt: skip
         self.op(ops[type(node)][kind == "f"])
 
@@ -389,8 +395,10 @@ class _Condition(TypedCondition):
             if name == "abs":
                 self.op(m.ABS_F if kind == "f" else m.ABS_I)
             elif kind == "f":
-                codes = {"sqrt": m.SQRT_F, "floor": m.FLOOR_F, "ceil": m.CEIL_F, "ceiling": m.CEIL_F,
-                         "round": m.ROUND_F, "ln": m.LN_F, "exp": m.EXP_F}  # fmt: skip
+                codes = {
+                    "sqrt": m.SQRT_F, "floor": m.FLOOR_F, "ceil": m.CEIL_F, "ceiling": m.CEIL_F,
+                    "round": m.ROUND_F, "ln": m.LN_F, "exp": m.EXP_F,
+                }  # fmt: skip
                 self.op(codes[name])
 
     def _choose(self, then: Any, otherwise: Any, kind: str) -> None:

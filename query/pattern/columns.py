@@ -1,9 +1,9 @@
 """From Arrow columns to the flat arrays that kernels read.
 
 Purpose
-    The matcher works on rows sorted by partition.  This module turns their columns into NumPy arrays with a
-    separate validity, shifts them by a number of rows within each partition (PREV and NEXT), and encodes
-    strings as integers that compare as the strings do.
+    The matcher works on rows sorted by partition.  This module turns their columns into NumPy
+    arrays with a separate validity, shifts them by a number of rows within each partition (PREV and
+    NEXT), and encodes strings as integers that compare as the strings do.
 
 Guarantee
     A value that is null, or that lies beyond its partition after a shift, is invalid.  Arrays are
@@ -47,9 +47,10 @@ def _valid(array: pa.Array) -> BoolArray | None:
 
 
 def numbers(array: pa.Array, kind: str) -> tuple[npt.NDArray[np.generic], BoolArray | None]:
-    """Values as ``int64`` (kind ``i``) or ``float64`` (kind ``f``), and which are valid (None: all).
+    """Values as ``int64`` (kind ``i``) or ``float64`` (``f``), and which are valid (None: all).
 
-    Booleans count as 0 and 1, decimals as floating-point numbers, timestamps and dates as their ticks.
+    Booleans count as 0 and 1, decimals as floating-point numbers, timestamps and dates as their
+    ticks.
     """
     valid = _valid(array)
     type_ = array.type

@@ -1,13 +1,15 @@
 """The plan for DEFINE: which conditions become bits of a word, and which become bytecode.
 
 Purpose
-    Each condition is split at its ANDs.  A conjunct that reads only the current row, or rows at fixed
-    distances from it (PREV, NEXT), is *row-local*: it is evaluated for whole columns, as a range or
-    comparison by :mod:`.rowtests` or as a boolean column by DuckDB.  What is left is compiled by :mod:`.bytecode`.
+    Each condition is split at its ANDs.  A conjunct that reads only the current row, or rows at
+    fixed distances from it (PREV, NEXT), is *row-local*: it is evaluated for whole columns, as a
+    range or comparison by :mod:`.rowtests` or as a boolean column by DuckDB.  What is left is
+    compiled by :mod:`.bytecode`.
 
 Layout
-    With up to 64 positions a word has a bit per position of the automaton, so that one pass backward
-    (:func:`.rowtests.feasible`) can clear what leads nowhere; with more it has a bit per variable.
+    With up to 64 positions a word has a bit per position of the automaton, so that one pass
+    backward (:func:`.rowtests.feasible`) can clear what leads nowhere; with more it has a bit per
+    variable.
 
 Guarantee
     A condition holds when all of its conjuncts are true; unknown counts as false.
@@ -128,7 +130,11 @@ class RowTests:
         return False
 
     def _compare(
-        self, bits: int, left: tuple[Source, pa.DataType], right: tuple[Source, pa.DataType], op: int
+        self,
+        bits: int,
+        left: tuple[Source, pa.DataType],
+        right: tuple[Source, pa.DataType],
+        op: int,
     ) -> bool:
         (a, type_a), (b, type_b) = left, right
         if type_a != type_b:
@@ -149,7 +155,9 @@ class RowTests:
         if test not in self.tests:
             self.tests.append(test)
 
-    def _limit(self, bits: int, source: Source, type_: pa.DataType, op: int, value: Decimal) -> bool:
+    def _limit(
+        self, bits: int, source: Source, type_: pa.DataType, op: int, value: Decimal
+    ) -> bool:
         if op == rt.NE:
             return False
         if pa.types.is_float64(type_):
@@ -220,7 +228,9 @@ class _Rows:
 
     def compute(self, expressions: list[RowExpression]) -> None:
         """Evaluate row expressions that are more than a column, in one query."""
-        todo = [e for e in dict.fromkeys(expressions) if e.column is None and e not in self.computed]
+        todo = [
+            e for e in dict.fromkeys(expressions) if e.column is None and e not in self.computed
+        ]
         if not todo:
             return
         listed = ", ".join(f"({e.sql}) AS c{i}" for i, e in enumerate(todo))
@@ -260,7 +270,9 @@ def run_row_tests(plan: RowTests, rows: _Rows, words: npt.NDArray[np.uint64]) ->
         table = rows.rows
         for i, (row, shift) in enumerate(plan.shifted):
             table = table.append_column(f"@s{i}", rows.array(row).take(rows.index(shift)))
-        listed = ", ".join(f"coalesce(({sql}), false) AS c{i}" for i, sql in enumerate(plan.queries))
+        listed = ", ".join(
+            f"coalesce(({sql}), false) AS c{i}" for i, sql in enumerate(plan.queries)
+        )
         answers = evaluate(f"SELECT {listed} FROM rows", rows=table)
     floats: list[Any] = []
     integers: list[Any] = []
@@ -466,7 +478,8 @@ def plan_conditions(
     history = lookahead = 0
     summary: dict[str, tuple[list[str], list[str]]] = {}
     for name, bound in bounds.items():
-        local, rest = [], []
+        local: list[Any] = []
+        rest: list[Any] = []
         for part in _conjuncts(bound.scalar):
             (local if row_local(part, bound, name) and name not in shared else rest).append(part)
         summary[name] = ([to_text(p) for p in local], [to_text(p) for p in rest])
@@ -475,7 +488,8 @@ def plan_conditions(
             absences.initial |= absence
             if rest:
                 raise fail(
-                    f"the condition of {name} must look at one row only, because [^{name}] is asked "
+                    f"the condition of {name} must look at one row only, because [^{name}] is "
+                    f"asked "
                     "of rows that are not part of the match", bound
                 )  # fmt: skip
             for part in local:

@@ -1,12 +1,12 @@
 """Partitions: from key columns to rows grouped by partition, for any number of keys.
 
 Purpose
-    PARTITION BY without a Python object per partition: keys become dense codes that stay the same from
-    batch to batch, and one counting sort groups the rows.
+    PARTITION BY without a Python object per partition: keys become dense codes that stay the same
+    from batch to batch, and one counting sort groups the rows.
 
 Guarantee
-    Codes are given in the order of first appearance.  Nulls are equal to each other, as GROUP BY has it.
-    The grouping is stable: rows of a partition keep their order.
+    Codes are given in the order of first appearance.  Nulls are equal to each other, as GROUP BY
+    has it. The grouping is stable: rows of a partition keep their order.
 """
 
 from __future__ import annotations

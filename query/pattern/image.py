@@ -1,9 +1,9 @@
 """One block of memory for the stack machine: bytecode, constants, columns, and partial matches.
 
 Purpose
-    Compiled code counts references for every array that it hands to a function, which costs more than a
-    whole condition.  So everything that a condition reads lies in one block of 64-bit words, and one second view
-    of it as floating-point numbers.
+    Compiled code counts references for every array that it hands to a function, which costs more
+    than a whole condition.  So everything that a condition reads lies in one block of 64-bit words,
+    and one second view of it as floating-point numbers.
 
 Layout
     ::
@@ -20,8 +20,8 @@ Layout
         values ...  | one word a row; validity: one bit a row
         path        | rows of `stride` words, one word a column of the search (see below)
 
-    Rows of the path area: position reached, parent, row by depth, then one row per last slot, first slot,
-    set (count of rows), aggregate (state) and aggregate (count of values).
+    Rows of the path area: position reached, parent, row by depth, then one row per last slot, first
+    slot, set (count of rows), aggregate (state) and aggregate (count of values).
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ __all__ = ["build_image", "with_path"]
 IntArray = npt.NDArray[np.int64]
 
 (
-    H_CODE, H_BEGIN, H_CONST, H_LAST, H_LAST_N, H_FIRST, H_FIRST_N, H_SUM, H_SUM_N, H_LABEL, H_MEMBER,
-    H_SETS, H_PLACES, H_COLUMN, H_STACK, H_PATH, H_STRIDE, H_CONDITIONS,
+    H_CODE, H_BEGIN, H_CONST, H_LAST, H_LAST_N, H_FIRST, H_FIRST_N, H_SUM, H_SUM_N, H_LABEL,
+    H_MEMBER, H_SETS, H_PLACES, H_COLUMN, H_STACK, H_PATH, H_STRIDE, H_CONDITIONS,
 ) = range(18)  # fmt: skip
 HEADER = 24
 STACK_MAX = 64

@@ -1,35 +1,37 @@
 """The machine: compiled code that walks the automaton over the rows of each partition.
 
 Purpose
-    :func:`match_contiguous` finds, from each starting row, the one match that the standard prefers, by
-    depth-first search over ordered edges.  It tests a row against a position by one bit of a word; only
-    conditions that look at what is already matched run bytecode (:func:`holds`).  The machine for event
-    selection strategies, :mod:`.selection`, shares the bytecode and the trackers.
+    :func:`match_contiguous` finds, from each starting row, the one match that the standard prefers,
+    by depth-first search over ordered edges.  It tests a row against a position by one bit of a
+    word; only conditions that look at what is already matched run bytecode (:func:`holds`).  The
+    machine for event selection strategies, :mod:`.selection`, shares the bytecode and the trackers.
 
 Layout
-    Rows are sorted by partition, then by order: group ``g`` is rows ``offsets[g] .. offsets[g + 1]``.  ``position[g]`` is
-    the next row at which a match may begin; it is read and written, so that a call can go on where the last
-    one stopped.  ``words[row]`` holds the bits; ``Tables.bit[p]`` says which bit belongs to position ``p``.
+    Rows are sorted by partition, then by order: group ``g`` is rows ``offsets[g] .. offsets[g +
+    1]``.  ``position[g]`` is the next row at which a match may begin; it is read and written, so
+    that a call can go on where the last one stopped.  ``words[row]`` holds the bits;
+    ``Tables.bit[p]`` says which bit belongs to position ``p``.
 
-    A *column* is the state of a partial match: for the contiguous machine its length, for the other one the
-    number of its thread.  Trackers keep for each column where FIRST and LAST are and what the running
-    aggregates are, so that a condition costs the same at any length of the match.  Columns, like all that
-    conditions read, lie in one block of words (:mod:`.image`).
+    A *column* is the state of a partial match: for the contiguous machine its length, for the other
+    one the number of its thread.  Trackers keep for each column where FIRST and LAST are and what
+    the running aggregates are, so that a condition costs the same at any length of the match.
+    Columns, like all that conditions read, lie in one block of words (:mod:`.image`).
 
 Guarantee
-    A row that is needed but not there yet ends the group with its start undecided, never with a wrong answer.  Where no
-    condition depends on the path, a state that failed is not entered again: without a window its bit is cleared for
-    good, with one it is remembered for the start.  So time is linear in rows times states, or
-    rows in the window times states.
+    A row that is needed but not there yet ends the group with its start undecided, never with a
+    wrong answer.  Where no condition depends on the path, a state that failed is not entered again:
+    without a window its bit is cleared for good, with one it is remembered for the start.  So time
+    is linear in rows times states, or rows in the window times states.
 
 Limits
-    Path-dependent conditions can make the search exponential: ``steps_max`` bounds each start.  Numba does not
-    notice that :mod:`.selection` calls code of this file: change both together.
+    Path-dependent conditions can make the search exponential: ``steps_max`` bounds each start.
+    Numba does not notice that :mod:`.selection` calls code of this file: change both together.
 """
 
-from __future__ import annotations
+# ruff: noqa: SIM109
+# mypy: disable-error-code="no-untyped-def"
 
-from typing import NamedTuple
+from __future__ import annotations
 
 import numpy as np
 
@@ -72,21 +74,11 @@ COUNT, SUM_I, SUM_F, MIN_I, MIN_F, MAX_I, MAX_F, ANY_I, ANY_F = range(9)
 # Bytecode
 (
     CONST_I, CONST_F, CONST_NULL, LOAD_I, LOAD_F, LABEL, AGG_I, AGG_F, NUMBER,
-    ADD_I, SUB_I, MUL_I, DIV_I, MOD_I, NEG_I, ABS_I, ADD_F, SUB_F, MUL_F, DIV_F, MOD_F, NEG_F, ABS_F,
-    LT_I, LE_I, EQ_I, LT_F, LE_F, EQ_F, AND, OR, NOT, IS_NULL, JUMP, JUMP_NOT_TRUE, JUMP_NOT_NULL,
+    ADD_I, SUB_I, MUL_I, DIV_I, MOD_I, NEG_I, ABS_I, ADD_F, SUB_F, MUL_F, DIV_F, MOD_F,
+    NEG_F, ABS_F, LT_I, LE_I, EQ_I, LT_F, LE_F, EQ_F, AND, OR, NOT, IS_NULL,
+    JUMP, JUMP_NOT_TRUE, JUMP_NOT_NULL,
     TO_F, TO_I, SQRT_F, FLOOR_F, CEIL_F, POP, ROUND_F, LN_F, EXP_F, POW_F,
 ) = range(46)  # fmt: skip
-
-
-class Output(NamedTuple):
-    """Matches found: per match group, first row, length and number; per matched row, row and position."""
-
-    group: np.ndarray
-    start: np.ndarray
-    length: np.ndarray
-    number: np.ndarray
-    row: np.ndarray
-    place: np.ndarray
 
 
 @kernel
@@ -113,9 +105,9 @@ def combine(kind, value_i, value_f, count, x_i, x_f):
 
 @kernel
 def aggregate_with(words, floats, slot, state, include, row):
-    """State of an aggregate (in word ``state``; its count ``stride * aggregates`` further), with the current row.
+    """State of an aggregate, with the current row: integer and floating state, count, overflow.
 
-    Returns integer state, floating-point state, count and overflow.
+    The state lies in word ``state``, its count ``stride * aggregates`` words further.
     """
     spec = words[H_SUM] + 3 * slot
     kind = words[spec + 1]
@@ -153,7 +145,10 @@ def begin_path(words):
 
 @kernel
 def extend_path(words, floats, column, new, depth, place, row):
-    """Column ``new``: column ``column`` with one more row, at index ``depth``; True when a sum overflows."""
+    """Column ``new``: column ``column`` with one more row, at index ``depth``.
+
+    True when a sum overflows.
+    """
     stride = words[H_STRIDE]
     at = words[H_PATH] + ROW_LAST * stride
     places = words[H_PLACES]
@@ -203,7 +198,7 @@ def extend_path(words, floats, column, new, depth, place, row):
 
 @kernel
 def holds(words, floats, which, column, depth, place, row, begin, end, number, threads):
-    """Whether condition ``which`` is true for the row as next of a partial match: 1, 0, or -1 (overflow).
+    """Whether a condition is true for the row as next of a partial match: 1, 0, -1 (overflow).
 
     ``threads``: columns are threads with parents, not lengths.
     """
@@ -226,7 +221,8 @@ def holds(words, floats, which, column, depth, place, row, begin, end, number, t
         c = words[at + 3]
         at += 4
         if op == LOAD_I or op == LOAD_F or op == LABEL:
-            # b: -1 the current row; even: LAST slot, odd: FIRST slot.  c: shift, for LABEL the name's code
+            # b: -1 the current row; even: LAST slot, odd: FIRST slot.  c: shift, for LABEL the
+            # name's code
             top += 1
             words[null + top] = 1
             index = depth
@@ -236,7 +232,11 @@ def holds(words, floats, which, column, depth, place, row, begin, end, number, t
                 if b & 1:
                     index = words[first + slot * stride]
                     spec = words[H_FIRST] + 2 * slot
-                    if index < 0 and include and words[counts + words[spec] * stride] == words[spec + 1]:
+                    if (
+                        index < 0
+                        and include
+                        and words[counts + words[spec] * stride] == words[spec + 1]
+                    ):
                         index = depth
                 elif include:
                     if words[words[H_LAST] + 2 * slot + 1] > 0:
@@ -294,7 +294,7 @@ def holds(words, floats, which, column, depth, place, row, begin, end, number, t
             words[stack + top] = words[null + top]
             words[null + top] = 0
         elif op == JUMP:
-            at = a
+            at = code + 4 * a
         elif op == JUMP_NOT_TRUE:
             if words[null + top] or words[stack + top] == 0:
                 at = code + 4 * a
@@ -346,7 +346,9 @@ def holds(words, floats, which, column, depth, place, row, begin, end, number, t
         elif op == CEIL_F:
             floats[stack + top] = np.ceil(floats[stack + top])
         elif op == ROUND_F:  # half away from zero, as SQL does
-            floats[stack + top] = np.copysign(np.floor(abs(floats[stack + top]) + 0.5), floats[stack + top])
+            floats[stack + top] = np.copysign(
+                np.floor(abs(floats[stack + top]) + 0.5), floats[stack + top]
+            )
         elif op == LN_F:
             floats[stack + top] = np.log(floats[stack + top])
         elif op == EXP_F:
@@ -377,7 +379,9 @@ def holds(words, floats, which, column, depth, place, row, begin, end, number, t
                 ):
                     return -1
                 words[stack + top] = z
-            elif op == DIV_I or op == MOD_I:  # toward zero; the sign of a remainder is the dividend's
+            elif (
+                op == DIV_I or op == MOD_I
+            ):  # toward zero; the sign of a remainder is the dividend's
                 if y_i == 0:
                     return -1
                 if y_i == -1:
@@ -420,14 +424,15 @@ def holds(words, floats, which, column, depth, place, row, begin, end, number, t
 
 @kernel
 def match_contiguous(
-    first, target, flag, bit, condition, image, floats, cursor, visited, visited_words, words, offsets, position, seen, number, time, window, now,
-    final, lookahead, first_bits, empty_match, memo, skip, skip_member, steps_max, slice_max, state,
+    first, target, flag, bit, condition, image, floats, cursor, visited, visited_words, words,
+    offsets, position, seen, number, time, window, now, final, lookahead, first_bits, empty_match,
+    memo, skip, skip_member, steps_max, slice_max, state,
     out_group, out_start, out_length, out_number, out_row, out_place,
 ):  # fmt: skip
     """Find the preferred matches of each group, from ``position`` on; see the module's docstring.
 
-    ``memo``: 0 conditions depend on the path; 1 no window: failed bits are cleared in ``words``; 2 failures
-    are kept in ``visited`` per start; 3 as 2, but for the whole group (no window).
+    ``memo``: 0 conditions depend on the path; 1 no window: failed bits are cleared in ``words``; 2
+    failures are kept in ``visited`` per start; 3 as 2, but for the whole group (no window).
     """
     one = np.uint64(1)
     groups = offsets.shape[0] - 1
@@ -539,9 +544,8 @@ def match_contiguous(
             if outcome == MORE:
                 break
             following = s + 1
-            if outcome == MATCH:
-                if depth == 0 and not empty_match:
-                    outcome = FAIL
+            if outcome == MATCH and depth == 0 and not empty_match:
+                outcome = FAIL
             if outcome == MATCH:
                 m = state[MATCHES]
                 r = state[ROWS]

@@ -1,13 +1,13 @@
 """Running the machine: buffers for its scratch space, budgets, errors with a place.
 
 Purpose
-    The kernels return whenever something runs out: room for matches, room for a path, their slice of
-    time.  :class:`Matcher` supplies more and goes on, hands out matches in batches, and turns what went
-    wrong into errors that name the pattern and the event.
+    The kernels return whenever something runs out: room for matches, room for a path, their slice
+    of time.  :class:`Matcher` supplies more and goes on, hands out matches in batches, and turns
+    what went wrong into errors that name the pattern and the event.
 
 Guarantee
-    Between slices ``check`` is called, so a query can be cancelled or time out.  Memory for paths and for the
-    matches of one batch stays under ``limits.memory_bytes``.
+    Between slices ``check`` is called, so a query can be cancelled or time out.  Memory for paths
+    and for the matches of one batch stays under ``limits.memory_bytes``.
 
 Limits
     A start that needs more room is searched again from its beginning.
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +55,20 @@ class MatchLimits:
     memory_bytes: int = 2 << 30
 
 
+class Output(NamedTuple):
+    """Matches found.
+
+    Per match group, first row, length and number; per matched row, row and position.
+    """
+
+    group: IntArray
+    start: IntArray
+    length: IntArray
+    number: IntArray
+    row: IntArray
+    place: IntArray
+
+
 @dataclass
 class Groups:
     """Rows sorted by partition, and where each partition's search stands.
@@ -87,7 +102,10 @@ class Groups:
 
 @dataclass(frozen=True)
 class Matches:
-    """A batch of matches: ``first[i] .. first[i + 1]`` are the entries of match ``i`` in ``row`` and ``place``."""
+    """A batch of matches.
+
+    ``first[i] .. first[i + 1]`` are the entries of match ``i`` in ``row`` and ``place``.
+    """
 
     group: IntArray
     start: IntArray
@@ -188,15 +206,18 @@ class Matcher:
         while True:
             if self.selection is None:
                 status = m.match_contiguous(
-                    *self.tables, image, image.view(np.float64), cursor, visited, visited_words, words,
-                    groups.offsets, groups.position, groups.seen, groups.number, groups.time, self.window,
+                    *self.tables, image, image.view(np.float64), cursor, visited,
+                    visited_words, words,
+                    groups.offsets, groups.position, groups.seen, groups.number,
+                    groups.time, self.window,
                     groups.now, groups.final, self.plan.lookahead, self.follow[0],
                     automaton.empty_match, memo, self.skip, self.skip_member, self.limits.steps_max,
                     SLICE_STEPS, state, *output,
                 )  # fmt: skip
             else:
                 status = match_selected(
-                    *self.tables, image, image.view(np.float64), self.frames, self.thread_done, self.stamp,
+                    *self.tables, image, image.view(np.float64), self.frames,
+                    self.thread_done, self.stamp,
                     words, starts, prepared.absent, groups.offsets, groups.position, groups.seen,
                     groups.number, groups.time, self.window, groups.now, groups.final,
                     self.plan.lookahead, self.follow[0], self.follow, not self.plan.path_dependent,
@@ -223,21 +244,21 @@ class Matcher:
 
     # -- room -----------------------------------------------------------------------------------
 
-    def _output(self) -> m.Output:
+    def _output(self) -> Output:
         n, r = self.room_matches, self.room_rows
-        return m.Output(
+        return Output(
             np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64),
             np.empty(n, np.int64), np.empty(r, np.int64), np.empty(r, np.int64),
         )  # fmt: skip
 
-    def _take(self, output: m.Output, state: IntArray) -> Matches:
+    def _take(self, output: Output, state: IntArray) -> Matches:
         n, r = int(state[m.MATCHES]), int(state[m.ROWS])
         state[m.MATCHES] = state[m.ROWS] = 0
         length = output.length[:n].copy()
         first = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
-        if n * 2 > self.room_matches or r * 2 > self.room_rows:  # busy: fewer, larger batches
-            if self.room_rows < 1 << 20:
-                self._grow_output()
+        busy = n * 2 > self.room_matches or r * 2 > self.room_rows
+        if busy and self.room_rows < 1 << 20:  # fewer, larger batches
+            self._grow_output()
         return Matches(
             output.group[:n].copy(), output.start[:n].copy(), length, output.number[:n].copy(),
             first, output.row[:r].copy(), output.place[:r].copy(),
@@ -280,7 +301,8 @@ class Matcher:
             memo, size = 3, rows * visited_words
             if size * 8 > self.limits.memory_bytes:
                 raise ResourceLimit(
-                    f"pattern {self.text} has {self.automaton.positions} positions and no WITHIN; over "
+                    f"pattern {self.text} has {self.automaton.positions} positions and no "
+                    f"WITHIN; over "
                     f"{rows} rows its search needs more than {self.limits.memory_bytes} bytes"
                 )
         if memo == 3 and before is not None:
@@ -295,17 +317,21 @@ class Matcher:
         where = self.describe_row(int(state[m.ERROR_ROW]))
         if status == m.BUDGET:
             return ResourceLimit(
-                f"pattern {self.text} tried more than {self.limits.steps_max} states for matches that begin "
-                f"{where}, {int(state[m.ERROR_DEPTH])} events deep; add or shorten WITHIN, make conditions "
+                f"pattern {self.text} tried more than {self.limits.steps_max} states for "
+                f"matches that begin "
+                f"{where}, {int(state[m.ERROR_DEPTH])} events deep; add or shorten WITHIN, make "
+                f"conditions "
                 "narrower, or raise the step limit"
             )
         if status == m.OVERFLOW:
             return SqlError(
-                f"a condition of pattern {self.text} overflows 64-bit integers or divides by zero {where}"
+                f"a condition of pattern {self.text} overflows 64-bit integers or divides by "
+                f"zero {where}"
             )
         if status == m.SKIP_MISSING:
             return SqlError(
-                f"AFTER MATCH SKIP TO a variable that matched no event, in the match that begins {where}"
+                f"AFTER MATCH SKIP TO a variable that matched no event, in the match that "
+                f"begins {where}"
             )
         return SqlError(
             "AFTER MATCH SKIP would go back to the first event of the match, in the match that "

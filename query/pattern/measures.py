@@ -1,21 +1,23 @@
 """MEASURES: columns of the output from the matches that were found.
 
 Purpose
-    Each leaf of a measure is computed for all output rows of a batch at once: navigations as row numbers
-    and one ``take`` per column, aggregates by DuckDB over the matched rows, then the scalar part by DuckDB
-    over the leaves.  No Python runs per match.
+    Each leaf of a measure is computed for all output rows of a batch at once: navigations as row
+    numbers and one ``take`` per column, aggregates by DuckDB over the matched rows, then the scalar
+    part by DuckDB over the leaves.  No Python runs per match.
 
 Layout
-    An output row is a pair (match, index of a row in the match); index -1 stands for an empty match.  RUNNING
-    looks at the rows up to the index, FINAL at all of them.
+    An output row is a pair (match, index of a row in the match); index -1 stands for an empty
+    match.  RUNNING looks at the rows up to the index, FINAL at all of them.
 
 Guarantee
-    Navigation to a row that does not exist gives NULL.  Aggregates over no rows give what SQL gives.
-    ``sum`` over integers is a 64-bit integer and raises an error when it overflows.
+    Navigation to a row that does not exist gives NULL.  Aggregates over no rows give what SQL
+    gives. ``sum`` over integers is a 64-bit integer and raises an error when it overflows.
 
 Limits
     Running aggregates use window functions; what DuckDB does not allow there is an error.
 """
+
+# mypy: disable-error-code="no-untyped-def"
 
 from __future__ import annotations
 
@@ -79,7 +81,8 @@ class Context:
 
 
 @kernel
-def _navigate(first, place, member, match, index, from_first, offset, final, out):  # type: ignore[no-untyped-def]
+# type: ignore[no-untyped-def]
+def _navigate(first, place, member, match, index, from_first, offset, final, out):
     """Index within the match of the wanted row of each output row, or -1."""
     found = np.empty(16, np.int64)
     n = match.shape[0]
@@ -116,7 +119,7 @@ def _navigate(first, place, member, match, index, from_first, offset, final, out
 
 
 @kernel
-def _target_rows(first, row, match, index, shift, begin, end, out):  # type: ignore[no-untyped-def]
+def _target_rows(first, row, match, index, shift, begin, end, out):
     """Row number ``shift`` rows from a row of a match, or -1."""
     for i in range(match.shape[0]):
         out[i] = -1
@@ -127,7 +130,7 @@ def _target_rows(first, row, match, index, shift, begin, end, out):  # type: ign
 
 
 @kernel
-def _place_of(first, row, place, match, target, out):  # type: ignore[no-untyped-def]
+def _place_of(first, row, place, match, target, out):
     """Position that a row has in a match, or 0 when it is not part of it."""
     for i in range(match.shape[0]):
         out[i] = 0
@@ -145,7 +148,7 @@ def _place_of(first, row, place, match, target, out):  # type: ignore[no-untyped
 
 
 @kernel
-def _count_rows(first, place, member, match, index, final, out):  # type: ignore[no-untyped-def]
+def _count_rows(first, place, member, match, index, final, out):
     """Rows of a set of variables up to each output row."""
     n = match.shape[0]
     at = 0
@@ -189,7 +192,9 @@ class _Leaves:
 
     def _member(self, variables: frozenset[str] | None) -> npt.NDArray[np.bool_]:
         names = self.context.names
-        return np.array([p > 0 and (variables is None or n in variables) for p, n in enumerate(names)])
+        return np.array(
+            [p > 0 and (variables is None or n in variables) for p, n in enumerate(names)]
+        )
 
     def _index(self, leaf: Navigation) -> IntArray:
         context = self.context
@@ -239,7 +244,9 @@ class _Leaves:
             )
             return pa.array(counts)
         # the rows of the variables, in order, with their match
-        entry = np.flatnonzero(member[matches.place]) if len(matches.place) else np.zeros(0, np.int64)
+        entry = (
+            np.flatnonzero(member[matches.place]) if len(matches.place) else np.zeros(0, np.int64)
+        )
         match = np.searchsorted(matches.first, entry, side="right") - 1
         table = self._entries(leaf, entry, match)
         call = leaf.sql
@@ -267,7 +274,9 @@ class _Leaves:
             where = np.where(index >= 0, matches.first[rows.match] + np.maximum(index, 0), -1)
             chosen = np.where(where >= 0, place_of_entry[np.maximum(where, 0)], -1)
             values = flat(answer.column(1))
-        nothing = evaluate(f"SELECT {self._typed(leaf, call)} AS c FROM rows", rows=table.slice(0, 0))
+        nothing = evaluate(
+            f"SELECT {self._typed(leaf, call)} AS c FROM rows", rows=table.slice(0, 0)
+        )
         default = nothing.column(0)[0]
         taken = values.take(_indices(chosen))
         if default.is_valid:

@@ -1,8 +1,8 @@
 """From the text of PATTERN to its tree.
 
 Purpose
-    SQL parsers keep a row pattern as text, because its symbols (``?``, ``{- -}``, ``$``) mean other things
-    elsewhere.  This is the small recursive-descent parser for it.
+    SQL parsers keep a row pattern as text, because its symbols (``?``, ``{- -}``, ``$``) mean other
+    things elsewhere.  This is the small recursive-descent parser for it.
 
 Layout
     ::
@@ -14,11 +14,12 @@ Layout
                        | 'PERMUTE' '(' alternation (',' alternation)* ')' | '[^' name+ ']'
 
 Guarantee
-    Names without quotes are folded to upper case, as the standard does; quoted ones keep their case.  Every
-    error is a :class:`SqlError` with line and column in the whole SQL text.
+    Names without quotes are folded to upper case, as the standard does; quoted ones keep their
+    case.  Every error is a :class:`SqlError` with line and column in the whole SQL text.
 
 Limits
-    ``[^ ]`` (absence) is an extension of ours; it is for SKIP TILL strategies only, which the binder checks.
+    ``[^ ]`` (absence) is an extension of ours; it is for SKIP TILL strategies only, which the
+    binder checks.
 """
 
 from __future__ import annotations
@@ -142,7 +143,8 @@ class _Parser:
             parts.append(self._quantified())
         if not parts:
             self._fail(
-                f"expected a pattern variable, found {self._found()}; write () for the empty pattern",
+                f"expected a pattern variable, found {self._found()}; write () for the empty "
+                f"pattern",
                 self.at,
             )
         return parts[0] if len(parts) == 1 else Concatenation(tuple(parts), at)
@@ -162,7 +164,9 @@ class _Parser:
             self.index += 1
             greedy = False
         if self.kind in ("*", "+", "?", "{"):
-            self._fail("a quantifier follows a quantifier; put the inner one in parentheses", self.at)
+            self._fail(
+                "a quantifier follows a quantifier; put the inner one in parentheses", self.at
+            )
         return Quantified(body, low, high, greedy, at)
 
     def _bounds(self) -> tuple[int, int | None]:
@@ -233,7 +237,8 @@ class _Parser:
             return parts[0] if len(parts) == 1 else Permutation(tuple(parts), at)
         if kind in ("*", "+", "?", "{"):
             self._fail("a quantifier needs something to repeat before it", at)
-        self._fail(f"expected a pattern variable, found {self._found()}", at)
+        message = f"expected a pattern variable, found {self._found()}"
+        raise position_error(message, self.sql, at)
 
     def _name(self) -> str:
         if self.kind not in ("name", "quoted"):

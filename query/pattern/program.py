@@ -11,7 +11,7 @@ Layout
     SPLIT a b   go on at ``a``; when that fails, at ``b``
     JUMP a      go on at ``a``
     ENTER k     an iteration of loop ``k``, whose body may match nothing, begins
-    AGAIN k a   the iteration ended: at ``a`` again, unless it consumed nothing (then leave the loop)
+    AGAIN k a   the iteration ended: at ``a`` again; when it consumed nothing, leave the loop
     START, END  the anchors ``^`` and ``$``
     ABSENT ns   no event that satisfies one of ``ns`` before the next consumed one
     ACCEPT      a match
@@ -21,8 +21,8 @@ Layout
 
 Guarantee
     Program order of choices is the standard's preference order: earlier alternatives first, greedy
-    quantifiers more before fewer, reluctant ones fewer before more.  A loop whose iteration consumed
-    nothing is left at that place, as in Perl, so every program ends.
+    quantifiers more before fewer, reluctant ones fewer before more.  A loop whose iteration
+    consumed nothing is left at that place, as in Perl, so every program ends.
 
 Limits
     Unrolling is refused beyond :data:`INSTRUCTIONS_MAX` instructions.

@@ -1,9 +1,9 @@
 """Row tests: the conditions that need nothing but fixed rows, as bits of one word per row.
 
 Purpose
-    Most conditions compare a column with a constant or with itself some rows away.  Those run here, in one
-    pass over blocks that stay in the processor's cache; whatever else is row-local arrives as a boolean
-    column that DuckDB computed.
+    Most conditions compare a column with a constant or with itself some rows away.  Those run here,
+    in one pass over blocks that stay in the processor's cache; whatever else is row-local arrives
+    as a boolean column that DuckDB computed.
 
 Layout
     A test fails the bits in ``bits`` of every row that does not satisfy it.  Kinds:
@@ -19,6 +19,9 @@ Layout
 Guarantee
     Nulls satisfy nothing: the caller adds a TRUE_B over the validity of each column that has some.
 """
+
+# ruff: noqa: SIM109
+# mypy: disable-error-code="no-untyped-def"
 
 from __future__ import annotations
 
@@ -142,10 +145,11 @@ def _lowest(word):
 def feasible(words, follow, finals, time, window, offsets, position, now, final, lookahead):
     """Clear the bits from which no match can be completed: one pass backward over each group.
 
-    Bit ``p`` of a row stays when the row can be consumed at position ``p`` and rows right after it can
-    complete a match that ends within ``window`` of this row.  For a first row that is exact; for the others
-    it is a necessary condition.  Rows that are not there yet count as able to complete anything at time
-    ``now``.  Only rows from ``position[g]`` on are touched; words index positions.
+    Bit ``p`` of a row stays when the row can be consumed at position ``p`` and rows right after it
+    can complete a match that ends within ``window`` of this row.  For a first row that is exact;
+    for the others it is a necessary condition.  Rows that are not there yet count as able to
+    complete anything at time ``now``.  Only rows from ``position[g]`` on are touched; words index
+    positions.
     """
     far = np.int64(9223372036854775807)
     ends = np.full(64, far)

@@ -1,18 +1,19 @@
 """Scalar expressions over Arrow columns, evaluated by DuckDB.
 
 Purpose
-    Conditions and measures are SQL: CASE, LIKE, casts, string and time functions, three-valued logic,
-    overflow errors.  DuckDB evaluates all of that over whole Arrow batches; nothing here loops over rows.
+    Conditions and measures are SQL: CASE, LIKE, casts, string and time functions, three-valued
+    logic, overflow errors.  DuckDB evaluates all of that over whole Arrow batches; nothing here
+    loops over rows.
 
 Guarantee
-    One private in-memory connection per process, locked down: no files, no network, no extensions, no
-    Python variables.  Only what :mod:`..gate` lets through passes :func:`check_functions`.  Row order is
-    kept.
+    One private in-memory connection per process, locked down: no files, no network, no extensions,
+    no Python variables.  Only what :mod:`..gate` lets through passes :func:`check_functions`.  Row
+    order is kept.
 
 Limits
-    An error in an expression (overflow, a failed cast) is raised for any row of the input, also for one
-    that the matcher would not have asked about: guard with CASE or TRY_CAST.  Integer division by zero with
-    ``//`` and ``%`` is such an error; ``/`` is floating-point division, as in DuckDB.
+    An error in an expression (overflow, a failed cast) is raised for any row of the input, also for
+    one that the matcher would not have asked about: guard with CASE or TRY_CAST.  Integer division
+    by zero with ``//`` and ``%`` is such an error; ``/`` is floating-point division, as in DuckDB.
 """
 
 from __future__ import annotations

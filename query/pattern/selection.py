@@ -1,14 +1,15 @@
 """The machine for EVENT SELECTION: every set of events that is a match.
 
 Purpose
-    Under a strategy each match is a result, and a match is a set of events (thesis, Definitions 2.15-2.17): two
-    labelings of the same events count once.  :func:`match_selected` walks the sets of events from each
-    first event in lexicographic order and keeps, for each set, all its labelings at once.
+    Under a strategy each match is a result, and a match is a set of events (thesis, Definitions
+    2.15-2.17): two labelings of the same events count once.  :func:`match_selected` walks the sets
+    of events from each first event in lexicographic order and keeps, for each set, all its
+    labelings at once.
 
 Layout
-    A *frame* is an event of the set that is being built; its *threads* are the labelings, preferred first,
-    each a column of :class:`~.machine.Path` with a parent in the frame before.  Where no condition depends on
-    the path, threads that reached the same position are one.
+    A *frame* is an event of the set that is being built; its *threads* are the labelings, preferred
+    first, each a column of :class:`~.machine.Path` with a parent in the frame before.  Where no
+    condition depends on the path, threads that reached the same position are one.
 
     ==========  ===========================================================================
     contiguous  the next event is the next row
@@ -17,14 +18,18 @@ Layout
     ==========  ===========================================================================
 
 Guarantee
-    Each set once, with the labeling that the preference order of the pattern puts first; sets of one first
-    event in lexicographic order of their rows.  ``[^X]`` looks only at rows that are passed over.
+    Each set once, with the labeling that the preference order of the pattern puts first; sets of
+    one first event in lexicographic order of their rows.  ``[^X]`` looks only at rows that are
+    passed over.
 
 Limits
-    All sets that begin with one event must fit the output buffers (their limit is the caller's), because
-    a start whose window is not complete yet is undone.  The number of sets is exponential by nature:
-    ``steps_max`` bounds each start.  This file calls code of :mod:`.machine`: change both together.
+    All sets that begin with one event must fit the output buffers (their limit is the caller's),
+    because a start whose window is not complete yet is undone.  The number of sets is exponential
+    by nature: ``steps_max`` bounds each start.  This file calls code of :mod:`.machine`: change
+    both together.
 """
+
+# mypy: disable-error-code="no-untyped-def"
 
 from __future__ import annotations
 
@@ -57,17 +62,18 @@ CONTIGUOUS, SKIP_NEXT, SKIP_ANY = range(3)
 
 @kernel
 def match_selected(
-    first, target, flag, bit, condition, image, floats, frame, thread_done, stamp, words, start_words, absent, offsets, position, seen, number, time, window,
+    first, target, flag, bit, condition, image, floats, frame, thread_done, stamp, words,
+    start_words, absent, offsets, position, seen, number, time, window,
     now, final, lookahead, first_bits, follow, merge, strategy, steps_max, slice_max, state,
     out_group, out_start, out_length, out_number, out_row, out_place,
 ):  # fmt: skip
     """Find every match of each group under a strategy; arguments as for ``match_contiguous``.
 
-    ``frame``: (4, frames) scratch: first thread, end of threads, next row to look at, absences seen.
-    ``follow[p]``: bits of the positions that may come after ``p`` (all ones when bits are not positions).
-    ``merge``: threads at one position are one.  ``start_words`` may lack bits of rows from which no match
-    can begin; under SKIP TILL NEXT ``words`` may not lack any, for an event that leads nowhere still must not
-    be passed over.
+    ``frame``: (4, frames) scratch: first thread, end of threads, next row to look at, absences
+    seen. ``follow[p]``: bits of the positions that may come after ``p`` (all ones when bits are not
+    positions). ``merge``: threads at one position are one.  ``start_words`` may lack bits of rows
+    from which no match can begin; under SKIP TILL NEXT ``words`` may not lack any, for an event
+    that leads nowhere still must not be passed over.
     """
     one = np.uint64(1)
     groups = offsets.shape[0] - 1
@@ -101,7 +107,9 @@ def match_selected(
             kept_number = number[g]
             more = False
             steps = 0
-            depth = 0  # number of events in the set; frame `depth` is its last one, frame 0 the entry
+            depth = (
+                0  # number of events in the set; frame `depth` is its last one, frame 0 the entry
+            )
             thread_done[0] = 0
             frame[0, 0] = 0
             frame[1, 0] = 1
@@ -130,11 +138,7 @@ def match_selected(
                     continue
                 contiguous = strategy == 0 or depth == 0
                 if not contiguous:
-                    while (
-                        reach < usable
-                        and time[reach] <= horizon
-                        and words[reach] & wanted == 0
-                    ):
+                    while reach < usable and time[reach] <= horizon and words[reach] & wanted == 0:
                         frame[3, depth] |= absent[reach]
                         reach += 1
                         steps += 1
@@ -168,7 +172,17 @@ def match_selected(
                         which = condition[q]
                         if which >= 0:
                             truth = holds(
-                                image, floats, which, t, depth, q, x, begin, end, number[g] + 1, True
+                                image,
+                                floats,
+                                which,
+                                t,
+                                depth,
+                                q,
+                                x,
+                                begin,
+                                end,
+                                number[g] + 1,
+                                True,
                             )
                             if truth < 0:
                                 state[ERROR_ROW] = x
@@ -193,10 +207,9 @@ def match_selected(
                             number[g] = kept_number
                             position[g] = s
                             return PATH_FULL
-                        if tracked:
-                            if extend_path(image, floats, t, top, depth, q, x):
-                                state[ERROR_ROW] = x
-                                return OVERFLOW
+                        if tracked and extend_path(image, floats, t, top, depth, q, x):
+                            state[ERROR_ROW] = x
+                            return OVERFLOW
                         image[places + top] = q
                         image[parents + top] = t
                         thread_done[top] = 0

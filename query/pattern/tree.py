@@ -1,15 +1,17 @@
 """The tree of a row pattern: what PATTERN says, before anything runs it.
 
 Purpose
-    One frozen dataclass per construct of the row pattern language.  The matcher compiles the tree to a
-    program; index planning reads it to find the symbols that every match must contain.
+    One frozen dataclass per construct of the row pattern language.  The matcher compiles the tree
+    to a program; index planning reads it to find the symbols that every match must contain.
 
 Guarantee
-    A tree is plain data: no text, no schema, no behaviour beyond rendering itself.  ``at`` is the offset of
-    the construct in the SQL text it came from (for error messages) and takes no part in equality.
+    A tree is plain data: no text, no schema, no behaviour beyond rendering itself.  ``at`` is the
+    offset of the construct in the SQL text it came from (for error messages) and takes no part in
+    equality.
 
 Limits
-    Quantifier bounds are kept as written; :mod:`.program` expands them and refuses what gets too large.
+    Quantifier bounds are kept as written; :mod:`.program` expands them and refuses what gets too
+    large.
 """
 
 from __future__ import annotations
@@ -108,7 +110,10 @@ class Exclusion(Pattern):
 
 @dataclass(frozen=True)
 class Absence(Pattern):
-    """``[^X Y]``: no event between its neighbours satisfies one of these variables (no event itself)."""
+    """``[^X Y]``: no event between its neighbours satisfies one of these variables.
+
+    (no event itself).
+    """
 
     names: tuple[str, ...]
     at: int = field(default=0, compare=False)
@@ -133,7 +138,10 @@ def walk(node: Pattern) -> Iterator[Pattern]:
 
 
 def variables(node: Pattern) -> tuple[str, ...]:
-    """Names of the variables that can match an event, each once, in the order of first appearance."""
+    """Names of the variables that can match an event, each once.
+
+    In the order of first appearance.
+    """
     names = dict.fromkeys(part.name for part in walk(node) if isinstance(part, Variable))
     return tuple(names)
 
@@ -179,7 +187,9 @@ def describe(node: Pattern) -> str:
         return " | ".join(describe(choice) for choice in node.choices)
     if isinstance(node, Concatenation):
         return " ".join(
-            f"({describe(part)})" if isinstance(part, Alternation | Concatenation) else describe(part)
+            f"({describe(part)})"
+            if isinstance(part, Alternation | Concatenation)
+            else describe(part)
             for part in node.parts
         )
     if isinstance(node, Quantified):

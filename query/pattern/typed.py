@@ -1,13 +1,13 @@
 """Types of path-dependent conditions, before they become bytecode.
 
 Purpose
-    The stack machine is typed: :class:`TypedCondition` finds the type of each part of a condition, evaluates
-    constants, and turns parts that read one row only into columns (*lifting*), so that any scalar function
-    may be used there.
+    The stack machine is typed: :class:`TypedCondition` finds the type of each part of a condition,
+    evaluates constants, and turns parts that read one row only into columns (*lifting*), so that
+    any scalar function may be used there.
 
 Layout
-    Types are letters: ``i`` integer, ``f`` floating point, ``b`` truth value, ``s`` string, ``t`` time, ``d``
-    interval, ``n`` the type of NULL.
+    Types are letters: ``i`` integer, ``f`` floating point, ``b`` truth value, ``s`` string, ``t``
+    time, ``d`` interval, ``n`` the type of NULL.
 
 Limits
     What the machine cannot compute over different rows raises :class:`Unsupported`; the list is in
@@ -255,7 +255,14 @@ class TypedCondition:
             raise Unsupported("IS with this operand", node)
         if isinstance(
             node,
-            exp.LT | exp.LTE | exp.GT | exp.GTE | exp.EQ | exp.NEQ | exp.NullSafeEQ | exp.NullSafeNEQ,
+            exp.LT
+            | exp.LTE
+            | exp.GT
+            | exp.GTE
+            | exp.EQ
+            | exp.NEQ
+            | exp.NullSafeEQ
+            | exp.NullSafeNEQ,
         ):
             self._unify([node.this, node.expression], node)
             return "b"
@@ -328,11 +335,18 @@ class TypedCondition:
             return str(node.this).lower()
         if isinstance(node, exp.Coalesce):
             return "coalesce"
-        return ""
+        return "if" if isinstance(node, exp.If) else ""
 
     def _arguments(self, node: Any) -> list[Any]:
         if isinstance(node, exp.Coalesce):
             return [node.this, *node.expressions]
+        if isinstance(node, exp.If):
+            otherwise = node.args.get("false")
+            if otherwise is None:
+                otherwise = exp.Null()
+                self.keep.append(otherwise)
+                node.set("false", otherwise)
+            return [node.this, node.args["true"], otherwise]
         return list(node.expressions)
 
     def _function_type(self, name: str, node: Any) -> str:
@@ -349,7 +363,10 @@ class TypedCondition:
             kind = self.type_of(arguments[0])
             if kind in ("i", "f", "n"):
                 return "i" if name == "sign" else kind
-        if name in ("sqrt", "floor", "ceil", "ceiling", "round", "ln", "exp") and len(arguments) == 1:
+        if (
+            name in ("sqrt", "floor", "ceil", "ceiling", "round", "ln", "exp")
+            and len(arguments) == 1
+        ):
             kind = self.type_of(arguments[0])
             if name in ("floor", "ceil", "ceiling", "round") and kind == "i":
                 return "i"
@@ -362,9 +379,9 @@ class TypedCondition:
         if name in ("date_diff", "datediff") and len(arguments) == 3:
             part = self.type_of(arguments[0])
             unit = str(self.constants.get(id(arguments[0]), ("", ""))[1]).lower().rstrip("s")
-            if part == "s" and unit in UNIT_US:
-                if all(self.type_of(a) == "t" for a in arguments[1:]):
-                    return "i"
+            times = all(self.type_of(a) == "t" for a in arguments[1:])
+            if part == "s" and unit in UNIT_US and times:
+                return "i"
         raise Unsupported(f"function {name} on values from different rows", node)
 
     def _leaf_type(self, leaf: Leaf, node: Any) -> str:

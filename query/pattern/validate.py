@@ -1,8 +1,8 @@
 """What a MATCH_RECOGNIZE clause must satisfy before anything is compiled.
 
 Purpose
-    The rules of the standard that concern names and combinations of options, each an error with line and
-    column that says what would be right.
+    The rules of the standard that concern names and combinations of options, each an error with
+    line and column that says what would be right.
 """
 
 from __future__ import annotations
@@ -43,19 +43,23 @@ def known_variables(clause: MatchClause) -> dict[str, frozenset[str]]:
         if name not in known and name not in absent:
             listed = ", ".join(matched) or "no variables"
             raise position_error(
-                f"DEFINE names {name}, which is not in PATTERN (it has {listed})", sql, definition.at
+                f"DEFINE names {name}, which is not in PATTERN (it has {listed})",
+                sql,
+                definition.at,
             )
     for part in walk(clause.pattern):
         if isinstance(part, Absence):
             for name in part.names:
                 if name not in defined:
                     raise position_error(
-                        f"[^{name}] needs a condition for {name} in DEFINE (without one every event "
+                        f"[^{name}] needs a condition for {name} in DEFINE (without one every "
+                        f"event "
                         "satisfies it)", sql, part.at
                     )  # fmt: skip
             if clause.selection not in ("next", "any"):
                 raise position_error(
-                    "[^ ] speaks of events that are passed over: it needs EVENT SELECTION SKIP TILL NEXT "
+                    "[^ ] speaks of events that are passed over: it needs EVENT SELECTION SKIP "
+                    "TILL NEXT "
                     "MATCH or SKIP TILL ANY MATCH; for contiguous matches write a variable whose "
                     "condition is negated", sql, part.at
                 )  # fmt: skip
@@ -70,7 +74,9 @@ def _check_subsets(clause: MatchClause, known: dict[str, frozenset[str]]) -> Non
     for subset in clause.subsets:
         if subset.name in primary:
             raise position_error(
-                f"{subset.name} is a pattern variable; a SUBSET needs a name of its own", sql, subset.at
+                f"{subset.name} is a pattern variable; a SUBSET needs a name of its own",
+                sql,
+                subset.at,
             )
         if subset.name in known:
             raise position_error(f"SUBSET {subset.name} is defined twice", sql, subset.at)
@@ -93,7 +99,9 @@ def _check_options(
     skip = clause.skip
     if skip is not None and clause.selection is not None:
         raise position_error(
-            "AFTER MATCH SKIP cannot be used with EVENT SELECTION: every match is a result", sql, skip.at
+            "AFTER MATCH SKIP cannot be used with EVENT SELECTION: every match is a result",
+            sql,
+            skip.at,
         )
     if skip is not None and skip.variable and skip.variable not in known:
         listed = ", ".join(sorted(known))

@@ -19,12 +19,12 @@ def run_clause(
     clause: str, table: pa.Table, *, time: str | None = "t", batch: int = 1 << 20, **limits: int
 ) -> list[dict[str, Any]]:
     columns = InputColumns(table.schema, time)
-    compiled = compile_match(clause_of_text(f"MATCH_RECOGNIZE ({clause})"), columns)
+    compiled = compile_match(clause_of_text(f"SELECT * FROM s MATCH_RECOGNIZE ({clause})"), columns)
     results = compiled.run(table.to_batches(max_chunksize=batch), limits=MatchLimits(**limits))
     return pa.Table.from_batches(list(results), compiled.output_schema).to_pylist()
 
 
-@pytest.fixture()
+@pytest.fixture
 def match(monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run a clause over rows in one piece and row by row; both must agree."""
 
@@ -39,7 +39,7 @@ def match(monkeypatch: pytest.MonkeyPatch) -> Run:
     return both
 
 
-@pytest.fixture()
+@pytest.fixture
 def run() -> Run:
     """Run a clause over rows in one piece."""
     return run_clause

@@ -94,23 +94,23 @@ def row_local(r: random.Random) -> tuple[str, Any]:
     c = r.randint(0, 4)
     k = r.randint(1, 2)
     options: list[tuple[str, Any]] = [
-        (f"x > {c}", lambda R, p, a, n: less(c, R[a]["x"])),
-        (f"x <= {c}.5", lambda R, p, a, n: less(R[a]["x"], c + 0.6)),
-        (f"y = {c}", lambda R, p, a, n: equal(R[a]["y"], c)),
-        (f"y >= {c} AND y < {c + 2}", lambda R, p, a, n: both(
-            negate(less(R[a]["y"], c)), less(R[a]["y"], c + 2))),
-        (f"x > PREV(x, {k})", lambda R, p, a, n: less(value(R, a - k, "x"), R[a]["x"])),
-        ("x < PREV(x)", lambda R, p, a, n: less(R[a]["x"], value(R, a - 1, "x"))),
-        (f"NEXT(y, {k}) > y", lambda R, p, a, n: less(R[a]["y"], value(R, a + k, "y"))),
-        ("s = 'a'", lambda R, p, a, n: equal(R[a]["s"], "a")),
-        ("upper(s) IN ('B', 'C')", lambda R, p, a, n: either(
-            equal(R[a]["s"], "b"), equal(R[a]["s"], "c"))),
-        ("x IS NULL", lambda R, p, a, n: R[a]["x"] is None),
-        (f"NOT (x > {c})", lambda R, p, a, n: negate(less(c, R[a]["x"]))),
-        (f"x + y > {c + 1} OR s = 'b'", lambda R, p, a, n: either(
-            less(c + 1, plus(R[a]["x"], R[a]["y"])), equal(R[a]["s"], "b"))),
-        ("PREV(s) || 'q' = 'aq'", lambda R, p, a, n: equal(value(R, a - 1, "s"), "a")),
-        ("true", lambda R, p, a, n: True),
+        (f"x > {c}", lambda w, p, a, n: less(c, w[a]["x"])),
+        (f"x <= {c}.5", lambda w, p, a, n: less(w[a]["x"], c + 0.6)),
+        (f"y = {c}", lambda w, p, a, n: equal(w[a]["y"], c)),
+        (f"y >= {c} AND y < {c + 2}", lambda w, p, a, n: both(
+            negate(less(w[a]["y"], c)), less(w[a]["y"], c + 2))),
+        (f"x > PREV(x, {k})", lambda w, p, a, n: less(value(w, a - k, "x"), w[a]["x"])),
+        ("x < PREV(x)", lambda w, p, a, n: less(w[a]["x"], value(w, a - 1, "x"))),
+        (f"NEXT(y, {k}) > y", lambda w, p, a, n: less(w[a]["y"], value(w, a + k, "y"))),
+        ("s = 'a'", lambda w, p, a, n: equal(w[a]["s"], "a")),
+        ("upper(s) IN ('B', 'C')", lambda w, p, a, n: either(
+            equal(w[a]["s"], "b"), equal(w[a]["s"], "c"))),
+        ("x IS NULL", lambda w, p, a, n: w[a]["x"] is None),
+        (f"NOT (x > {c})", lambda w, p, a, n: negate(less(c, w[a]["x"]))),
+        (f"x + y > {c + 1} OR s = 'b'", lambda w, p, a, n: either(
+            less(c + 1, plus(w[a]["x"], w[a]["y"])), equal(w[a]["s"], "b"))),
+        ("PREV(s) || 'q' = 'aq'", lambda w, p, a, n: equal(value(w, a - 1, "s"), "a")),
+        ("true", lambda w, p, a, n: True),
     ]  # fmt: skip
     return r.choice(options)
 
@@ -120,43 +120,43 @@ def path_dependent(r: random.Random, names: list[str], subset: Any) -> tuple[str
     o = r.choice(names)
     c = r.randint(0, 4)
     k = r.randint(0, 2)
-    which, members = (("U", set(subset)) if subset and r.random() < 0.3 else (o, {o}))
+    which, members = ("U", set(subset)) if subset and r.random() < 0.3 else (o, {o})
 
-    def total(R: Any, p: Any, a: int, n: str, chosen: Any) -> Any:
-        values = [R[i]["y"] for i in chain(p, a, n, chosen) if R[i]["y"] is not None]
+    def total(w: Any, p: Any, a: int, n: str, chosen: Any) -> Any:
+        values = [w[i]["y"] for i in chain(p, a, n, chosen) if w[i]["y"] is not None]
         return sum(values) if values else None
 
-    def mean(R: Any, p: Any, a: int, n: str, chosen: Any) -> Any:
-        values = [R[i]["y"] for i in chain(p, a, n, chosen) if R[i]["y"] is not None]
+    def mean(w: Any, p: Any, a: int, n: str, chosen: Any) -> Any:
+        values = [w[i]["y"] for i in chain(p, a, n, chosen) if w[i]["y"] is not None]
         return sum(values) / len(values) if values else None
 
-    def greatest(R: Any, p: Any, a: int, n: str, chosen: Any) -> Any:
-        values = [R[i]["x"] for i in chain(p, a, n, chosen) if R[i]["x"] is not None]
+    def greatest(w: Any, p: Any, a: int, n: str, chosen: Any) -> Any:
+        values = [w[i]["x"] for i in chain(p, a, n, chosen) if w[i]["x"] is not None]
         return max(values) if values else None
 
     options: list[tuple[str, Any]] = [
-        (f"x >= {which}.x + 1", lambda R, p, a, n: negate(
-            less(R[a]["x"], plus(value(R, pick(chain(p, a, n, members), -1), "x"), 1)))),
-        (f"x > FIRST({which}.x, {k})", lambda R, p, a, n: less(
-            value(R, pick(chain(p, a, n, members), k), "x"), R[a]["x"])),
-        (f"y <> LAST({which}.y, {k})", lambda R, p, a, n: negate(equal(
-            R[a]["y"], value(R, pick(chain(p, a, n, members), -1 - k), "y")))),
-        (f"count({which}.*) <= {c % 3}", lambda R, p, a, n: len(chain(p, a, n, members)) <= c % 3),
-        (f"sum(y) < {3 * c}", lambda R, p, a, n: less(total(R, p, a, n, None), 3 * c)),
-        (f"avg({which}.y) > {c}", lambda R, p, a, n: less(c, mean(R, p, a, n, members))),
-        (f"max({which}.x) > {c}", lambda R, p, a, n: less(c, greatest(R, p, a, n, members))),
-        (f"LAST(CLASSIFIER(), 1) = '{o}'", lambda R, p, a, n: equal(p[-1][1] if p else None, o)),
-        (f"PREV(LAST({which}.y, {k})) = {c}", lambda R, p, a, n: equal(
-            value(R, pick(chain(p, a, n, members), -1 - k) - 1, "y"), c)),
-        (f"s = {which}.s", lambda R, p, a, n: equal(
-            R[a]["s"], value(R, pick(chain(p, a, n, members), -1), "s"))),
-        (f"CASE WHEN {which}.s = 'a' THEN x > {c} ELSE y > {which}.y END", lambda R, p, a, n: (
-            less(c, R[a]["x"])
-            if value(R, pick(chain(p, a, n, members), -1), "s") == "a"
-            else less(value(R, pick(chain(p, a, n, members), -1), "y"), R[a]["y"]))),
-        (f"coalesce({which}.x, 2) > {c} OR y IS NULL", lambda R, p, a, n: either(
-            less(c, 2 if value(R, pick(chain(p, a, n, members), -1), "x") is None
-                 else value(R, pick(chain(p, a, n, members), -1), "x")), R[a]["y"] is None)),
+        (f"x >= {which}.x + 1", lambda w, p, a, n: negate(
+            less(w[a]["x"], plus(value(w, pick(chain(p, a, n, members), -1), "x"), 1)))),
+        (f"x > FIRST({which}.x, {k})", lambda w, p, a, n: less(
+            value(w, pick(chain(p, a, n, members), k), "x"), w[a]["x"])),
+        (f"y <> LAST({which}.y, {k})", lambda w, p, a, n: negate(equal(
+            w[a]["y"], value(w, pick(chain(p, a, n, members), -1 - k), "y")))),
+        (f"count({which}.*) <= {c % 3}", lambda w, p, a, n: len(chain(p, a, n, members)) <= c % 3),
+        (f"sum(y) < {3 * c}", lambda w, p, a, n: less(total(w, p, a, n, None), 3 * c)),
+        (f"avg({which}.y) > {c}", lambda w, p, a, n: less(c, mean(w, p, a, n, members))),
+        (f"max({which}.x) > {c}", lambda w, p, a, n: less(c, greatest(w, p, a, n, members))),
+        (f"LAST(CLASSIFIER(), 1) = '{o}'", lambda w, p, a, n: equal(p[-1][1] if p else None, o)),
+        (f"PREV(LAST({which}.y, {k})) = {c}", lambda w, p, a, n: equal(
+            value(w, pick(chain(p, a, n, members), -1 - k) - 1, "y"), c)),
+        (f"s = {which}.s", lambda w, p, a, n: equal(
+            w[a]["s"], value(w, pick(chain(p, a, n, members), -1), "s"))),
+        (f"CASE WHEN {which}.s = 'a' THEN x > {c} ELSE y > {which}.y END", lambda w, p, a, n: (
+            less(c, w[a]["x"])
+            if value(w, pick(chain(p, a, n, members), -1), "s") == "a"
+            else less(value(w, pick(chain(p, a, n, members), -1), "y"), w[a]["y"]))),
+        (f"coalesce({which}.x, 2) > {c} OR y IS NULL", lambda w, p, a, n: either(
+            less(c, 2 if value(w, pick(chain(p, a, n, members), -1), "x") is None
+                 else value(w, pick(chain(p, a, n, members), -1), "x")), w[a]["y"] is None)),
     ]  # fmt: skip
     return r.choice(options)
 
@@ -247,12 +247,14 @@ def definitions(r: random.Random, names: list[str], subset: Any, share: float) -
                 parts.append(row_local(r))
         texts.append(f"{name} AS " + " AND ".join(f"({sql})" for sql, _ in parts))
         checks = [check for _, check in parts]
-        functions[name] = lambda R, p, a, n, checks=checks: both(*(f(R, p, a, n) for f in checks)) is True
+        functions[name] = lambda w, p, a, n, checks=checks: (
+            both(*(f(w, p, a, n) for f in checks)) is True
+        )
     return texts, functions
 
 
 def run(clause: str, rows: list[dict[str, Any]], batch: int) -> pa.Table:
-    compiled = compile_match(clause_of_text(clause), SCHEMA)
+    compiled = compile_match(clause_of_text(f"SELECT * FROM s {clause}"), SCHEMA)
     table = pa.Table.from_pylist(rows, schema=SCHEMA.arrow)
     batches = list(compiled.run(table.to_batches(max_chunksize=batch)))
     return pa.Table.from_batches(batches, compiled.output_schema)
@@ -330,12 +332,11 @@ def standard_case(seed: int, share: float) -> None:
         try:
             table = run(clause, rows, r.choice([1, 3, 100]))
         except SqlError as error:
-            assert failed, f"{error}\n{shown}"
+            if not failed:
+                raise AssertionError(f"{error}\n{shown}") from error
             continue
         assert not failed, f"expected an error of SKIP TO\n{shown}"
-        answer = list(
-            zip(*(table.column(c).to_pylist() for c in ("id", "mn", "c")), strict=True)
-        )
+        answer = list(zip(*(table.column(c).to_pylist() for c in ("id", "mn", "c")), strict=True))
         wanted = [entry for _, entries in sorted(expected, key=lambda e: e[0]) for entry in entries]
         assert answer == wanted, f"{answer}\n!=\n{wanted}\n{shown}"
 
@@ -354,7 +355,7 @@ def selection_case(seed: int, share: float) -> None:
     if strategy != "contiguous" and r.random() < 0.4:
         sql, check = row_local(r)
         texts.append(f"X AS {sql}")
-        functions["X"] = lambda R, p, a, n, check=check: check(R, p, a, n) is True
+        functions["X"] = lambda w, p, a, n, check=check: check(w, p, a, n) is True
         pattern = ("cat", ("var", names[0]), ("absent", "X"), pattern, ("var", names[-1]))
     window = r.choice([None, 3, 6])
     words = {
@@ -381,9 +382,7 @@ def selection_case(seed: int, share: float) -> None:
             table = run(clause, rows, r.choice([1, 3, 100]))
         except (SqlError, ResourceLimit) as error:
             raise AssertionError(f"{error}\n{shown}") from error
-        answer = list(
-            zip(*(table.column(c).to_pylist() for c in ("id", "mn", "c")), strict=True)
-        )
+        answer = list(zip(*(table.column(c).to_pylist() for c in ("id", "mn", "c")), strict=True))
         assert answer == wanted, f"{answer}\n!=\n{wanted}\n{shown}"
 
 

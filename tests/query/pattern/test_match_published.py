@@ -1,5 +1,7 @@
 """Examples that others publish, as data: the queries' essence and the rows they are known to give."""
 
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 from typing import Any
@@ -14,7 +16,7 @@ V_SHAPE = """
 """
 
 
-@pytest.fixture()
+@pytest.fixture
 def acme() -> pa.Table:
     """The prices of ACME in April, by day: the first example of Oracle's documentation."""
     return pa.table({"t": range(1, 21), "price": ACME})
@@ -30,7 +32,9 @@ def test_oracle_all_rows_per_v_shape(match: Any, acme: pa.Table) -> None:
     measures = """MEASURES STRT.t AS start_day, FINAL LAST(DOWN.t) AS bottom_day,
         FINAL LAST(UP.t) AS end_day, MATCH_NUMBER() AS n, CLASSIFIER() AS label"""
     rows = match(V_SHAPE.format(measures=measures, rows="ALL ROWS PER MATCH"), acme)
-    found = [(r["t"], r["start_day"], r["bottom_day"], r["end_day"], r["n"], r["label"]) for r in rows]
+    found = [
+        (r["t"], r["start_day"], r["bottom_day"], r["end_day"], r["n"], r["label"]) for r in rows
+    ]
     assert found == [
         *[(d, 5, 6, 10, 1, label) for d, label in zip(range(5, 11), ["STRT", "DOWN"] + ["UP"] * 4, strict=True)],
         *[(d, 10, 12, 13, 2, label) for d, label in zip(range(10, 14), ["STRT", "DOWN", "DOWN", "UP"], strict=True)],
@@ -72,7 +76,7 @@ def test_oracle_price_drop_above_eight_percent(match: Any, acme: pa.Table) -> No
 TRINO = {"id": range(1, 9), "value": [90, 80, 70, 80, 90, 50, 40, 60]}
 
 
-@pytest.fixture()
+@pytest.fixture
 def values() -> pa.Table:
     """The values of Trino's tests of the clause."""
     return pa.table({key: pa.array(data, pa.int64()) for key, data in TRINO.items()})

@@ -1,0 +1,306 @@
+"""Each part of the clause on small tables."""
+
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from chronicle.errors import ResourceLimit, SqlError
+
+X = pa.table(
+    {
+        "t": range(1, 9),
+        "k": list("aabbaabb"),
+        "x": pa.array([1.0, 3.0, 2.0, None, 5.0, 4.0, 6.0, 2.0]),
+        "s": ["p", "q", "p", "r", None, "q", "p", "q"],
+    }
+)
+
+
+def column(rows: list[dict[str, Any]], name: str) -> list[Any]:
+    return [row[name] for row in rows]
+
+
+def test_navigation_offsets_and_nesting(match: Any) -> None:
+    rows = match(
+        """ORDER BY t MEASURES FIRST(A.t, 1) AS f1, LAST(A.t, 1) AS l1, PREV(FIRST(A.t, 1), 2) AS n,
+        NEXT(LAST(A.t), 1) AS after, PREV(A.t, 9) AS none, FIRST(A.t, 5) AS far, LAST(B.t) AS b
+        PATTERN (A{3} B) DEFINE A AS t <= 6""",
+        X,
+    )
+    assert (
+        rows
+        == [
+            {"f1": 2, "l1": 2, "n": None, "after": 4, "none": None, "far": None, "b": 4},
+            {"f1": 6, "l1": 6, "n": 4, "after": 8, "none": None, "far": None, "b": 8},
+        ][:1]
+        + rows[1:]
+    )
+    assert rows[0]["after"] == 4
+
+
+def test_running_and_final_in_all_rows(match: Any) -> None:
+    rows = match(
+        """ORDER BY t MEASURES FINAL LAST(x) AS fl, RUNNING LAST(x) AS rl, LAST(x) AS l,
+        FINAL FIRST(x, 1) AS f1, FIRST(x, 1) AS r1, FINAL count(x) AS fc, count(x) AS rc,
+        FINAL sum(B.x) - sum(B.x) AS rest ALL ROWS PER MATCH PATTERN (^ A B{3})""",
+        X,
+    )
+    assert column(rows, "fl") == [None] * 4
+    assert column(rows, "rl") == column(rows, "l") == [1.0, 3.0, 2.0, None]
+    assert column(rows, "f1") == [3.0] * 4
+    assert column(rows, "r1") == [None, 3.0, 3.0, 3.0]
+    assert column(rows, "fc") == [3] * 4
+    assert column(rows, "rc") == [1, 2, 3, 3]
+    assert column(rows, "rest") == [None, 2.0, 0.0, 0.0]
+
+
+def test_aggregates_of_all_kinds(match: Any) -> None:
+    rows = match(
+        """ORDER BY t MEASURES count(*) AS n, count(B.*) AS nb, count(B.x) AS cb, avg(x) AS a,
+        min(B.x) AS lo, max(x) AS hi, array_agg(B.s) AS strings, string_agg(s, '/') AS joined,
+        bool_and(B.x > 1) AS every, bool_or(x > 2) AS some, arbitrary(B.x) AS one,
+        count(DISTINCT s) AS kinds, sum(x) FILTER (WHERE x > 2) AS big, max_by(s, x) AS top,
+        array_agg(CLASSIFIER()) AS labels, sum(A.t * 2) AS twice, sum(C.x) AS none, count(C.x) AS zero
+        PATTERN (^ A B+ C?? $)""",
+        X,
+    )
+    assert rows == [
+        {
+            "n": 8, "nb": 7, "cb": 6, "a": pytest.approx(23 / 7), "lo": 2.0, "hi": 6.0,
+            "strings": ["q", "p", "r", None, "q", "p", "q"], "joined": "p/q/p/r/q/p/q",
+            "every": True, "some": True, "one": 3.0, "kinds": 3, "big": 18.0, "top": "p",
+            "labels": ["A"] + ["B"] * 7, "twice": 2, "none": None, "zero": 0,
+        }
+    ]  # fmt: skip
+
+
+def test_integer_sums_stay_integers_and_overflow(match: Any) -> None:
+    table = pa.table({"t": [1, 2], "v": [2**62, 2**62]})
+    assert match("ORDER BY t MEASURES sum(A.v) AS s PATTERN (A)", table)[0]["s"] == 2**62
+    with pytest.raises(SqlError, match=r"(?i)int64|out of range|cast"):
+        match("ORDER BY t MEASURES sum(v) AS s PATTERN (A B)", table)
+    with pytest.raises(SqlError, match="overflow"):
+        match("ORDER BY t MEASURES A.t AS a PATTERN (A B) DEFINE B AS v + A.v > 0", table)
+    with pytest.raises(SqlError, match=r"(?i)overflow"):
+        match("ORDER BY t MEASURES A.t AS a PATTERN (A B) DEFINE B AS v + PREV(v) > 0", table)
+
+
+@pytest.mark.parametrize(
+    ("skip", "expected"),
+    [
+        ("PAST LAST ROW", [(1, 3), (4, 6)]),
+        ("TO NEXT ROW", [(1, 3), (2, 4), (3, 5), (4, 6), (5, 7), (6, 8)]),
+        ("TO FIRST B", [(1, 3), (2, 4), (3, 5), (4, 6), (5, 7), (6, 8)]),
+        ("TO LAST B", [(1, 3), (3, 5), (5, 7)]),
+        ("TO U", [(1, 3), (3, 5), (5, 7)]),
+    ],
+)
+def test_skip_modes(match: Any, skip: str, expected: list[tuple[int, int]]) -> None:
+    rows = match(
+        f"ORDER BY t MEASURES FIRST(t) AS a, LAST(t) AS b AFTER MATCH SKIP {skip} "
+        "PATTERN (A B B) SUBSET U = (A, B)",
+        X,
+    )
+    assert [(r["a"], r["b"]) for r in rows] == expected
+
+
+def test_skip_that_leads_nowhere_is_an_error_at_run_time(match: Any) -> None:
+    with pytest.raises(SqlError, match=r"matched no event.*t = 1"):
+        match("ORDER BY t MEASURES A.t AS a AFTER MATCH SKIP TO LAST B PATTERN (A B?? C)", X)
+    with pytest.raises(SqlError, match=r"first event of the match.*t = 1"):
+        match("ORDER BY t MEASURES A.t AS a AFTER MATCH SKIP TO FIRST A PATTERN (A+ C)", X)
+
+
+def test_anchors(match: Any) -> None:
+    text = "PARTITION BY k ORDER BY t MEASURES A.t AS a, LAST(t) AS b PATTERN ({})"
+    assert [(r["a"], r["b"]) for r in match(text.format("^ A B"), X)] == [(1, 2), (3, 4)]
+    assert [(r["a"], r["b"]) for r in match(text.format("A B $"), X)] == [(5, 6), (7, 8)]
+    assert match(text.format("A ^ B"), X) == []
+
+
+def test_within_is_inclusive(match: Any) -> None:
+    table = pa.table({"t": [0, 5, 10, 16], "x": [1, 2, 3, 4]})
+    text = "ORDER BY t MEASURES A.t AS a, C.t AS c PATTERN (A B C) WITHIN {}"
+    assert match(text.format(10), table) == [{"a": 0, "c": 10}]
+    assert match(text.format(9), table) == []
+    assert match(text.format(11), table.slice(1)) == [{"a": 5, "c": 16}]
+    stamps = [dt.datetime(2020, 1, 1, 0, 0, s) for s in (0, 5, 10, 16)]
+    timed = table.set_column(0, "t", pa.array(stamps, pa.timestamp("ms")))
+    assert len(match(text.format("INTERVAL '10' SECOND"), timed)) == 1
+    assert match(text.format("INTERVAL '9999' MILLISECOND"), timed) == []
+
+
+def test_greedy_stays_within_the_window(match: Any) -> None:
+    text = "ORDER BY t MEASURES FIRST(t) AS a, LAST(t) AS b PATTERN (A B* C) WITHIN 3"
+    assert [(r["a"], r["b"]) for r in match(text, X)] == [(1, 4), (5, 8)]
+    reluctant = text.replace("B*", "B*?")
+    assert [(r["a"], r["b"]) for r in match(reluctant, X)] == [(1, 2), (3, 4), (5, 6), (7, 8)]
+
+
+def test_absence_between_two_events(match: Any) -> None:
+    table = pa.table({"t": range(1, 8), "e": list("axabcbc")})
+    text = """ORDER BY t MEASURES A.t AS a, C.t AS c PATTERN (A [^X] C) EVENT SELECTION {}
+        DEFINE A AS e = 'a', C AS e = 'c', X AS e = 'x'"""
+    assert match(text.format("SKIP TILL NEXT MATCH"), table) == [{"a": 3, "c": 5}]
+    assert match(text.format("SKIP TILL ANY MATCH"), table) == [{"a": 3, "c": 5}, {"a": 3, "c": 7}]
+
+
+def test_partitions_nulls_and_several_keys(match: Any) -> None:
+    table = pa.table(
+        {
+            "t": range(8),
+            "a": [1, None, 1, None, 2, 2, 1, None],
+            "b": ["x", "x", None, "x", "y", "y", "x", None],
+        }
+    )
+    rows = match(
+        "PARTITION BY a, b ORDER BY t MEASURES array_agg(t) AS ts, MATCH_NUMBER() AS n PATTERN (A+)",
+        table,
+    )
+    assert [(r["a"], r["b"], r["ts"], r["n"]) for r in rows] == [
+        (1, "x", [0, 6], 1), (None, "x", [1, 3], 1), (1, None, [2], 1), (2, "y", [4, 5], 1),
+        (None, None, [7], 1),
+    ]  # fmt: skip
+
+
+def test_ties_are_ordered_by_further_keys(match: Any) -> None:
+    table = pa.table({"t": [1, 1, 1, 2, 2, 3], "x": [2.0, None, 1.0, 5.0, 4.0, 9.0]})
+    text = "ORDER BY t, x {} MEASURES array_agg(x) AS xs PATTERN (A+)"
+    assert match(text.format(""), table)[0]["xs"] == [1.0, 2.0, None, 4.0, 5.0, 9.0]
+    assert match(text.format("DESC"), table)[0]["xs"] == [2.0, 1.0, None, 5.0, 4.0, 9.0]
+    first = match(text.format("DESC NULLS FIRST"), table)[0]["xs"]
+    assert first == [None, 2.0, 1.0, 5.0, 4.0, 9.0]
+
+
+def test_order_by_something_else_sorts_everything(match: Any) -> None:
+    rows = match("ORDER BY x DESC MEASURES array_agg(t) AS ts PATTERN (A{3}) DEFINE A AS x > 0", X)
+    assert [r["ts"] for r in rows] == [[7, 5, 6], [2, 3, 8]]
+
+
+def test_classifier_in_define_and_match_number(match: Any) -> None:
+    rows = match(
+        """ORDER BY t MEASURES array_agg(CLASSIFIER()) AS c, MATCH_NUMBER() AS n
+        PATTERN ((A | B | C)+) DEFINE A AS x <= 2, B AS LAST(CLASSIFIER(), 1) = 'A',
+        C AS MATCH_NUMBER() = 2 AND CLASSIFIER() = 'C'""",
+        X,
+    )
+    assert [(r["c"], r["n"]) for r in rows] == [
+        (["A", "B", "A", "B"], 1), (["C", "C", "C", "A"], 2),
+    ]  # fmt: skip
+
+
+def test_scalar_expressions_in_conditions(match: Any) -> None:
+    conditions = {
+        "s LIKE 'q%'": [2, 6, 8],
+        "upper(s) || 'x' = 'Px'": [1, 3, 7],
+        "s IN ('r', 'p') AND x IS NOT NULL": [1, 3, 7],
+        "x NOT BETWEEN 2 AND 4": [1, 5, 7],
+        "NOT (x > 2)": [1, 3, 8],
+        "CASE WHEN k = 'a' THEN x > 3 ELSE s = 'q' END": [5, 6, 8],
+        "CAST(x AS VARCHAR) = '6.0'": [7],
+        "coalesce(s, 'z') = 'z'": [5],
+        "x IS DISTINCT FROM 2 AND t > 3": [4, 5, 6, 7],
+        "x % 2 = 0": [3, 6, 7, 8],
+        "abs(x - 4) < 1.5": [2, 5, 6],
+        "t >= 7.5": [8],
+        "t < 1.5": [1],
+        "3 < t AND t <= 5": [4, 5],
+    }
+    for condition, expected in conditions.items():
+        rows = match(f"ORDER BY t MEASURES A.t AS a PATTERN (A) DEFINE A AS {condition}", X)
+        assert column(rows, "a") == expected, condition
+
+
+def test_scalar_expressions_over_several_rows(match: Any) -> None:
+    stamps = [dt.datetime(2020, 1, 1) + dt.timedelta(minutes=7 * i) for i in range(8)]
+    table = X.append_column("ts", pa.array(stamps, pa.timestamp("us")))
+
+    def known(*values: Any) -> bool:
+        return all(value is not None for value in values)
+
+    conditions: dict[str, Any] = {
+        "x > A.x": lambda a, b: known(a.x, b.x) and b.x > a.x,
+        "upper(s) = upper(A.s)": lambda a, b: known(a.s, b.s) and a.s == b.s,
+        "B.x - A.x > 1.5": lambda a, b: known(a.x, b.x) and b.x - a.x > 1.5,
+        "greatest(x, A.x) = 5": lambda a, b: max(a.x or 0, b.x or 0) == 5,
+        "least(x, A.x, 9) = 2": lambda a, b: min(a.x or 9, b.x or 9) == 2,
+        "coalesce(x, 0) = coalesce(A.x, 0) * 3": lambda a, b: (b.x or 0) == (a.x or 0) * 3,
+        "nullif(x, A.x) IS NULL": lambda a, b: b.x is None or b.x == a.x,
+        "x IS NOT DISTINCT FROM A.x": lambda a, b: a.x == b.x,
+        "x IS DISTINCT FROM A.x AND A.x IS NULL": lambda a, b: a.x is None,
+        "CASE WHEN A.x > x THEN 'down' WHEN A.x < x THEN 'up' END = 'down'": lambda a, b: (
+            known(a.x, b.x) and a.x > b.x
+        ),
+        "ts - A.ts < INTERVAL '10' MINUTE AND ts > A.ts + INTERVAL '5' MINUTE": lambda a, b: True,
+        "ts - A.ts < INTERVAL '7' MINUTE": lambda a, b: False,
+        "date_diff('hour', A.ts, ts) = 1": lambda a, b: b.ts.hour > a.ts.hour,
+        "date_diff('minute', A.ts, ts) = 7 AND A.s = 'q'": lambda a, b: a.s == "q",
+        "A.x IN (x + 1, x - 1)": lambda a, b: known(a.x, b.x) and abs(a.x - b.x) == 1,
+        "x BETWEEN A.x AND A.x + 2": lambda a, b: known(a.x, b.x) and a.x <= b.x <= a.x + 2,
+        "CAST(x AS BIGINT) % 2 = CAST(A.x AS BIGINT) % 2": lambda a, b: (
+            known(a.x, b.x) and (a.x - b.x) % 2 == 0
+        ),
+        "sum(B.x) + A.x > 8": lambda a, b: known(a.x, b.x) and a.x + b.x > 8,
+        "avg(x) >= 4": lambda a, b: sum(v for v in (a.x, b.x) if v) >= 4 * sum(
+            v is not None for v in (a.x, b.x)),
+        "bool_or(x > 4)": lambda a, b: (a.x or 0) > 4 or (b.x or 0) > 4,
+        "min(s) = 'p' AND max(s) = 'q'": lambda a, b: {a.s, b.s} == {"p", "q"},
+        "round(sqrt(x * A.x)) = 5": lambda a, b: known(a.x, b.x) and round((a.x * b.x) ** 0.5) == 5,
+        "NOT (x > A.x OR s = A.s)": lambda a, b: known(a.x, b.x, a.s, b.s) and b.x <= a.x and a.s != b.s,
+        "(x > A.x) IS NOT TRUE": lambda a, b: not (known(a.x, b.x) and b.x > a.x),
+        "A.ts < TIMESTAMP '2020-01-01 00:10:00'": lambda a, b: a.ts.minute < 10 and a.ts.hour == 0,
+        "s > A.s": lambda a, b: known(a.s, b.s) and b.s > a.s,
+        "s || '' <> 'r' AND A.s = 'p'": lambda a, b: a.s == "p" and b.s not in (None, "r"),
+        "if(A.x > 2, x < 5, x > 2)": lambda a, b: known(b.x) and (
+            b.x < 5 if (a.x or 0) > 2 else b.x > 2),
+        "x // 1 + sign(A.x - 3) = 4": lambda a, b: known(a.x, b.x) and b.x + (
+            (a.x > 3) - (a.x < 3)) == 4,
+        "power(A.x, 2) + floor(x) = 7": lambda a, b: known(a.x, b.x) and a.x**2 + b.x == 7,
+    }  # fmt: skip
+    rows_in = [SimpleNamespace(**row) for row in table.to_pylist()]
+    for condition, expected in conditions.items():
+        rows = match(
+            f"ORDER BY t MEASURES B.t AS b AFTER MATCH SKIP TO NEXT ROW PATTERN (A B) "
+            f"DEFINE B AS {condition}",
+            table,
+        )
+        wanted = [b.t for a, b in itertools.pairwise(rows_in) if expected(a, b)]
+        assert column(rows, "b") == wanted, condition
+
+
+def test_types_pass_through(match: Any) -> None:
+    table = pa.table(
+        {
+            "t": pa.array([1, 2], pa.timestamp("ns", "Europe/Berlin")),
+            "f": pa.array([1.5, None], pa.float32()),
+            "d": pa.array(["1.25", "2.50"]).cast(pa.decimal128(9, 2)),
+            "u": pa.array([1, 2], pa.uint8()),
+            "b": pa.array([b"x", None], pa.binary()),
+            "day": pa.array([10, 20], pa.date32()),
+        }
+    )
+    rows = match(
+        "ORDER BY t MEASURES f AS f1, d AS d1, u AS u1, b AS b1, day AS day1, t AS t1 "
+        "ALL ROWS PER MATCH PATTERN (A+) DEFINE A AS d > 1 AND u >= 1",
+        table,
+    )
+    for name in ("t", "f", "d", "u", "b", "day"):
+        assert [r[name + "1"] for r in rows] == table.column(name).to_pylist()
+
+
+def test_selection_without_bound_meets_its_budget(run: Any) -> None:
+    table = pa.table({"t": range(40)})
+    with pytest.raises(ResourceLimit, match="A B\\* C"):
+        run(
+            "ORDER BY t MEASURES A.t AS a PATTERN (A B* C) EVENT SELECTION SKIP TILL ANY MATCH",
+            table,
+            memory_bytes=1 << 22,
+        )

@@ -1,0 +1,130 @@
+"""Patterns that ruin backtracking matchers: linear time, or an error that names the pattern."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from chronicle.errors import QueryTimeout, ResourceLimit
+from chronicle.query.match import InputColumns, MatchLimits, compile_match
+from chronicle.query.match_clause import clause_of_text
+
+SECONDS_MAX = 20.0
+"""Generous: exponential work would take longer than the age of the machine."""
+
+
+def matches(clause: str, table: pa.Table, **limits: int) -> int:
+    compiled = compile_match(
+        clause_of_text(f"SELECT * FROM s MATCH_RECOGNIZE ({clause})"),
+        InputColumns(table.schema, "t"),
+    )
+    begun = time.monotonic()
+    batches = compiled.run(table.to_batches(max_chunksize=4096), limits=MatchLimits(**limits))
+    count = sum(batch.num_rows for batch in batches)
+    assert time.monotonic() - begun < SECONDS_MAX
+    return count
+
+
+def constant(n: int) -> pa.Table:
+    return pa.table({"t": range(n), "x": pa.array(np.ones(n))})
+
+
+@pytest.mark.parametrize(
+    ("pattern", "rows", "expected"),
+    [
+        ("(A?){25} A{25}", 30_000, 600),
+        ("(A?){40} A{40}", 8_000, 100),  # more positions than a word has bits
+        ("((A*)*)* B", 30_000, 0),
+        ("(A+)+ B", 30_000, 0),
+        ("((A | A)+)+ B", 30_000, 0),
+        ("(A | A A)+ B", 30_000, 0),
+        ("(A* A*)* B", 30_000, 0),
+        ("A* B", 100_000, 0),
+        ("A+ A+ A+ A+ B", 30_000, 0),
+        ("(A{1,9}){1,9} B", 10_000, 0),
+    ],
+)
+def test_killers_end(pattern: str, rows: int, expected: int) -> None:
+    text = f"ORDER BY t MEASURES FIRST(t) AS a PATTERN ({pattern}) DEFINE A AS x = 1"
+    text += ", B AS x = 2" if "B" in pattern else ""
+    assert matches(text, constant(rows)) == expected
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(A?){25} A{25}", "((A*)*)* B", "(A | A A)+ B", "(A?){40} A{40} B"]
+)
+def test_killers_end_within_a_window(pattern: str) -> None:
+    text = f"ORDER BY t MEASURES FIRST(t) AS a PATTERN ({pattern}) WITHIN 200 DEFINE A AS x = 1"
+    text += ", B AS x = 2" if "B" in pattern else ""
+    assert matches(text, constant(5_000)) == (100 if pattern == "(A?){25} A{25}" else 0)
+
+
+def test_greedy_star_from_every_row_is_linear_without_a_window() -> None:
+    x = np.ones(50_000)
+    x[-1] = 2
+    table = pa.table({"t": range(50_000), "x": x})
+    text = """ORDER BY t MEASURES FIRST(t) AS a AFTER MATCH SKIP TO NEXT ROW
+        PATTERN (A+ B C) DEFINE A AS x = 1, B AS x = 2"""
+    assert matches(text, table) == 0
+
+
+def test_path_dependent_killers_meet_their_budget() -> None:
+    text = """ORDER BY t MEASURES FIRST(t) AS a PATTERN ((A | B)+ C)
+        DEFINE A AS x = FIRST(A.x), B AS x = FIRST(x), C AS x > A.x"""
+    with pytest.raises(
+        ResourceLimit, match=r"pattern \(A \| B\)\+ C tried more than 100000 .* t = 0"
+    ):
+        matches(text, constant(100), steps_max=100_000)
+
+
+def test_a_path_that_grows_without_end_meets_the_memory_budget() -> None:
+    text = "ORDER BY t MEASURES FIRST(t) AS a PATTERN (A+ B) DEFINE A AS x >= A.x, B AS x > 2"
+    with pytest.raises(ResourceLimit, match=r"pattern A\+ B"):
+        matches(text, constant(300_000), memory_bytes=1 << 20)
+
+
+def test_time_limits_are_asked_for_during_a_long_search() -> None:
+    compiled = compile_match(
+        clause_of_text(
+            """SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES FIRST(t) AS a PATTERN (A+ C)
+            DEFINE A AS x = FIRST(A.x), C AS x > A.x)"""
+        ),
+        InputColumns(constant(1).schema, "t"),
+    )
+    asked = 0
+
+    def check() -> None:
+        nonlocal asked
+        asked += 1
+        if asked > 4:
+            raise QueryTimeout("over")
+
+    with pytest.raises(QueryTimeout):
+        for _ in compiled.run(constant(100_000).to_batches(), check=check):
+            pass
+
+
+def test_any_match_with_six_symbols_stays_in_memory(run: Any) -> None:
+    rng = np.random.default_rng(3)
+    table = pa.table({"t": range(5_000), "x": rng.integers(0, 40, 5_000)})
+    symbols = " ".join("ABCDEF")
+    conditions = ", ".join(f"{name} AS x = {i}" for i, name in enumerate("ABCDEF"))
+    rows = run(
+        f"ORDER BY t MEASURES A.t AS a, F.t AS f PATTERN ({symbols}) WITHIN 120 "
+        f"EVENT SELECTION SKIP TILL ANY MATCH DEFINE {conditions}",
+        table,
+    )
+    places = [np.flatnonzero(table["x"].to_numpy() == i) for i in range(6)]
+    ways = {int(t): {int(t): 1} for t in places[0]}  # first event -> last event -> number of sets
+    for place in places[1:]:
+        for first, ends in ways.items():
+            ways[first] = {
+                int(t): sum(n for end, n in ends.items() if end < t)
+                for t in place
+                if first < t <= first + 120
+            }
+    assert len(rows) == sum(n for ends in ways.values() for n in ends.values())
