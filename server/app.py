@@ -38,7 +38,7 @@ from ..errors import ChronicleError
 from .edge import Edge
 from .problems import Problem, as_problem, problem_response
 from .settings import Settings, load_settings
-from .state import Server
+from .state import TIDY_EVERY_S, Server
 from .warmup import warm_up
 
 if TYPE_CHECKING:
@@ -85,10 +85,12 @@ def create_app(
         if warm:
             await asyncio.to_thread(warm_up)
         await asyncio.to_thread(server.start)
+        tidying = asyncio.create_task(_tidy(server))
         try:
             yield
         finally:
             logger.info("stopping")
+            tidying.cancel()
             await asyncio.to_thread(server.stop)
             if close_database:
                 await asyncio.to_thread(database.close)
@@ -123,6 +125,15 @@ def create_app(
     for kind in (ChronicleError, Problem, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, _answer_error)
     return app
+
+
+async def _tidy(server: Server) -> None:
+    while True:
+        await asyncio.sleep(TIDY_EVERY_S)
+        try:
+            await asyncio.to_thread(server.tidy)
+        except Exception:
+            logger.exception("tidying up failed; it is tried again")
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:

@@ -103,9 +103,11 @@ class IdempotencyKeys:
         self._clock = clock
         self._guard = threading.Lock()
         self._entries: dict[str, _Entry] = {}
+        existed = self._path.exists()
         self._load()
         self._log = _Log(self._path)
-        self._rewrite()
+        if existed:
+            self._rewrite()  # also drops a line that a crash cut short
 
     def __len__(self) -> int:
         return len(self._entries)

@@ -38,6 +38,8 @@ __all__ = ["Server", "server_of"]
 
 logger = logging.getLogger("chronicle.server")
 Result = TypeVar("Result")
+BUILDS_AT_ONCE = 2
+TIDY_EVERY_S = 60.0
 STORE_GAUGES = (
     "events",
     "bytes",
@@ -106,6 +108,7 @@ class Server:
             settings.max_concurrent_queries + settings.max_concurrent_reads, "chronicle-answer"
         )
         self._workers = ThreadPoolExecutor(settings.max_concurrent_appends + 8, "chronicle-work")
+        self._builders = ThreadPoolExecutor(BUILDS_AT_ONCE, "chronicle-build")
         self._watch()
 
     def _watch(self) -> None:
@@ -171,6 +174,10 @@ class Server:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._workers, function, *args)
 
+    async def build(self, function: Callable[[], Result]) -> Result:
+        """Run blocking work that may take minutes, a few at a time, out of the others' way."""
+        return await asyncio.get_running_loop().run_in_executor(self._builders, function)
+
     def submit(self, pipe: Pipe, work: Callable[[], None]) -> Future[BaseException | None]:
         """Compute an answer in a thread; its error goes into the pipe and is the result."""
 
@@ -189,9 +196,14 @@ class Server:
 
     def start(self) -> None:
         """Clear away what an earlier process left, and open the door; blocks."""
+        self.tidy()
+        self.ready = True
+
+    def tidy(self) -> None:
+        """Let go of what nobody has used for too long; blocks."""
+        self.snapshots.sweep()
         if self._keys is not None:
             self.transactions.sweep()
-        self.ready = True
 
     def drain(self, seconds: float) -> None:
         """Be seen as stopping, and end what still runs after some time; on the event loop."""
@@ -205,6 +217,7 @@ class Server:
         self.running.cancel_all()
         self._answers.shutdown(wait=True, cancel_futures=True)
         self._workers.shutdown(wait=True)
+        self._builders.shutdown(wait=True, cancel_futures=True)
         self.snapshots.close()
         if self._keys is not None:
             self._keys.close()

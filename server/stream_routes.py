@@ -263,7 +263,7 @@ async def create_index(
         found.create_index(attribute, wait=wait)
         return found.indexes()
 
-    found = await server.call(create)
+    found = await server.build(create)
     return reply({"indexes": jsonable(found)}, 201 if wait else 202)
 
 

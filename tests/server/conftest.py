@@ -90,6 +90,19 @@ class FakeResult:
         self.closed = True
 
 
+class FakeSnapshot:
+    """A version."""
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+
+    def __enter__(self) -> FakeSnapshot:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
 class FakeDatabase:
     """Answers the SQL texts that it was taught; knows streams by name only.
 
@@ -116,10 +129,9 @@ class FakeDatabase:
             raise StreamNotFound(f"no stream {name!r}")
         return SimpleNamespace(name=name, handle=None, stats=lambda: {"events": 3, "bytes": 10})
 
-    @contextlib.contextmanager
-    def snapshot(self, name: str) -> Iterator[Any]:
+    def snapshot(self, name: str) -> Any:
         self.stream(name)
-        yield SimpleNamespace(version=self.version)
+        return FakeSnapshot(self.version)
 
     def drop_stream(self, name: str) -> None:
         self.stream(name)

@@ -1,0 +1,128 @@
+"""Routes that hand a request on, seen from the other side; and what the server does by itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from chronicle.errors import IndexExists, IndexNotFound
+
+
+class IndexedStream:
+    """Remembers what was asked of it."""
+
+    name = "flights"
+    handle = None
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+        self.built: list[dict[str, Any]] = []
+
+    def create_index(self, attribute: str, *, wait: bool = True) -> None:
+        self.asked.append(("create", attribute, wait))
+        if any(index["attribute"] == attribute for index in self.built):
+            raise IndexExists(f"there is an index on {attribute} already")
+        self.built.append({"attribute": attribute, "state": "ready" if wait else "building"})
+
+    def drop_index(self, attribute: str) -> None:
+        self.asked.append(("drop", attribute))
+        if not self.built:
+            raise IndexNotFound(f"there is no index on {attribute}")
+        self.built.clear()
+
+    def indexes(self) -> list[dict[str, Any]]:
+        return self.built
+
+    def stats(self) -> dict[str, Any]:
+        return {}
+
+
+@pytest.fixture
+def indexed(fake: Any) -> IndexedStream:
+    stream = IndexedStream()
+    fake.stream = lambda name: stream
+    return stream
+
+
+def test_indexes_are_made_listed_and_dropped(indexed: IndexedStream, client: Any) -> None:
+    made = client.post("/v1/streams/flights/indexes/alti%20tude")
+    assert made.status_code == 201
+    assert made.json() == {"indexes": [{"attribute": "alti tude", "state": "ready"}]}
+    assert client.get("/v1/streams/flights/indexes").json() == made.json()
+    again = client.post("/v1/streams/flights/indexes/alti%20tude")
+    assert (again.status_code, again.json()["code"]) == (409, "index-exists")
+    later = client.post("/v1/streams/flights/indexes/track", params={"wait": "false"})
+    assert later.status_code == 202
+    assert client.delete("/v1/streams/flights/indexes/track").status_code == 204
+    gone = client.delete("/v1/streams/flights/indexes/track")
+    assert (gone.status_code, gone.json()["code"]) == (404, "index-not-found")
+    assert indexed.asked == [
+        ("create", "alti tude", True),
+        ("create", "alti tude", True),
+        ("create", "track", False),
+        ("drop", "track"),
+        ("drop", "track"),
+    ]
+
+
+def test_dropping_a_stream_forgets_what_was_kept_for_it(fake: Any, client: Any) -> None:
+    server = client.app.state.server
+    for how in (
+        lambda: client.delete("/v1/streams/flights"),
+        lambda: client.post("/v1/query", json={"sql": "DROP STREAM flights"}),
+    ):
+        fake.names = ["flights"]
+        with server.keys.request("flights", "k", "p") as work:
+            work.answer = {}
+        with server.snapshots.pin("flights"):
+            pass
+        assert (len(server.keys), len(server.snapshots)) == (1, 1)
+        assert how().status_code in (200, 204)
+        assert (len(server.keys), len(server.snapshots)) == (0, 0)
+
+
+def test_unused_snapshots_are_let_go_by_themselves(
+    fake: Any, serve_app: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chronicle.server.app.TIDY_EVERY_S", 0.01)
+    client = serve_app(fake, snapshot_ttl_ms=1)
+    server = client.app.state.server
+    with server.snapshots.pin("flights"):
+        pass
+    deadline = time.monotonic() + 5
+    while len(server.snapshots):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_readiness_follows_the_store(fake: Any, client: Any) -> None:
+    assert client.get("/readyz").status_code == 200
+
+    def broken() -> list[str]:
+        raise OSError("input/output error")
+
+    fake.streams = broken
+    response = client.get("/readyz")
+    assert (response.status_code, response.json()["code"]) == (503, "not-ready")
+    assert response.headers["retry-after"] == "1"
+    assert client.get("/healthz").status_code == 200
+    client.app.state.server.stopping = True
+    assert client.get("/readyz").json()["state"] == "stopping"
+    client.app.state.server.stopping = False
+
+
+def test_tokens_are_managed_without_a_web_framework() -> None:
+    import subprocess
+    import sys
+
+    script = (
+        "import sys, chronicle.server; chronicle.server.create_token; "
+        "print(sorted({'fastapi', 'uvicorn', 'duckdb', 'pydantic'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
