@@ -26,7 +26,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 __all__ = ["app", "main"]
 
@@ -101,22 +101,21 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command; gives its exit code and never raises, except with ``CHRONICLE_DEBUG``."""
+    if "_CHRONICLE_COMPLETE" in os.environ:  # the shell asks what could come next
+        app(prog_name="chronicle")
     debug = os.environ.get("CHRONICLE_DEBUG", "") not in ("", "0")
+    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        outcome: Any = app(
-            args=None if arguments is None else list(arguments),
-            prog_name="chronicle",
-            standalone_mode=False,
-        )
-        return outcome if isinstance(outcome, int) else 0
+        # Not app(...): that one turns interrupts and broken pipes into exit codes of its own.
+        command = typer.main.get_command(app)
+        with command.make_context("chronicle", given) as context:
+            command.invoke(context)
+        return 0
+    except typer.Exit as left:
+        return left.exit_code
     except BrokenPipeError:
         _forget_stdout()
         return 0
-    except SystemExit as error:  # how click takes a broken pipe; ours exit by their return value
-        if isinstance(error.__context__, BrokenPipeError):
-            _forget_stdout()
-            return 0
-        raise
     except Exception as error:
         if debug and not _is_usage(error):
             raise
@@ -124,7 +123,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as error:
         if debug:
             raise
-        return _interrupted(error)
+        say("interrupted")
+        _notes(error)
+        return 130
 
 
 def _is_usage(error: BaseException) -> bool:
@@ -133,8 +134,6 @@ def _is_usage(error: BaseException) -> bool:
 
 def _explain(error: Exception) -> int:
     """Say what went wrong; gives the exit code."""
-    if type(error).__name__ == "Abort":  # how click passes an interrupt on
-        return _interrupted(error.__context__ or error)
     if _is_usage(error):
         context = getattr(error, "ctx", None)
         fail(str(error.format_message()))  # type: ignore[attr-defined]
@@ -156,12 +155,6 @@ def _explain(error: Exception) -> int:
         say("  CHRONICLE_DEBUG=1 shows where; please report it")
     _notes(error)
     return 1
-
-
-def _interrupted(error: BaseException) -> int:
-    say("interrupted")
-    _notes(error)
-    return 130
 
 
 def _notes(error: BaseException) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..errors import InvalidData
 from .options import StoreOption, TokenOption, UrlOption
 from .place import place_of
 from .screen import IngestBar, human_bytes, say, warn
@@ -247,7 +248,14 @@ def ingest(
     )
     target = Target(url=url, token=token) if url is not None else Target(path=place.path)
     with IngestBar() as bar:
-        report = run(request, target, bar, connect=_connect)
+        try:
+            report = run(request, target, bar, connect=_connect)
+        except InvalidData as error:
+            if on_error == "fail" and error.row is not None:
+                error.add_note(
+                    "--on-error skip or quarantine goes on without rows that cannot be read"
+                )
+            raise
     _tell(report)
     if json_report:
         print(json.dumps(report.to_dict()))

@@ -165,11 +165,19 @@ class ByteSource:
     def peek(self, size: int) -> bytes:
         """The next bytes, up to ``size`` of them, without taking them; none at the end only."""
         while len(self._head) < size:
+            if self._head and not self._more_soon():
+                break
             more = self._read_plain(size - len(self._head))
             self._head += more
-            if not more or self._descriptor is not None:  # a live source is not waited for twice
+            if not more:
                 break
         return self._head[:size]
+
+    def _more_soon(self) -> bool:
+        """Whether a read will not wait; always, unless the source is live."""
+        if self._descriptor is None:
+            return True
+        return bool(select.select([self._descriptor], [], [], LIVE_SECONDS)[0])
 
     def read(self, size: int) -> bytes:
         """The next bytes, ``size`` of them unless the source ends before; empty at the end."""
@@ -198,11 +206,8 @@ class ByteSource:
 
     def _read_live(self, size: int) -> bytes:
         """What comes until there is enough, or nothing more for a while; empty at the end only."""
-        assert self._descriptor is not None
         data = self._buffered.read1(size)
-        while 0 < len(data) < size:
-            if not select.select([self._descriptor], [], [], LIVE_SECONDS)[0]:
-                break
+        while 0 < len(data) < size and self._more_soon():
             more = self._buffered.read1(size - len(data))
             if not more:
                 break

@@ -148,7 +148,8 @@ class Ingest:
 
     def _final_schema(self, rows: int) -> pa.Schema:
         """The schema of the events; an error when there is none to tell it from."""
-        if rows == 0 and (self._layout.target is None or self._bad_rows.count):
+        given_up = self._bad_rows.count or self.report.broken_files
+        if rows == 0 and (self._layout.target is None or given_up):
             if self.report.broken_files:
                 raise InvalidData(f"nothing could be read: {self.report.broken_files[0]}")
             reason = "no row could be read as an event" if self.report.rows else "there are no rows"
