@@ -32,7 +32,7 @@ from .node import read_node
 from .recovery import load, open_entry
 from .segment import SegmentFile, SegmentView
 
-__all__ = ["CheckReport", "Problem", "check_stream"]
+__all__ = ["CheckReport", "Problem", "check_stream", "check_view"]
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,11 @@ class CheckReport:
     notes : list of str
         Harmless leftovers, such as a torn record at the end of a log.
     problems : list of Problem
+        After a repair, those that are left.
+    repairs : list of str
+        What a repair has done, and what was lost.
+    lost_events : int
+        Events that a repair could not save.
     """
 
     streams: int = 0
@@ -75,6 +80,19 @@ class CheckReport:
     events: int = 0
     notes: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    repairs: list[str] = field(default_factory=list)
+    lost_events: int = 0
+
+    def add(self, other: CheckReport) -> None:
+        """Add what another report says to this one."""
+        self.streams += other.streams
+        self.segments += other.segments
+        self.blocks += other.blocks
+        self.events += other.events
+        self.lost_events += other.lost_events
+        self.notes += other.notes
+        self.problems += other.problems
+        self.repairs += other.repairs
 
     @property
     def ok(self) -> bool:
@@ -111,7 +129,7 @@ def check_stream(files: Files, directory: str, name: str, report: CheckReport) -
         except (ChronicleError, OSError) as error:
             report.problems.append(Problem(name, path, str(error)))
             continue
-        _check_view(view, name, path, report)
+        check_view(view, name, path, report)
         view.close()
     for before, after in zip(manifest.segments, manifest.segments[1:], strict=False):
         if after.first < before.last:
@@ -125,7 +143,7 @@ def check_stream(files: Files, directory: str, name: str, report: CheckReport) -
         except (ChronicleError, OSError) as error:
             report.problems.append(Problem(name, path, str(error)))
         else:
-            _check_view(active, name, path, report)
+            check_view(active, name, path, report)
             if manifest.segments and active.events and active.first < manifest.segments[-1].last:
                 what = f"begins at {active.first}, before the sealed segments end"
                 report.problems.append(Problem(name, path, what))
@@ -149,8 +167,8 @@ def _check_leftovers(
             )
 
 
-def _check_view(view: SegmentView, stream: str, path: str, report: CheckReport) -> None:
-    """Walk one tree."""
+def check_view(view: SegmentView, stream: str, path: str, report: CheckReport) -> None:
+    """Walk one tree and add what is found to a report."""
     report.segments += 1
     events = 0
     last: int | None = None

@@ -107,6 +107,7 @@ __all__ = [
     "LogRecord",
     "LogWriter",
     "read_log",
+    "salvage_log",
 ]
 
 LOG_MAGIC = b"CHRONLOG"
@@ -393,6 +394,39 @@ def read_log(files: Files, path: str) -> LogContents:
                 offset=contents.valid_length,
             )
     return contents
+
+
+def salvage_log(files: Files, path: str) -> tuple[list[LogRecord], list[LogRecord]]:
+    """Read what can be read of a damaged log.
+
+    Returns
+    -------
+    before, behind : list of LogRecord
+        The records before the first damaged one, and valid ones that stand behind it.  Both are
+        empty when the header is damaged, for it ties the records to the log.
+    """
+    data = files.read(path)
+    if _read_header(data[:HEADER_BYTES], path) is None:
+        return [], []
+    contents = _parse(data, path)
+    salt = LOG_CHECKSUM.unpack_from(data, LOG_HEADER.size)[0]
+    view = memoryview(data)
+    behind: list[LogRecord] = []
+    start = contents.valid_length + RECORD_BYTES
+    while start + RECORD_BYTES <= len(data):
+        checksum, length, kind, _ = FRAME.unpack_from(data, start)
+        end = start + RECORD_BYTES + ((length + 7) & -8)
+        if (
+            checksum
+            and end <= len(data)
+            and checksum == xxh3_64_intdigest(view[start + 8 : end], salt ^ start)
+        ):
+            payload = start + RECORD_BYTES
+            behind.append(LogRecord(kind, view[payload : payload + length], end))
+            start = end
+        else:
+            start += ALIGNMENT
+    return contents.records, behind
 
 
 def _parse(data: bytes, path: str) -> LogContents:

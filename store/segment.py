@@ -114,9 +114,20 @@ class SegmentFile:
     segment_id : int
     schema : StreamSchema
         Of the segment.
+    verify : bool
+        Whether the header of the file must be sound; a repair looks at the blocks all the same.
     """
 
-    def __init__(self, files: Files, path: str, segment_id: int, schema: StreamSchema) -> None:
+    def __init__(
+        self,
+        files: Files,
+        path: str,
+        segment_id: int,
+        schema: StreamSchema,
+        *,
+        verify: bool = True,
+    ) -> None:
+        self._verify = verify
         self.path = path
         self.segment_id = segment_id
         self.schema = schema
@@ -136,7 +147,8 @@ class SegmentFile:
             with self._lock:
                 if self._file is None:
                     self._file = self._files.open(self.path)
-                    self._check_header()
+                    if self._verify:
+                        self._check_header()
                 if len(self._data) < length:
                     mapped = self._file.map()
                     if len(mapped) < length:

@@ -49,6 +49,7 @@ from .lock import WriterLock
 from .manifest import read_manifest, write_manifest
 from .options import StreamOptions
 from .recovery import load_for_reading
+from .repair import Loss, repair_stream
 from .snapshot import Snapshot
 from .stream import EventStream
 
@@ -324,18 +325,56 @@ class Store:
             self.files.remove_tree(directory)
             self.files.sync_directory("streams")
 
-    def check(self) -> CheckReport:
-        """Verify every checksum and invariant of every stream: :mod:`~chronicle.store.check`."""
+    def check(self, repair: bool = False) -> CheckReport:
+        """Verify every checksum and invariant of every stream: :mod:`~chronicle.store.check`.
+
+        Parameters
+        ----------
+        repair : bool
+            Save what can be saved of damaged streams (:mod:`~chronicle.store.repair`).  Handles of
+            a stream that is repaired are closed: get it again with :meth:`stream`.
+
+        Returns
+        -------
+        CheckReport
+            Of the streams as they are now, with what was repaired.
+        """
         self._check_open()
+        if repair:
+            self._check_writable()
         report = CheckReport()
         for name in self.streams():
-            stream = self._open.get(name)
-            if isinstance(stream, EventStream):
-                with stream.quiet():
-                    check_stream(self.files, self.directory_of(name), name, report)
-            else:
-                check_stream(self.files, self.directory_of(name), name, report)
+            found = CheckReport()
+            self._check_stream(name, found)
+            if repair and not found.ok:
+                losses = self._repair_stream(name, found)
+                if losses is not None:
+                    found = CheckReport()
+                    self._check_stream(name, found)
+                    found.repairs = [str(loss) for loss in losses]
+                    found.lost_events = sum(loss.lost for loss in losses)
+            report.add(found)
         return report
+
+    def _check_stream(self, name: str, report: CheckReport) -> None:
+        stream = self._open.get(name)
+        if isinstance(stream, EventStream):
+            with stream.quiet():
+                check_stream(self.files, self.directory_of(name), name, report)
+        else:
+            check_stream(self.files, self.directory_of(name), name, report)
+
+    def _repair_stream(self, name: str, found: CheckReport) -> list[Loss] | None:
+        """Repair a stream; None, with a note, where that cannot be done."""
+        with self._lock:
+            stream = self._open.pop(name, None)
+            if stream is not None:
+                stream.close()
+            try:
+                return repair_stream(self.files, self.directory_of(name), name)
+            except CorruptStore as error:
+                found.notes.append(f"{name}: cannot be repaired: {error}")
+                return None
 
     def backup(self, path: str | os.PathLike[str]) -> None:
         """Copy the store while writing goes on; see :mod:`~chronicle.store.backup`."""

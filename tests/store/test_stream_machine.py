@@ -127,7 +127,7 @@ class StreamMachine(RuleBasedStateMachine):
         self.ends.append(len(self.events))
         assert result.appended == batch.num_rows
         assert self.stream.stats()["late_total"] - late == result.late
-        if durability == "commit":
+        if durability == "commit" and batch.num_rows:
             self.safe = len(self.events)
 
     @rule()
@@ -217,7 +217,7 @@ class StreamMachine(RuleBasedStateMachine):
             with suppress(SimulatedCrash):
                 steps[what]()
                 done = True
-        if done and what == "append":
+        if done and batch is not None and batch.num_rows:
             self.safe = len(self.events)
         self.memory = self.memory.crash(random.Random(seed), mode)  # type: ignore[arg-type]
         self.open()

@@ -1,0 +1,523 @@
+"""Repair: what can be saved of a damaged stream, and a report of what cannot.
+
+Purpose
+    ``chronicle check --repair``.  Where the checker found damage, the damaged file is moved aside
+    and what is sound in it is written anew, so that the stream opens and answers again.
+
+Guarantee
+    Only blocks that carry their checksums are kept: a repaired stream never gives a wrong answer
+    for an event that it still has.  Every event that is lost is counted, with the time range in
+    which it lay.  Nothing is deleted: damaged files stay in ``quarantine/`` below the stream.  A
+    crash during a repair leaves the stream as it was, or repaired.
+
+How
+    ==========================  =================================================================
+    damaged                     what is done
+    ==========================  =================================================================
+    sealed segment, late run,   its blocks are walked from the front; behind a damaged one the next
+    active segment              that verifies is looked for.  Sound leaves go into a new segment
+    dictionary page             leaves that need its strings are lost with it
+    file that is missing        its events are lost; the manifest names it no more
+    log                         the records before the damaged one are kept; when not even its
+                                first can be read, leaves are taken from the active segment, those
+                                of an append that was never acknowledged among them
+    manifest                    cannot be repaired: restore it from a backup
+    ==========================  =================================================================
+
+Limits
+    A leaf is kept or lost as a whole.  Events in lost log records are counted as far as the
+    records behind the damage can be read.  Nobody else may have the stream open for writing.
+"""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from ..errors import ChronicleError, CorruptBlock, CorruptStore, StorageFailed
+from ..schema import StreamSchema
+from .block import open_block
+from .catalog import SegmentEntry, StreamManifest, log_name, segment_name
+from .check import CheckReport, check_view
+from .dictionary import read_page
+from .file_contract import Files
+from .journal import Journal, RecordKind, decode_batch, encode_state
+from .layout import (
+    ALIGNMENT,
+    BLOCK_FRAME,
+    BLOCK_MAGIC,
+    DICTIONARY_HEADER,
+    FILE_HEADER,
+    BlockKind,
+)
+from .leaf import LeafReader
+from .log import LogRecord, LogWriter, read_log, salvage_log
+from .manifest import read_manifest, write_manifest
+from .recovery import open_entry
+from .segment import SegmentFile, SegmentView
+from .segment_writer import SegmentWriter
+from .tail import concat_batches, sort_batch
+
+__all__ = ["QUARANTINE", "Loss", "repair_stream"]
+
+logger = logging.getLogger("chronicle.store")
+
+QUARANTINE = "quarantine"
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What a repair could not save of one file.
+
+    Attributes
+    ----------
+    stream : str
+    file : str
+        The damaged file, relative to the store.
+    quarantined : str or None
+        Where it is now; None when it was missing.
+    kept, lost : int
+        Events saved, and events gone.
+    ranges : tuple of (int, int)
+        Time ranges in ticks, both inclusive, in which the lost events lay.
+    """
+
+    stream: str
+    file: str
+    quarantined: str | None
+    kept: int
+    lost: int
+    ranges: tuple[tuple[int, int], ...]
+
+    def __str__(self) -> str:
+        where = ", ".join(f"{first} to {last}" for first, last in self.ranges)
+        between = f" between the ticks {where}" if where else ""
+        moved = f"; moved to {self.quarantined}" if self.quarantined else ""
+        return (
+            f"{self.stream}: {self.file}: {self.lost:,} events lost{between}, {self.kept:,} "
+            f"saved{moved}"
+        )
+
+
+class _Salvaged:
+    """Sound leaves of a segment file, and where others are missing.
+
+    Parameters
+    ----------
+    file : SegmentFile
+    length : int
+        Committed bytes.
+    """
+
+    def __init__(self, file: SegmentFile, length: int) -> None:
+        self._file = file
+        self._data = file.data(length)
+        self._length = length
+        self._values: dict[str, list[tuple[int, pa.Array]]] = {}
+        self.events = 0
+        self.damaged = False
+        """Whether something was skipped since the last leaf."""
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Events of the leaves that verify, in time order."""
+        file, schema = self._file, self._file.schema
+        for offset in self._blocks():
+            frame = open_block(self._data, offset, file.segment_id, file.path)
+            if frame.kind is BlockKind.DICTIONARY:
+                self._page(offset)
+            elif frame.kind is BlockKind.LEAF:
+                try:
+                    leaf = LeafReader(self._data, offset, file.segment_id, schema, file.path)
+                    arrays = [self._column(leaf, name) for name in schema.names]
+                except (ChronicleError, pa.ArrowInvalid, OSError, ValueError, IndexError):
+                    self.damaged = True
+                    continue
+                self.events += leaf.events
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema.arrow)
+                self.damaged = False
+
+    def _blocks(self) -> Iterator[int]:
+        """Offsets of the blocks whose heads verify."""
+        data, file = self._data, self._file
+        at = FILE_HEADER.size
+        while at + BLOCK_FRAME.size <= self._length:
+            if bytes(data[at : at + 4]) == BLOCK_MAGIC:
+                try:
+                    frame = open_block(data, at, file.segment_id, file.path)
+                except CorruptBlock:
+                    pass
+                else:
+                    if frame.head_bytes >= BLOCK_FRAME.size:
+                        yield at
+                        at += max(ALIGNMENT, frame.total_bytes)
+                        continue
+            self.damaged = True
+            at += ALIGNMENT
+
+    def _page(self, offset: int) -> None:
+        file = self._file
+        column = DICTIONARY_HEADER.unpack_from(self._data, offset + BLOCK_FRAME.size)[0]
+        attribute = file.schema.attributes[column]
+        with suppress(CorruptBlock):
+            first, values = read_page(self._data, offset, file.segment_id, attribute, file.path)
+            self._values.setdefault(attribute.name, []).append((first, values))
+
+    def _column(self, leaf: LeafReader, name: str) -> pa.Array:
+        if not leaf.uses_dictionary(name):
+            return leaf.column(name, 0, leaf.events)
+        pages = self._values.get(name, [])
+        known = 0
+        parts = []
+        for first, values in pages:
+            if first != known:  # a page before this one is damaged
+                break
+            parts.append(values)
+            known += len(values)
+        attribute = self._file.schema.attribute(name)
+        dictionary = pa.concat_arrays(parts) if parts else pa.array([], attribute.type)
+        array = leaf.column(name, 0, leaf.events, dictionary)
+        array.validate(full=True)
+        return array
+
+
+def repair_stream(files: Files, directory: str, name: str) -> list[Loss]:
+    """Repair one stream that nobody has open; see the module.
+
+    Parameters
+    ----------
+    files : Files
+    directory : str
+        Of the stream.
+    name : str
+        For the report.
+
+    Returns
+    -------
+    list of Loss
+        One for each damaged file; empty when there was nothing to repair.
+
+    Raises
+    ------
+    CorruptStore
+        When the manifest is damaged.
+    StorageFull, StorageFailed
+        The stream is as it was.
+    """
+    body = read_manifest(files, directory)
+    if body is None:
+        raise CorruptStore(f"{directory} has no manifest; restore it from a backup")
+    repair = _Repair(files, directory, name, StreamManifest.from_json(body))
+    try:
+        return repair.run()
+    except BaseException:
+        repair.discard()
+        raise
+
+
+class _Repair:
+    def __init__(self, files: Files, directory: str, name: str, manifest: StreamManifest) -> None:
+        self._files = files
+        self._directory = directory
+        self._name = name
+        self._manifest = manifest
+        self._next_id = manifest.next_id
+        self._losses: list[Loss] = []
+        self._damaged: list[str] = []
+        self._made: list[str] = []
+        self._no_checkpoint = False
+
+    def _path(self, file: str) -> str:
+        return f"{self._directory}/{file}"
+
+    def run(self) -> list[Loss]:
+        manifest = self._manifest
+        journal = self._journal()
+        if journal.extent is not None:
+            self._next_id = max(self._next_id, journal.extent.segment_id + 1)
+        segments = [s for entry in manifest.segments for s in self._entry(entry)]
+        runs = [s for entry in manifest.runs for s in self._entry(entry)]
+        for found in self._orphans() if self._no_checkpoint else ():
+            newest = max((entry.last for entry in segments), default=found.first)
+            (segments if found.first >= newest else runs).append(found)
+            journal = replace(journal, last=max(found.last, journal.last or found.last))
+        if journal.extent is not None:
+            active = self._active(journal)
+            if active is not None:
+                segments += active
+                journal = replace(journal, extent=None)
+        if self._losses or self._damaged:
+            self._commit(
+                replace(manifest, segments=tuple(segments), runs=tuple(runs), garbage=()), journal
+            )
+        return self._losses
+
+    def discard(self) -> None:
+        """Remove what an unfinished repair has written."""
+        for file in self._made:
+            with suppress(Exception):
+                self._files.remove(self._path(file))
+
+    # -- the log --------------------------------------------------------------------------------
+
+    def _journal(self) -> Journal:
+        """State of the stream as far as its log can be read."""
+        file = log_name(self._manifest.log)
+        schema = self._manifest.schema
+        behind: list[LogRecord] = []
+        try:
+            records = read_log(self._files, self._path(file)).records
+            return Journal.replay(
+                ((record.kind, record.payload) for record in records), schema, self._path(file)
+            )
+        except FileNotFoundError:
+            self._no_checkpoint = True
+            self._lose(file, None, 0, 0, ())
+            return replace(Journal.empty(schema), last=self._newest())
+        except CorruptStore as error:
+            logger.warning("%s: %s", self._path(file), error)
+        records, behind = salvage_log(self._files, self._path(file))
+        try:
+            journal = Journal.replay(
+                ((record.kind, record.payload) for record in records), schema, self._path(file)
+            )
+        except CorruptStore:  # not even the checkpoint
+            self._no_checkpoint = True
+            journal = replace(Journal.empty(schema), last=self._newest())
+        lost, ranges = _events_of(behind, schema)
+        kept = journal.tail.rows + sum(batch.num_rows for batch in journal.late)
+        self._damaged.append(file)
+        self._lose(file, self._quarantine_name(file), kept, lost, ranges)
+        return journal
+
+    def _newest(self) -> int | None:
+        entries = (*self._manifest.segments, *self._manifest.runs)
+        return max((entry.last for entry in entries), default=None)
+
+    # -- segments -------------------------------------------------------------------------------
+
+    def _entry(self, entry: SegmentEntry) -> list[SegmentEntry]:
+        """What takes the place of a sealed segment or late run: itself, a new one, or nothing."""
+        schema = self._manifest.schema_of(entry.columns)
+        path = self._path(entry.file)
+        try:
+            view = open_entry(self._files, self._directory, self._manifest, entry)
+            if _sound(view, self._name, path):
+                return [entry]
+        except FileNotFoundError:
+            self._lose(entry.file, None, 0, entry.events, ((entry.first, entry.last),))
+            return []
+        except (ChronicleError, ValueError, KeyError):
+            pass
+        return self._salvage(
+            entry.file, entry.id, schema, None, entry.events, entry.first, entry.last
+        )
+
+    def _active(self, journal: Journal) -> list[SegmentEntry] | None:
+        """What takes the place of the active segment; None when it is sound."""
+        extent = journal.extent
+        assert extent is not None
+        file = segment_name(extent.segment_id)
+        schema = self._manifest.schema
+        first = self._manifest.segments[-1].last if self._manifest.segments else None
+        last = journal.last
+        try:
+            segment = SegmentFile(self._files, self._path(file), extent.segment_id, schema)
+            view = SegmentView.open_extent(segment, extent)
+            for name, pages in extent.pages.items():
+                segment.dictionary(name, pages)
+            if _sound(view, self._name, self._path(file)):
+                return None
+            first, last = view.first, view.last
+        except FileNotFoundError:
+            ranges = () if first is None or last is None else ((first, last),)
+            self._lose(file, None, 0, extent.events, ranges)
+            return []
+        except (ChronicleError, ValueError, KeyError):
+            pass
+        return self._salvage(
+            file, extent.segment_id, schema, extent.length, extent.events, first, last
+        )
+
+    def _orphans(self) -> Iterator[SegmentEntry]:
+        """What was the active segment when the log that named it cannot be read."""
+        manifest = self._manifest
+        named = {entry.file for entry in (*manifest.segments, *manifest.runs)}
+        named |= {file for file, _ in manifest.garbage} | set(self._made)
+        present = [file for file in self._files.list(self._directory) if file.endswith(".seg")]
+        orphans = {int(file.removesuffix(".seg")): file for file in present if file not in named}
+        self._next_id = max(self._next_id, *(i + 1 for i in orphans), 0)
+        for segment_id, file in sorted(orphans.items()):
+            yield from self._salvage(file, segment_id, manifest.schema, None, 0, None, None)
+
+    def _salvage(
+        self,
+        file: str,
+        segment_id: int,
+        schema: StreamSchema,
+        length: int | None,
+        events: int,
+        first: int | None,
+        last: int | None,
+    ) -> list[SegmentEntry]:
+        """Write the sound leaves of a damaged file as a new segment."""
+        segment = SegmentFile(self._files, self._path(file), segment_id, schema, verify=False)
+        size = self._files.size(self._path(file))
+        salvaged = _Salvaged(segment, size if length is None else min(size, length))
+        options = self._manifest.options
+        new = self._next_id
+        self._next_id += 1
+        target = segment_name(new)
+        with suppress(FileNotFoundError):
+            self._files.remove(self._path(target))
+        writer = SegmentWriter(
+            self._files, self._path(target), new, schema, options.codec, options.leaf_bytes
+        )
+        self._made.append(target)
+        gaps: list[tuple[int, int]] = []
+        before = first
+        try:
+            for batch in salvaged.batches():
+                leaf = _Times.of(batch, schema)
+                if salvaged.damaged:
+                    gaps.append((leaf.first if before is None else before, leaf.first))
+                writer.write(batch)
+                before = leaf.last
+            if last is not None and (salvaged.damaged or before is None):
+                gaps.append((last if before is None else before, max(before or last, last)))
+            entries = []
+            if writer.events:
+                assert writer.first is not None
+                assert writer.last is not None
+                total = writer.seal()
+                entries.append(
+                    SegmentEntry(
+                        new,
+                        writer.events,
+                        writer.first,
+                        writer.last,
+                        total,
+                        len(schema.attributes),
+                    )
+                )
+        finally:
+            writer.close()
+        if not entries:
+            self._files.remove(self._path(target))
+        self._damaged.append(file)
+        lost = max(0, events - salvaged.events)
+        ranges = _likely(gaps) if lost else ()
+        self._lose(file, self._quarantine_name(file), salvaged.events, lost, ranges)
+        return entries
+
+    # -- the end --------------------------------------------------------------------------------
+
+    def _quarantine_name(self, file: str) -> str:
+        return self._path(f"{QUARANTINE}/{file}")
+
+    def _lose(
+        self,
+        file: str,
+        quarantined: str | None,
+        kept: int,
+        lost: int,
+        ranges: tuple[tuple[int, int], ...],
+    ) -> None:
+        path = self._path(file)
+        self._losses.append(Loss(self._name, path, quarantined, kept, lost, ranges))
+
+    def _commit(self, manifest: StreamManifest, journal: Journal) -> None:
+        """Name what was saved; only then are the damaged files moved aside."""
+        schema = manifest.schema
+        manifest = replace(
+            manifest, version=manifest.version + 1, log=manifest.log + 1, next_id=self._next_id
+        )
+        path = self._path(log_name(manifest.log))
+        with suppress(FileNotFoundError):
+            self._files.remove(path)
+        self._made.append(log_name(manifest.log))
+        late = concat_batches(journal.late, schema.arrow) if journal.late else None
+        tail = journal.tail.batch() if journal.tail.rows else None
+        log = LogWriter.create(self._files, path, manifest.log)
+        try:
+            parts = encode_state(
+                journal.extent,
+                journal.last,
+                journal.position + 1,
+                journal.late_total,
+                tail,
+                None if late is None else sort_batch(late, schema),
+            )
+            log.append(RecordKind.CHECKPOINT, parts)
+            log.sync()
+        finally:
+            log.close()
+        quarantine = self._path(QUARANTINE)
+        self._files.make_directory(quarantine)
+        for file in self._damaged:  # a second name first: the first one goes with the old version
+            with suppress(FileExistsError):
+                self._files.link(self._path(file), f"{quarantine}/{file}")
+        self._files.sync_directory(quarantine)
+        self._files.sync_directory(self._directory)
+        write_manifest(self._files, self._directory, manifest.to_json())
+        self._made = []
+        for file in {*self._damaged, log_name(self._manifest.log)}:
+            try:
+                self._files.remove(self._path(file))
+            except (FileNotFoundError, StorageFailed) as error:
+                logger.info("%s: %s", posixpath.join(self._directory, file), error)
+
+
+@dataclass(frozen=True)
+class _Times:
+    """First and last tick of a batch."""
+
+    first: int
+    last: int
+
+    @classmethod
+    def of(cls, batch: pa.RecordBatch, schema: StreamSchema) -> _Times:
+        """Look at the ends of its time column."""
+        ticks = batch.column(schema.names.index(schema.time)).cast(pa.int64())
+        return cls(ticks[0].as_py(), ticks[-1].as_py())
+
+
+def _sound(view: SegmentView, name: str, path: str) -> bool:
+    report = CheckReport()
+    check_view(view, name, path, report)
+    return report.ok
+
+
+def _likely(gaps: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Gaps between neighbouring leaves that may have held events, joined where they touch."""
+    joined: list[tuple[int, int]] = []
+    for first, last in gaps:
+        if joined and first <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], last)
+        else:
+            joined.append((first, last))
+    return tuple(joined)
+
+
+def _events_of(
+    records: list[LogRecord], schema: StreamSchema
+) -> tuple[int, tuple[tuple[int, int], ...]]:
+    """Events of the APPEND records among those that stand behind the damage."""
+    events = 0
+    low: int | None = None
+    high: int | None = None
+    for record in records:
+        if record.kind != RecordKind.APPEND:
+            continue
+        with suppress(pa.ArrowInvalid, ValueError, OSError):
+            batch = decode_batch(record.payload, schema)
+            if batch is not None:
+                times = _Times.of(batch, schema)
+                events += batch.num_rows
+                low = times.first if low is None else min(low, times.first)
+                high = times.last if high is None else max(high, times.last)
+    return events, () if low is None or high is None else ((low, high),)
