@@ -1,0 +1,171 @@
+"""Range lookups: from ranges over values to bits over positions.
+
+Purpose
+    :func:`mark_run` sets a bit for every event of a run that satisfies one of several atoms (ranges, IS NULL,
+    IS NOT NULL on one attribute); :func:`estimate_run` says about how many there are without reading blocks.
+
+Cost
+    A range reads two key blocks to find its ends, then only position blocks between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..schema import Attribute
+from ..store.prune import IsNull, NotNull, Range
+from .kernels import lower_entry, mark, upper_entry
+from .keys import KEY_MAX, key_range
+from .runs import BLOCK_ENTRIES, Run, read_dictionary
+from .stream_indexes import StreamIndexes
+
+__all__ = ["Atom", "IndexMetrics", "estimate_run", "excluded", "mark_run"]
+
+Atom = Range | IsNull | NotNull
+"""A condition on one attribute that an index can look up."""
+
+
+@dataclass
+class IndexMetrics:
+    """What lookups touched; added up by whoever passes it in."""
+
+    entries_read: int = 0
+    blocks_read: int = 0
+    bytes_read: int = 0
+    runs_read: int = 0
+    runs_skipped: int = 0
+
+
+def _ranges(
+    indexes: StreamIndexes, run: Run, atoms: Sequence[Atom], attribute: Attribute
+) -> tuple[list[tuple[int, int]], bool]:
+    """Disjoint key ranges of the atoms, ascending, and whether nulls are wanted."""
+    found: list[tuple[int, int]] = []
+    nulls = False
+    for atom in atoms:
+        if isinstance(atom, IsNull):
+            nulls = True
+        elif isinstance(atom, NotNull):
+            found.append((0, KEY_MAX))
+        elif run.entries:
+            dictionary = None
+            if run.text == "dictionary":
+                dictionary = read_dictionary(indexes.remembered(b"s", run))
+            span = key_range(atom, attribute, dictionary)
+            if span is not None:
+                found.append(span)
+    found.sort()
+    merged: list[tuple[int, int]] = []
+    for low, high in found:
+        if merged and low <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(high, merged[-1][1]))
+        else:
+            merged.append((low, high))
+    return merged, nulls
+
+
+def estimate_run(
+    indexes: StreamIndexes, run: Run, atoms: Sequence[Atom], attribute: Attribute
+) -> float:
+    """About how many events of a run satisfy one of the atoms."""
+    spans, nulls = _ranges(indexes, run, atoms, attribute)
+    return sum(run.estimate(low, high) for low, high in spans) + (run.nulls if nulls else 0)
+
+
+def excluded(
+    indexes: StreamIndexes, run: Run, atoms: Sequence[Atom], attribute: Attribute
+) -> bool:
+    """Whether the bounds of a run rule every atom out."""
+    spans, nulls = _ranges(indexes, run, atoms, attribute)
+    if nulls and run.nulls:
+        return False
+    if not run.entries:
+        return True
+    least, most = int(run.fences[0]), int(run.fences[-1])
+    return all(high < least or low > most for low, high in spans)
+
+
+def entries_between(
+    indexes: StreamIndexes, run: Run, low: int, high: int, metrics: IndexMetrics
+) -> tuple[int, int]:
+    """Entries [first, end) of a run with keys in [low, high]."""
+    fences = run.fences[:-1]
+    if not run.entries or high < int(fences[0]) or low > int(run.fences[-1]):
+        return 0, 0
+    first = 0
+    if low > int(fences[0]):
+        block = int(np.searchsorted(fences, np.uint64(low), side="left")) - 1
+        words = indexes.words(b"k", run, block)
+        metrics.blocks_read += 1
+        metrics.bytes_read += words.nbytes
+        within = lower_entry(words, run.block_entries(block), np.uint64(low))
+        first = block * BLOCK_ENTRIES + within
+    if high >= int(run.fences[-1]):
+        return first, run.entries
+    block = int(np.searchsorted(fences, np.uint64(high), side="right")) - 1
+    words = indexes.words(b"k", run, block)
+    metrics.blocks_read += 1
+    metrics.bytes_read += words.nbytes
+    end = block * BLOCK_ENTRIES + upper_entry(words, run.block_entries(block), np.uint64(high))
+    return first, max(first, end)
+
+
+def mark_run(
+    indexes: StreamIndexes,
+    run: Run,
+    atoms: Sequence[Atom],
+    attribute: Attribute,
+    base: int,
+    bits: npt.NDArray[np.uint64],
+    size: int,
+    metrics: IndexMetrics,
+) -> None:
+    """Set the bits of the events of a run that satisfy one of the atoms.
+
+    Parameters
+    ----------
+    indexes : StreamIndexes
+    run : Run
+    atoms : sequence of Atom
+        On the run's attribute; an event that satisfies any of them counts.
+    attribute : Attribute
+    base : int
+        Bit of the run's first position; may be negative.
+    bits : uint64[words]
+    size : int
+        Bits that there are; positions beyond are left out.
+    metrics : IndexMetrics
+        Added to.
+    """
+    spans, nulls = _ranges(indexes, run, atoms, attribute)
+    metrics.runs_read += 1
+    if nulls and run.nulls:
+        if run.entries == 0:
+            _mark_all(base, run.end - run.first, bits, size)
+        else:
+            mark(indexes.words(b"n", run), run.width, 0, run.nulls, base, bits, size)
+        metrics.entries_read += run.nulls
+    for low, high in spans:
+        first, end = entries_between(indexes, run, low, high, metrics)
+        metrics.entries_read += end - first
+        while first < end:
+            block = first // BLOCK_ENTRIES
+            words = indexes.words(b"p", run, block)
+            metrics.blocks_read += 1
+            metrics.bytes_read += words.nbytes
+            start = block * BLOCK_ENTRIES
+            stop = min(end, start + BLOCK_ENTRIES)
+            mark(words, run.width, first - start, stop - start, base, bits, size)
+            first = stop
+
+
+def _mark_all(base: int, count: int, bits: npt.NDArray[np.uint64], size: int) -> None:
+    low, high = max(0, base), min(size, base + count)
+    if high > low:
+        flags = np.unpackbits(bits.view(np.uint8), bitorder="little")
+        flags[low:high] = 1
+        bits[:] = np.packbits(flags, bitorder="little").view(np.uint64)

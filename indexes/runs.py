@@ -1,0 +1,266 @@
+"""Runs: the entries of one attribute over a range of positions of one segment, sorted by key.
+
+Purpose
+    :func:`build_run` makes a run from a column; :class:`Run` is what its descriptor says and what queries keep
+    in memory.  An entry is (key, position); the time of a position is stored once per range of positions, for
+    all attributes together (:func:`build_times`), because it does not depend on the attribute.
+
+Layout
+    Per :data:`BLOCK_ENTRIES` entries one key block and one position block (see
+    :mod:`~chronicle.indexes.kernels`)::
+
+        descriptor   first, end, entries, nulls, kind, fences: first key of each block, last key of the run
+        key blocks   sorted keys, delta-packed         position blocks   bit-packed, in key order
+        nulls        positions without a value         dictionary        sorted distinct strings
+
+    Positions count from the run's first.  Fences double as an equi-depth histogram.
+
+Invariants
+    Keys ascend over the whole run; positions ascend among equal keys.  ``entries + nulls == end - first``.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import CorruptStore
+from ..schema import Attribute
+from ..store.layout import Encoding
+from ..store.packing import pack
+from .kernels import pack_positions, settle
+from .keys import encode
+
+__all__ = ["BLOCK_ENTRIES", "RUN_EVENTS", "BuiltRun", "Run", "build_run", "build_times", "read_dictionary"]
+
+BLOCK_ENTRIES = 8192
+RUN_EVENTS = 1 << 20
+"""Positions that a full run covers; a bitmap over them fits a processor's second-level cache."""
+
+_COUNT = struct.Struct("<I")
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is known of a run without reading its blocks.
+
+    Attributes
+    ----------
+    index : int
+        Identifier of the index.
+    segment : int
+    first, end : int
+        Positions in the segment that it covers, half-open.
+    generation : int
+        Distinguishes the blocks of runs that replaced one another.
+    entries, nulls : int
+    width : int
+        Bits of a position.
+    fences : uint64[blocks + 1]
+        First key of each block, then the greatest key.
+    text : str
+        ``""``, or for strings ``"dictionary"`` or ``"prefix"``.
+    size : int
+        Bytes of its values.
+    """
+
+    index: int
+    segment: int
+    first: int
+    end: int
+    generation: int
+    entries: int
+    nulls: int
+    width: int
+    text: str
+    size: int
+    fences: npt.NDArray[np.uint64] = field(repr=False, compare=False)
+
+    @property
+    def blocks(self) -> int:
+        """Key blocks, and as many position blocks."""
+        return -(-self.entries // BLOCK_ENTRIES)
+
+    def block_entries(self, block: int) -> int:
+        """Entries of a block."""
+        return min(BLOCK_ENTRIES, self.entries - block * BLOCK_ENTRIES)
+
+    def to_bytes(self) -> bytes:
+        """The descriptor as stored; identifiers are in its key."""
+        head = json.dumps(
+            {
+                "end": self.end, "generation": self.generation, "entries": self.entries,
+                "nulls": self.nulls, "width": self.width, "text": self.text, "size": self.size,
+            }
+        ).encode()  # fmt: skip
+        return _COUNT.pack(len(head)) + head + self.fences.tobytes()
+
+    @classmethod
+    def from_bytes(cls, index: int, segment: int, first: int, data: bytes) -> Run:
+        """Read a descriptor; raises :class:`CorruptStore`."""
+        try:
+            (length,) = _COUNT.unpack_from(data)
+            head = json.loads(data[4 : 4 + length])
+            fences = np.frombuffer(data[4 + length :], np.uint64)
+            run = cls(index, segment, first, fences=fences, **head)
+        except (ValueError, TypeError, struct.error) as error:
+            raise CorruptStore(f"the descriptor of an index run does not read: {error}") from error
+        if len(fences) != (run.blocks + 1 if run.entries else 0):
+            raise CorruptStore(
+                f"an index run of {run.entries} entries has {len(fences)} fences, expected {run.blocks + 1}"
+            )
+        return run
+
+    def estimate(self, low: int, high: int) -> float:
+        """About how many entries have keys in [low, high], from the fences alone."""
+        if not self.entries:
+            return 0.0
+        return max(0.0, self._rank(high + 1) - self._rank(low))
+
+    def _rank(self, key: int) -> float:
+        """About how many entries have keys below ``key``."""
+        fences = self.fences
+        if key > int(fences[-1]):
+            return float(self.entries)
+        if key <= int(fences[0]):
+            return 0.0
+        block = int(np.searchsorted(fences[:-1], np.uint64(key), side="left")) - 1
+        low, high = int(fences[block]), int(fences[block + 1])
+        within = self.block_entries(block)
+        part = (key - low) / (high - low) if high > low else 1.0
+        return block * BLOCK_ENTRIES + min(1.0, part) * within
+
+
+@dataclass(frozen=True)
+class BuiltRun:
+    """A run and its values, ready to be written."""
+
+    run: Run
+    keys: list[bytes]
+    positions: list[bytes]
+    nulls: bytes | None
+    dictionary: bytes | None
+
+
+def build_times(ticks: npt.NDArray[np.int64]) -> bytes:
+    """Pack the times of a range of positions."""
+    frozen = np.ascontiguousarray(ticks)
+    frozen.flags.writeable = False
+    packed = pack(frozen, Encoding.DELTA, force=True)
+    assert packed is not None
+    return packed
+
+
+def _sorted(
+    keys: npt.NDArray[np.uint64], positions: npt.NDArray[np.uint32] | None
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32]]:
+    """Pairs by key, then position; ``positions`` None stands for 0, 1, 2, ...
+
+    Sorting one word of key prefix and place is far faster than sorting pairs; what the prefix leaves
+    undecided is settled afterwards.
+    """
+    n = len(keys)
+    bits = max(1, (n - 1).bit_length())
+    least = keys.min()
+    span = int(keys.max()) - int(least)
+    drop = max(0, span.bit_length() + bits - 64)
+    words = keys - least
+    words >>= np.uint64(drop)
+    words <<= np.uint64(bits)
+    words |= np.arange(n, dtype=np.uint64)
+    words.sort()
+    places = (words & np.uint64((1 << bits) - 1)).astype(np.uint32)
+    ordered = keys[places]
+    if drop and not settle(ordered, places, 4 * n):
+        places = np.argsort(keys, kind="stable").astype(np.uint32)
+        ordered = keys[places]
+    return ordered, places if positions is None else positions[places]
+
+
+def build_run(
+    index: int,
+    segment: int,
+    first: int,
+    generation: int,
+    events: int,
+    column: pa.ChunkedArray | None,
+    attribute: Attribute,
+) -> BuiltRun:
+    """Sort and pack the entries of a range of positions.
+
+    Parameters
+    ----------
+    index, segment, first, generation : int
+        Identify the run.
+    events : int
+        Positions that it covers.
+    column : pyarrow.ChunkedArray or None
+        The attribute's values; None when all are null.
+    attribute : Attribute
+    """
+    end = first + events
+    width = max(1, (events - 1).bit_length())
+    empty = np.zeros(0, np.uint64)
+    if column is None or column.null_count == events:
+        run = Run(index, segment, first, end, generation, 0, events, width, "", 0, empty)
+        return BuiltRun(run, [], [], None, None)
+    array = pa.concat_arrays(column.chunks) if column.num_chunks > 1 else column.chunk(0)
+    positions = missing = None
+    if array.null_count:
+        valid = np.asarray(array.is_valid())
+        positions = np.flatnonzero(valid).astype(np.uint32)
+        missing = np.flatnonzero(~valid).astype(np.uint32)
+        array = pc.drop_null(array)
+    keys, dictionary = encode(array, attribute)
+    keys, positions = _sorted(keys, positions)
+    key_blocks, position_blocks, fences = [], [], []
+    for start in range(0, len(keys), BLOCK_ENTRIES):
+        part = np.ascontiguousarray(keys[start : start + BLOCK_ENTRIES]).view(np.int64)
+        part.flags.writeable = False
+        packed = pack(part, Encoding.DELTA, force=True)
+        assert packed is not None
+        key_blocks.append(packed)
+        position_blocks.append(_packed(positions[start : start + BLOCK_ENTRIES], width))
+        fences.append(keys[start])
+    fences.append(keys[-1])
+    nulls = None if missing is None else _packed(missing, width)
+    words = None if dictionary is None else _dictionary(dictionary)
+    size = sum(map(len, key_blocks)) + sum(map(len, position_blocks))
+    size += len(nulls or b"") + len(words or b"")
+    text = "" if dictionary is None else "dictionary"
+    if dictionary is None and (pa.types.is_string(attribute.type) or pa.types.is_large_string(
+        attribute.type
+    ) or pa.types.is_binary(attribute.type) or pa.types.is_large_binary(attribute.type)):
+        text = "prefix"
+    run = Run(
+        index, segment, first, end, generation, len(keys), events - len(keys), width, text, size,
+        np.array(fences, np.uint64),
+    )  # fmt: skip
+    return BuiltRun(run, key_blocks, position_blocks, nulls, words)
+
+
+def _packed(positions: npt.NDArray[np.uint32], width: int) -> bytes:
+    words = np.zeros((len(positions) * width + 63) // 64, np.uint64)
+    pack_positions(np.ascontiguousarray(positions), width, words)
+    return words.tobytes()
+
+
+def _dictionary(values: Sequence[bytes]) -> bytes:
+    lengths = np.array([len(value) for value in values], np.uint32)
+    return _COUNT.pack(len(values)) + lengths.tobytes() + b"".join(values)
+
+
+def read_dictionary(data: bytes) -> list[bytes]:
+    """Sorted distinct values of a run."""
+    (count,) = _COUNT.unpack_from(data)
+    lengths = np.frombuffer(data, np.uint32, count, 4)
+    ends = np.cumsum(lengths) + 4 + 4 * count
+    starts = ends - lengths
+    return [data[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]

@@ -1,0 +1,76 @@
+"""Checking runs against the events that they stand for.
+
+Purpose
+    ``chronicle check`` asks of every run: are its keys in order, is every position there exactly once, and
+    does each carry the key of its event?
+
+Cost
+    Reads every block of the index and every value of the attribute.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from ..errors import CorruptStore
+from ..schema import Attribute
+from ..store.layout import Encoding
+from ..store.packing import unpack
+from ..store.segment import SegmentView
+from .kernels import ticks_at, unpack_positions
+from .keys import encode
+from .leaves import leaf_map
+from .runs import BLOCK_ENTRIES, Run, read_dictionary
+from .stream_indexes import StreamIndexes, TimeRange
+
+__all__ = ["verify_run", "verify_times"]
+
+
+def verify_run(indexes: StreamIndexes, run: Run, view: SegmentView, attribute: Attribute) -> None:
+    """Raise :class:`CorruptStore` when a run differs from its events."""
+    if run.end > view.events:
+        raise CorruptStore(f"it ends at {run.end}, the segment at {view.events}")
+    count = run.end - run.first
+    keys = np.empty(run.entries, np.uint64)
+    positions = np.empty(run.entries, np.int64)
+    for block in range(run.blocks):
+        start, entries = block * BLOCK_ENTRIES, run.block_entries(block)
+        data = memoryview(indexes.block(b"k", run, block))
+        part = unpack(data, Encoding.DELTA, entries, 0, entries)
+        keys[start : start + entries] = part.view(np.uint64)
+        if keys[start] != run.fences[block]:
+            raise CorruptStore(f"the fence of block {block} is not its first key")
+        words = indexes.words(b"p", run, block)
+        unpack_positions(words, run.width, 0, entries, positions[start : start + entries])
+    if run.entries and np.any(keys[1:] < keys[:-1]):
+        raise CorruptStore("its keys are not in order")
+    nulls = np.zeros(0, np.int64)
+    if run.nulls and run.entries:
+        nulls = np.empty(run.nulls, np.int64)
+        unpack_positions(indexes.words(b"n", run), run.width, 0, run.nulls, nulls)
+    everything = np.sort(np.concatenate([positions, nulls]))
+    if run.entries and not np.array_equal(everything, np.arange(count)):
+        raise CorruptStore("it does not hold every position exactly once")
+    column = leaf_map(view).column(attribute.name, run.first, run.end)
+    if column is None or column.null_count == count:
+        if run.entries:
+            raise CorruptStore("it has entries, the attribute is null throughout")
+        return
+    array = pa.concat_arrays(column.chunks)
+    if array.null_count != run.nulls:
+        raise CorruptStore(f"it has {run.nulls} nulls, the events have {array.null_count}")
+    expected, dictionary = encode(array.take(pa.array(positions)), attribute)
+    if run.text == "dictionary" and read_dictionary(indexes.block(b"s", run)) != dictionary:
+        raise CorruptStore("its dictionary differs from the values of the events")
+    if not np.array_equal(expected, keys):
+        raise CorruptStore("its keys differ from the values of the events")
+
+
+def verify_times(indexes: StreamIndexes, times: TimeRange, view: SegmentView) -> None:
+    """Raise :class:`CorruptStore` when stored times differ from those of the events."""
+    count = times.end - times.first
+    found = np.empty(count, np.int64)
+    ticks_at(indexes.times(times), count, np.arange(count), found)
+    if not np.array_equal(found, leaf_map(view).ticks(times.first, times.end)):
+        raise CorruptStore("the times differ from those of the events")

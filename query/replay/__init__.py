@@ -1,0 +1,1 @@
+"""Replay intervals: run a pattern only where history can hold a match."""

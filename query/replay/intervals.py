@@ -1,0 +1,132 @@
+"""Replay intervals: from candidates, uncovered positions and late events to what must be replayed.
+
+Purpose
+    ``Interval(c, w)`` of thesis section 3.4.2 with its special cases and shortening, in positions wherever the
+    pattern fixes them and in time elsewhere; and the widening of whatever must be replayed as it is.
+
+Layout
+    With ``A`` the latest position at which a candidate's match can begin and ``Z`` the earliest at which it can
+    end (see :mod:`.candidates`; the symbols before and after the chosen ones are counted in)::
+
+        gap before   gap after     interval
+        no           no            [A, farthest Z]                                    S2, exact positions
+        no           yes           [A, last position with t <= t(A) + w]              S1
+        yes          no            [first position with t >= t(Z) - w, farthest Z]    S3
+        yes          yes           [first ... t(Z) - w, last ... t(A) + w]            base case
+
+    A bound in events (no Kleene symbol, contiguous) gives a second set; both contain every match, so their
+    intersection does.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from .candidates import Candidates
+from .spans import Spans
+from .timeline import Timeline
+
+__all__ = ["candidate_spans", "dirty_spans", "widened"]
+
+Ints = npt.NDArray[np.int64]
+_LEAST, _MOST = -(2**63), 2**63 - 1
+
+
+def _shift(ticks: Ints, distance: int) -> Ints:
+    """Ticks moved by a distance, without wrapping."""
+    if distance >= 0:
+        bound = min(distance, _MOST)
+        return np.where(ticks > _MOST - bound, _MOST, ticks + bound)
+    bound = min(-distance, _MOST)
+    return np.where(ticks < _LEAST + bound, _LEAST, ticks - bound)
+
+
+def candidate_spans(
+    found: Candidates,
+    timeline: Timeline,
+    leading: bool,
+    trailing: bool,
+    within: int | None,
+    longest: int | None,
+) -> Spans:
+    """Merged intervals of candidates.
+
+    Parameters
+    ----------
+    found : Candidates
+    timeline : Timeline
+    leading, trailing : bool
+        Whether events may come before the first and after the last block of the pattern.
+    within : int or None
+        Window in ticks.
+    longest : int or None
+        Window in events.
+    """
+    if not len(found.first):
+        return Spans.empty()
+    if not leading and not trailing:
+        return Spans.of(found.first, found.farthest + 1)
+    result: Spans | None = None
+    if longest is not None:
+        low = np.maximum(found.nearest - longest + 1, 0) if leading else found.first
+        high = found.first + longest if trailing else found.farthest + 1
+        result = Spans.of(low, np.minimum(high, timeline.total))
+    if within is not None:
+        from_tick = _shift(found.nearest_ticks, -within) if leading else found.first_ticks
+        to_tick = _shift(found.first_ticks, within) if trailing else found.farthest_ticks
+        breaks = np.flatnonzero(from_tick[1:] > to_tick[:-1])
+        begins = np.concatenate(([0], breaks + 1))
+        finishes = np.concatenate((breaks, [len(from_tick) - 1]))
+        low = timeline.lower(from_tick[begins]) if leading else found.first[begins]
+        high = timeline.upper(to_tick[finishes]) if trailing else found.farthest[finishes] + 1
+        in_time = Spans.of(low, high)
+        result = in_time if result is None else result.intersect(in_time)
+    assert result is not None  # the caller has seen that the pattern is bounded
+    return result
+
+
+def widened(
+    spans: Spans, timeline: Timeline, within: int | None, longest: int | None
+) -> Spans:
+    """Spans with everything that a match which touches them can reach."""
+    if not len(spans):
+        return spans
+    low: Ints = np.zeros(len(spans), np.int64)
+    high: Ints = np.full(len(spans), timeline.total, np.int64)
+    if within is not None:
+        low = np.maximum(low, timeline.lower(_shift(timeline.ticks_at(spans.starts), -within)))
+        high = np.minimum(high, timeline.upper(_shift(timeline.ticks_at(spans.ends - 1), within)))
+    if longest is not None:
+        low = np.maximum(low, spans.starts - longest + 1)
+        high = np.minimum(high, spans.ends + longest - 1)
+    return Spans.of(low, high)
+
+
+def dirty_spans(
+    ranges: list[tuple[int, int]], timeline: Timeline, within: int | None, longest: int | None
+) -> tuple[Spans, Ints, Ints]:
+    """What late events make unsure: positions, and per range the ticks to be read.
+
+    Returns
+    -------
+    spans : Spans
+        At least one position for each range.
+    first, last : int64[ranges]
+        Ticks, inclusive, as wide as the window asks.
+    """
+    starts = np.array([first for first, _ in ranges], np.int64)
+    ends = np.array([last for _, last in ranges], np.int64)
+    low, high = timeline.lower(starts), timeline.upper(ends)
+    first, last = starts, ends
+    if longest is not None:
+        low, high = low - longest + 1, high + longest - 1
+    if within is not None:
+        first, last = _shift(starts, -within), _shift(ends, within)
+        in_time = timeline.lower(first), timeline.upper(last)
+        low = in_time[0] if longest is None else np.maximum(low, in_time[0])
+        high = in_time[1] if longest is None else np.minimum(high, in_time[1])
+    # a range may lie between two base events: take one of them, so that it has a place
+    low = np.clip(np.minimum(low, high - 1), 0, timeline.total - 1)
+    high = np.clip(np.maximum(high, low + 1), 1, timeline.total)
+    return Spans.of(low, high), starts, ends

@@ -1,0 +1,103 @@
+"""The matcher over replay intervals: rows around intervals are seen but never matched.
+
+Purpose
+    :class:`IntervalStream` is the ordinary streaming matcher with one difference: in rows that only surround
+    intervals no variable holds.  PREV, NEXT and measures read them as they are; no match can contain one, so
+    none reaches from one interval into another.
+
+Guarantee
+    With intervals that contain every match, the results are those of a full replay, in the same order: skips
+    and MATCH_NUMBER depend only on matches, every match lies in one interval, and between intervals a search
+    finds nothing in either run.  ``^`` and ``$`` stay right because an interval that does not begin (end) the
+    stream has a row before (after) it.
+"""
+
+from __future__ import annotations
+
+import bisect
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..match import CompiledMatch
+from ..match_stream import MatchStream
+from ..pattern.conditions import ConditionPlan, Prepared
+from ..pattern.matcher import MatchLimits
+
+__all__ = ["IntervalStream"]
+
+
+class _Masked(ConditionPlan):
+    """A condition plan that knows which rows may match."""
+
+    stream: IntervalStream
+
+    def prepare(self, table: pa.Table, offsets: npt.NDArray[np.int64]) -> Prepared:
+        """Evaluate the conditions; where a row only surrounds an interval they are all false."""
+        prepared = super().prepare(table, offsets)
+        sequence = self.stream.sequence
+        if self.stream.order is not None:
+            sequence = sequence[self.stream.order]
+        inside = self.stream.inside(sequence)
+        prepared.words[~inside] = 0
+        return prepared
+
+
+class IntervalStream(MatchStream):
+    """See the module.
+
+    Parameters
+    ----------
+    compiled : CompiledMatch
+    limits : MatchLimits
+    check : callable, optional
+    """
+
+    def __init__(
+        self,
+        compiled: CompiledMatch,
+        limits: MatchLimits,
+        check: Callable[[], None] | None = None,
+    ) -> None:
+        masked: Any = copy.copy(compiled.conditions)
+        masked.__class__ = _Masked
+        masked.stream = self
+        super().__init__(replace(compiled, conditions=masked), limits, check)
+        self._fed = 0
+        self._starts: list[int] = []  # sequence numbers at which rows of an interval begin
+        self._ends: list[int] = []
+
+    def feed_piece(self, batch: pa.RecordBatch, within: bool) -> Iterator[pa.RecordBatch]:
+        """Take rows of an interval (``within``) or rows around one."""
+        if batch.num_rows == 0:
+            return
+        if within:
+            if self._ends and self._ends[-1] == self._fed:
+                self._ends[-1] += batch.num_rows
+            else:
+                self._starts.append(self._fed)
+                self._ends.append(self._fed + batch.num_rows)
+        self._fed += batch.num_rows
+        yield from self.feed(batch)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drop what lies before every row that is kept."""
+        if len(self._starts) > 4096 and len(self.sequence):
+            done = bisect.bisect_right(self._ends, int(self.sequence.min()))
+            del self._starts[:done]
+            del self._ends[:done]
+
+    def inside(self, sequence: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Which rows, by their number in the input, belong to an interval."""
+        starts, ends = np.array(self._starts, np.int64), np.array(self._ends, np.int64)
+        if not len(starts):
+            return np.zeros(len(sequence), np.bool_)
+        at = np.searchsorted(starts, sequence, side="right") - 1
+        found: npt.NDArray[np.bool_] = (at >= 0) & (sequence < ends[np.maximum(at, 0)])
+        return found

@@ -1,0 +1,121 @@
+"""Reading the events of replay intervals, with the rows around them that conditions may look at.
+
+Purpose
+    :func:`read_spans` yields batches in stream order, each with the flag whether its rows belong to an interval
+    or only surround one.  Base events are read by position, straight from the leaves; spans near late events
+    are read by time through the snapshot, which merges them in.
+
+Guarantee
+    Rows come in the order of a full scan.  Between two intervals there is at least one surrounding row, and
+    the rows right before and after each interval are those of the stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+
+from ...store.segment import ScanMetrics
+from ...store.snapshot import Snapshot
+from .spans import Spans
+from .timeline import Timeline
+
+__all__ = ["Piece", "read_positions", "read_spans"]
+
+Piece = tuple[pa.RecordBatch, bool]
+
+BATCH_EVENTS = 1 << 17
+
+
+def read_positions(
+    timeline: Timeline,
+    columns: Sequence[str],
+    output: pa.Schema,
+    first: int,
+    end: int,
+    metrics: ScanMetrics | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Base events at positions [first, end)."""
+    for part in timeline.parts:
+        low, high = max(first, part.start), min(end, part.end)
+        if low >= high:
+            continue
+        if part.tail is not None:
+            batch = part.tail.batch.slice(low - part.start, high - low).select(list(columns))
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=output)
+            continue
+        leaves = part.leaves
+        assert leaves is not None
+        view = leaves.view
+        schema = view.file.schema
+        for leaf, a, b in leaves.pieces(low - part.start, high - part.start):
+            arrays = []
+            for field in output:
+                if field.name not in schema:
+                    arrays.append(pa.nulls(b - a, field.type))
+                    continue
+                dictionary = None
+                if leaf.uses_dictionary(field.name):
+                    pages = view.pages.get(field.name, ())
+                    dictionary = view.file.dictionary(field.name, pages)
+                arrays.append(leaf.column(field.name, a, b, dictionary))
+            if metrics is not None:
+                metrics.blocks_read += 1
+                metrics.events_read += b - a
+            yield pa.RecordBatch.from_arrays(arrays, schema=output)
+
+
+def read_spans(
+    snapshot: Snapshot,
+    timeline: Timeline,
+    spans: Spans,
+    by_time: dict[int, tuple[int, int]],
+    columns: Sequence[str],
+    before: int,
+    after: int,
+    metrics: ScanMetrics | None = None,
+    check: Callable[[], None] | None = None,
+) -> Iterator[Piece]:
+    """Events of spans and their surroundings; see the module.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+    timeline : Timeline
+    spans : Spans
+        More than ``before + after`` positions apart.
+    by_time : dict of int to (int, int)
+        Spans (by number) that are to be read by these ticks, inclusive.
+    columns : sequence of str
+    before, after : int
+        Surrounding rows wanted on each side.
+    metrics : ScanMetrics, optional
+    check : callable, optional
+        Called before each span; may raise.
+    """
+    output = pa.schema([snapshot.schema.arrow.field(name) for name in columns])
+    for number, (start, end) in enumerate(
+        zip(spans.starts.tolist(), spans.ends.tolist(), strict=True)
+    ):
+        if check is not None:
+            check()
+        for batch in read_positions(
+            timeline, columns, output, max(0, start - before), start, metrics
+        ):
+            yield batch, False
+        ticks = by_time.get(number)
+        if ticks is not None:
+            stop = None if ticks[1] >= 2**63 - 1 else ticks[1] + 1
+            for batch in snapshot.scan(ticks[0], stop, columns, metrics=metrics, check=check):
+                yield batch, True
+        else:
+            for first in range(start, end, BATCH_EVENTS):
+                if check is not None:
+                    check()
+                last = min(end, first + BATCH_EVENTS)
+                for batch in read_positions(timeline, columns, output, first, last, metrics):
+                    yield batch, True
+        last = min(timeline.total, end + after)
+        for batch in read_positions(timeline, columns, output, end, last, metrics):
+            yield batch, False

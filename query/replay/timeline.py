@@ -1,0 +1,250 @@
+"""Positions and times of a snapshot's base events.
+
+Purpose
+    Base events are those of the segments, in order, then the tail.  The position of an event is its place
+    among them.  :class:`Timeline` answers which time a position has and which positions a time has, from the
+    times that indexes keep where there are some, else from leaves.
+
+Layout
+    ::
+
+        segment 7               segment 9        tail
+        |- piece -|- piece -|   |- piece -|piece| |
+        0        2^20       ...                   total
+
+    A piece is covered by stored times, or not.
+
+Limits
+    Late events have no position: whoever plans with positions replays dirty ranges as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ...indexes.kernels import first_not_below, ticks_at
+from ...indexes.leaves import LeafMap, leaf_map
+from ...indexes.stream_indexes import Catalogue, StreamIndexes, TimeRange
+from ...store.segment import SegmentView
+from ...store.snapshot import Snapshot
+from ...store.tail import MemoryLeaf
+
+__all__ = ["Part", "Timeline"]
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A segment, or the tail, at its place among the base events.
+
+    Attributes
+    ----------
+    start, end : int
+        Positions, half-open.
+    view : SegmentView or None
+        None for the tail.
+    leaves : LeafMap or None
+    tail : MemoryLeaf or None
+    """
+
+    start: int
+    end: int
+    view: SegmentView | None
+    leaves: LeafMap | None
+    tail: MemoryLeaf | None
+
+
+@dataclass(frozen=True)
+class _Piece:
+    start: int
+    end: int
+    part: Part
+    times: TimeRange | None
+
+
+class Timeline:
+    """See the module.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+    indexes : StreamIndexes, optional
+    catalogue : Catalogue, optional
+        What of the indexes to use.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        indexes: StreamIndexes | None = None,
+        catalogue: Catalogue | None = None,
+    ) -> None:
+        self._indexes = indexes
+        self.parts: list[Part] = []
+        pieces: list[_Piece] = []
+        firsts: list[int] = []
+        lasts: list[int] = []
+        at = 0
+        state = snapshot.state
+        for view in state.segments:
+            if not view.events:
+                continue
+            leaves = leaf_map(view)
+            part = Part(at, at + view.events, view, leaves, None)
+            self.parts.append(part)
+            known = () if catalogue is None else catalogue.times.get(view.file.segment_id, ())
+            done = 0
+            for times in known:
+                if times.first > done:
+                    pieces.append(_Piece(at + done, at + min(times.first, view.events), part, None))
+                    done = times.first
+                if times.first >= view.events:
+                    break
+                done = min(times.end, view.events)
+                pieces.append(_Piece(at + times.first, at + done, part, times))
+            if done < view.events:
+                pieces.append(_Piece(at + done, at + view.events, part, None))
+            at += view.events
+        if state.tail is not None and state.tail_events:
+            tail = state.tail()
+            part = Part(at, at + tail.events, None, None, tail)
+            self.parts.append(part)
+            pieces.append(_Piece(at, at + tail.events, part, None))
+            at += tail.events
+        self.total = at
+        self._pieces = [piece for piece in pieces if piece.end > piece.start]
+        self._starts = np.array([piece.start for piece in self._pieces], np.int64)
+        self._part_starts = np.array([part.start for part in self.parts], np.int64)
+        for piece in self._pieces:
+            first, last = self._ends(piece)
+            firsts.append(first)
+            lasts.append(last)
+        self._first_ticks = np.array(firsts, np.int64)
+        self._last_ticks = np.array(lasts, np.int64)
+
+    def _ends(self, piece: _Piece) -> tuple[int, int]:
+        """First tick of a piece and a tick not before its last (that of a leaf's end)."""
+        part = piece.part
+        if part.tail is not None:
+            return part.tail.first, part.tail.last
+        leaves = part.leaves
+        assert leaves is not None
+        first, last = piece.start - part.start, piece.end - part.start - 1
+        number = int(np.searchsorted(leaves.starts, first, side="right")) - 1
+        until = int(np.searchsorted(leaves.starts, last, side="right")) - 1
+        start = int(leaves.first_ticks[number])
+        if leaves.starts[number] != first:
+            start = int(leaves.ticks(first, first + 1)[0])
+        end = int(leaves.last_ticks[until])
+        if leaves.starts[until + 1] != last + 1:
+            end = int(leaves.ticks(last, last + 1)[0])
+        return start, end
+
+    # -- positions to times -------------------------------------------------------------------
+
+    def ticks_at(self, positions: Ints) -> Ints:
+        """Times of ascending positions."""
+        out = np.empty(len(positions), np.int64)
+        if not len(positions):
+            return out
+        cuts = np.searchsorted(positions, self._starts, side="left").tolist()
+        cuts.append(len(positions))
+        for number, piece in enumerate(self._pieces):
+            low, high = cuts[number], cuts[number + 1]
+            if high > low:
+                self._piece_ticks(piece, positions[low:high], out[low:high])
+        return out
+
+    def tick(self, position: int) -> int:
+        """Time of one position."""
+        return int(self.ticks_at(np.array([position], np.int64))[0])
+
+    def _piece_ticks(self, piece: _Piece, positions: Ints, out: Ints) -> None:
+        part = piece.part
+        if part.tail is not None:
+            out[:] = part.tail.ticks()[positions - part.start]
+            return
+        if piece.times is not None and self._indexes is not None:
+            times = piece.times
+            packed = self._indexes.times(times)
+            within = positions - (part.start + times.first)
+            ticks_at(packed, times.end - times.first, within, out)
+            return
+        leaves = part.leaves
+        assert leaves is not None
+        within = positions - part.start
+        for low, high in _near(within, 4096):
+            first = int(within[low])
+            ticks = leaves.ticks(first, int(within[high - 1]) + 1)
+            out[low:high] = ticks[within[low:high] - first]
+
+    # -- times to positions -------------------------------------------------------------------
+
+    def lower(self, ticks: Ints) -> Ints:
+        """For each tick (ascending) the first position whose time is not before it."""
+        return self._places(np.ascontiguousarray(ticks), False)
+
+    def upper(self, ticks: Ints) -> Ints:
+        """For each tick (ascending) one past the last position whose time is not after it."""
+        return self._places(np.ascontiguousarray(ticks), True)
+
+    def _places(self, ticks: Ints, upper: bool) -> Ints:
+        # the wanted place lies in the first piece whose last tick is not below (not at or below)
+        side = "right" if upper else "left"
+        number = np.searchsorted(self._last_ticks, ticks, side=side)  # type: ignore[call-overload]
+        out = np.full(len(ticks), self.total, np.int64)
+        inside = number < len(self._pieces)
+        begins = self._first_ticks[np.minimum(number, len(self._pieces) - 1)] if len(ticks) else ticks
+        early = inside & ((ticks < begins) if upper else (ticks <= begins))
+        out[early] = self._starts[number[early]]
+        rest = np.flatnonzero(inside & ~early)
+        if not len(rest):
+            return out
+        wanted = number[rest]
+        breaks = np.flatnonzero(np.diff(wanted)) + 1
+        for group in np.split(rest, breaks):
+            piece = self._pieces[int(number[group[0]])]
+            found = np.empty(len(group), np.int64)
+            self._piece_places(piece, ticks[group], upper, found)
+            out[group] = np.minimum(found, piece.end)
+        return out
+
+    def _piece_places(self, piece: _Piece, ticks: Ints, upper: bool, out: Ints) -> None:
+        part = piece.part
+        if part.tail is not None:
+            side = "right" if upper else "left"
+            out[:] = part.start + np.searchsorted(part.tail.ticks(), ticks, side=side)  # type: ignore[call-overload]
+            return
+        if piece.times is not None and self._indexes is not None:
+            times = piece.times
+            packed = self._indexes.times(times)
+            first_not_below(packed, times.end - times.first, ticks, upper, out)
+            out += part.start + times.first
+            return
+        leaves = part.leaves
+        assert leaves is not None
+        side = "right" if upper else "left"
+        numbers = np.searchsorted(leaves.last_ticks, ticks, side=side)  # type: ignore[call-overload]
+        for i, number in enumerate(numbers.tolist()):
+            if number >= len(leaves.last_ticks):
+                out[i] = part.end
+                continue
+            leaf = leaves.leaf(number)
+            firsts = leaf.zones[3]
+            zone = max(0, int(np.searchsorted(firsts, ticks[i], side=side)) - 1)  # type: ignore[call-overload]
+            base = zone * 512
+            inside = leaf.ticks(base, min(base + 512, leaf.events))
+            place = base + int(np.searchsorted(inside, ticks[i], side=side))  # type: ignore[call-overload]
+            out[i] = part.start + int(leaves.starts[number]) + place
+
+
+def _near(positions: Ints, gap: int) -> Iterator[tuple[int, int]]:
+    """Runs of ascending positions whose neighbours are at most ``gap`` apart."""
+    breaks = np.flatnonzero(np.diff(positions) > gap) + 1
+    bounds = [0, *breaks.tolist(), len(positions)]
+    yield from zip(bounds[:-1], bounds[1:], strict=True)
