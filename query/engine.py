@@ -105,7 +105,7 @@ class QueryEngine:
                 return statements.result_of_plan(plan)
             if isinstance(tree, (StatementNode, exp.Insert)):
                 return statements.execute(self, tree, text, params, control, read_only)
-            prepared = self._keep(text, prepare(tree, text, self.catalog))
+            prepared = self._keep(text, self._prepare(tree, text))
         return Execution(self, prepared, params, control, begun).result()
 
     def explain(
@@ -129,12 +129,18 @@ class QueryEngine:
         self, tree: Any, text: str, params: Parameters, control: QueryControl, analyze: bool
     ) -> Plan:
         begun = time.perf_counter()
-        prepared = prepare(tree, text, self.catalog)
+        prepared = self._prepare(tree, text)
         return Execution(self, prepared, params, control, begun, analyze).plan()
+
+    def _prepare(self, tree: Any, text: str) -> Prepared:
+        try:
+            return prepare(tree, text, self.catalog)
+        except RecursionError:
+            raise SqlError("the statement is nested too deeply") from None
 
     def query(self, tree: Any, text: str, params: Parameters, control: QueryControl) -> Result:
         """Run a query tree that is part of another statement."""
-        prepared = prepare(tree, text, self.catalog)
+        prepared = self._prepare(tree, text)
         return Execution(self, prepared, params, control, time.perf_counter()).result()
 
     def scan(
@@ -160,7 +166,7 @@ class QueryEngine:
             select.set("where", exp.Where(this=condition))
             if limit is not None:
                 select.set("limit", exp.Limit(expression=exp.Literal.number(limit)))
-            prepared = self._keep(key, prepare(select, predicate, self.catalog))
+            prepared = self._keep(key, self._prepare(select, predicate))
         execution = Execution(self, prepared, None, control or QueryControl(), time.perf_counter())
         execution.fix(name, snapshot, start, end)
         schema = snapshot.schema.arrow

@@ -25,8 +25,10 @@ Layout
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,6 +56,18 @@ __all__ = [
 
 Words = npt.NDArray[np.int64]
 Check = Callable[[], None]
+
+_pools: dict[int, ThreadPoolExecutor] = {}
+
+
+def _threads() -> ThreadPoolExecutor:
+    """Threads of this process; one that was forked off starts its own."""
+    process = os.getpid()
+    if process not in _pools:
+        _pools[process] = ThreadPoolExecutor(
+            os.cpu_count() or 1, thread_name_prefix="chronicle-sweep"
+        )
+    return _pools[process]
 
 
 @dataclass(frozen=True)
@@ -223,6 +237,9 @@ class IndexAggregation(WindowAggregation):
     ----------
     snapshot : Snapshot
     selected : Selected
+    halves : bool
+        Sweep the earlier and the later half of the base at the same time, in two threads; for few
+        slices, because those of the later half wait in memory.
     """
 
     def __init__(
@@ -232,8 +249,11 @@ class IndexAggregation(WindowAggregation):
         aggregates: Sequence[Aggregate],
         selected: Selected,
         check: Check = lambda: None,
+        *,
+        halves: bool = False,
     ) -> None:
         super().__init__(snapshot.schema, windows, aggregates, check)
+        self._halves = halves
         self._snapshot = snapshot
         self._selected = selected
 
@@ -242,7 +262,11 @@ class IndexAggregation(WindowAggregation):
         if isinstance(windows, CountWindows):
             return [self._counted(slicing)]
         state, selected = self._snapshot.state, self._selected
-        sources = [self._in_order(slicing, selected.start, selected.last)]
+        middle = self._middle(windows) if self._halves else None
+        if middle is None:
+            sources = [self._in_order(slicing, selected.start, selected.last)]
+        else:
+            sources = [self._in_halves(slicing, middle)]
         sources += [
             self._swept((view,), slicing, selected.start, selected.last) for view in state.runs
         ]
@@ -251,6 +275,39 @@ class IndexAggregation(WindowAggregation):
             for leaf in state.late
         ]
         return sources
+
+    def _middle(self, windows: TimeWindows) -> int | None:
+        """The first tick of a slice near the middle of the base, if it has two halves."""
+        views = [view for view in self._snapshot.state.segments if view.events]
+        if not views:
+            return None
+        first = max(views[0].first, self._selected.start)
+        last = min(views[-1].last, self._selected.last)
+        number = windows.windows_of(np.array([(first + last) // 2]))[1]
+        middle = int(windows.bounds(number)[0][0])
+        return middle if first < middle <= last else None
+
+    def _in_halves(self, slicing: Words, middle: int) -> Iterator[Chunk]:
+        """As :meth:`_in_order`, the base before and from ``middle`` on in two threads."""
+        state, selected = self._snapshot.state, self._selected
+
+        def swept(start: int, last: int, metrics: WindowMetrics) -> list[Chunk]:
+            sweep = Sweep(self.plan, slicing, start, last, metrics, self._check)
+            chunks = [chunk for view in state.segments for chunk in sweep.run(view)]
+            return [*chunks, *sweep.finish()]
+
+        apart = WindowMetrics()
+        later = _threads().submit(swept, middle, selected.last, apart)
+        try:
+            earlier = swept(selected.start, middle - 1, self.metrics)
+        finally:
+            following = later.result()
+        self.metrics.add(apart)
+        yield from earlier
+        yield from following
+        if state.tail is not None:
+            tail = self._of_memory(state.tail(), selected.start, selected.last)
+            yield from self._replayed(tail, slicing)
 
     def _in_order(self, slicing: Words, start: int, last: int) -> Iterator[Chunk]:
         """Slices of the base and the tail."""

@@ -47,6 +47,11 @@ from .spec import CountWindows, SessionWindows, TimeWindows, Windows
 __all__ = ["AggregateRelation", "BoundWindows", "EventRelation", "WindowFactory"]
 
 
+HALVES_FROM_NS = 1_500_000
+HALVES_SLICES_MAX = 1 << 18
+"""A sweep that is estimated as longer than this, of fewer slices than that, uses two threads."""
+
+
 class WindowFactory:
     """Binds window functions; one for all of them."""
 
@@ -115,6 +120,13 @@ class BoundWindows:
     def event_schema(self) -> StreamSchema:
         """Attributes of the stream and derived columns."""
         return self.call.schema if self.fused is None else self.fused.schema
+
+    @property
+    def ordered_by(self) -> Sequence[str]:
+        """Columns by which rows come in ascending order."""
+        if self.fused is None:
+            return ()
+        return ("window_id",) if self.call.counts else ("window_start", "window_end")
 
     @property
     def streams(self) -> Sequence[str]:
@@ -292,7 +304,16 @@ class AggregateRelation:
         source, windows, aggregates = self._source, self._windows, self._fused.aggregates
         check = source.run.control.check
         if self.strategy == "index" and not isinstance(windows, SessionWindows):
-            return IndexAggregation(source.snapshot, windows, aggregates, source.selected, check)
+            costs = self._costs
+            halves = (
+                costs is not None
+                and costs.index > HALVES_FROM_NS
+                and costs.slices < HALVES_SLICES_MAX
+                and isinstance(windows, TimeWindows)
+            )
+            return IndexAggregation(
+                source.snapshot, windows, aggregates, source.selected, check, halves=halves
+            )
         return ReplayAggregation(self._fused.schema, windows, aggregates, self._events, check)
 
     def _events(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:

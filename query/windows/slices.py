@@ -16,6 +16,7 @@ Cost
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -57,6 +58,11 @@ class WindowMetrics:
     events: int = 0
     slices: int = 0
     windows: int = 0
+
+    def add(self, other: WindowMetrics) -> None:
+        """Add what another part of the same query touched."""
+        for item in dataclasses.fields(self):
+            setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
 
 
 def frozen(array: npt.NDArray[np.int64]) -> Words:
