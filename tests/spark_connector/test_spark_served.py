@@ -1,0 +1,177 @@
+"""Reading and writing through a server: pinned parts, transactions, errors that keep their name."""
+
+from __future__ import annotations
+
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from chronicle.errors import (
+    ConnectionFailed,
+    InvalidArgument,
+    SchemaMismatch,
+    SqlError,
+    StreamNotFound,
+)
+from chronicle.schema import StreamSchema
+from chronicle.spark_connector.backend import Scan
+from chronicle.spark_connector.options import Options
+from chronicle.spark_connector.remote import Remote
+from chronicle.spark_connector.served import ServedBackend
+from chronicle.spark_connector.served_sink import ServedSink
+
+pytest.importorskip("fastapi", reason="the server extra is not installed")
+pytestmark = pytest.mark.spark
+
+SCHEMA = StreamSchema(pa.schema([("t", pa.timestamp("us", "UTC")), ("n", pa.int64())]), "t")
+SERVE = """
+import sys
+from chronicle.server.run import serve
+from chronicle.server.settings import load_settings
+serve(load_settings(store=sys.argv[1], port=0), announce=lambda url: print(url, flush=True))
+"""
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    store = tmp_path_factory.mktemp("served") / "store"
+    log = (store.parent / "log").open("wb")
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVE, str(store)], stdout=subprocess.PIPE, stderr=log, text=True
+    )
+    try:
+        assert process.stdout is not None
+        ready, _, _ = select.select([process.stdout], [], [], 60)
+        assert ready, (store.parent / "log").read_text()
+        found = process.stdout.readline().strip()
+        assert found.startswith("http://"), (store.parent / "log").read_text()
+        yield found
+    finally:
+        process.terminate()
+        process.wait(20)
+        log.close()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def options(url: str, stream: str, **more: Any) -> Options:
+    return Options(url=url, stream=stream, **more)
+
+
+def batches(first: int, end: int, step: int = 1000) -> Iterator[pa.RecordBatch]:
+    for start in range(first, end, step):
+        numbers = range(start, min(end, start + step))
+        times = pa.array([n * 1_000_000 for n in numbers], pa.timestamp("us", "UTC"))
+        yield pa.RecordBatch.from_arrays([times, pa.array(numbers)], schema=SCHEMA.arrow)
+
+
+def write(url: str, stream: str, *parts: tuple[int, int], **how: Any) -> ServedSink:
+    sink = ServedSink(options(url, stream))
+    job = sink.prepare(SCHEMA)
+    sink.make_room(job)
+    staged: list[Any] = []
+    for number, (first, end) in enumerate(parts):
+        staged += sink.stage(job, number, batches(first, end))
+    sink.commit(job.name, staged, **how)
+    return sink
+
+
+def numbers(backend: ServedBackend, **scan: Any) -> list[int]:
+    asked = Scan(("n", "t"), **scan)
+    return [
+        number
+        for part in backend.plan(asked)
+        for batch in backend.read(asked, part)
+        for number in batch.column("n").to_pylist()
+    ]
+
+
+def test_parts_are_pinned_and_cover_the_stream(url: str) -> None:
+    write(url, "pinned", (0, 5000), (5000, 9000))
+    backend = ServedBackend(options(url, "pinned"))
+    assert backend.describe() == SCHEMA
+    scan = Scan(("n",), parts=4)
+    plan = backend.plan(scan)
+    write(url, "pinned", (9000, 9500))
+    found = [
+        number
+        for part in plan
+        for batch in backend.read(scan, part)
+        for number in batch.column("n").to_pylist()
+    ]
+    assert found == list(range(9000))
+    assert backend.count() == 9500
+    assert numbers(backend, start=100 * 10**6, end=103 * 10**6) == [100, 101, 102]
+    assert numbers(backend, filter="n % 1000 = 1", limit=3) == [1, 1001, 2001]
+
+
+def test_a_transaction_is_invisible_until_its_commit_and_happens_once(url: str) -> None:
+    sink = ServedSink(options(url, "staged"))
+    job = sink.prepare(SCHEMA)
+    lost = sink.stage(job, 0, batches(0, 10))
+    kept = sink.stage(job, 0, batches(0, 10))
+    backend = ServedBackend(options(url, "staged"))
+    assert lost != kept
+    assert backend.count() == 0
+    first = sink.commit(job.name, kept, application="app", version=1)
+    again = sink.commit(job.name, kept, application="app", version=1)
+    assert (first.events, first.repeated, again.repeated) == (10, False, True)
+    other = sink.prepare(None)
+    assert sink.commit(other.name, [], application="app", version=1).repeated
+    assert backend.count() == 10
+    gone = sink.prepare(None)
+    sink.stage(gone, 0, batches(0, 10))
+    sink.abort(gone.name)
+    assert backend.count() == 10
+
+
+def test_errors_keep_their_class(url: str) -> None:
+    with pytest.raises(StreamNotFound, match="nothing"):
+        ServedBackend(options(url, "nothing")).describe()
+    with pytest.raises(StreamNotFound, match="option 'time'"):
+        ServedSink(options(url, "nothing")).prepare(None)
+    write(url, "errors", (0, 10))
+    with pytest.raises(SqlError, match="speed"):
+        numbers(ServedBackend(options(url, "errors")), filter="speed > 1")
+    with pytest.raises(InvalidArgument, match="in one piece"):
+        ServedBackend(options(url, "errors")).plan_query("SELECT 1", 2)
+    with pytest.raises(SchemaMismatch, match="time attribute is 't'"):
+        ServedSink(options(url, "errors", time="n")).prepare(SCHEMA)
+
+
+def test_a_server_that_is_not_there_is_said_after_some_tries() -> None:
+    started = time.monotonic()
+    with pytest.raises(ConnectionFailed, match="cannot be reached"):
+        Remote("http://127.0.0.1:9", None, timeout=1.0, retries=1).json("GET", "/healthz")
+    assert 0.1 < time.monotonic() - started < 5
+
+
+@pytest.mark.slow
+def test_spark_reads_writes_and_asks_through_a_server(spark: Any, url: str) -> None:
+    def where(io: Any, **more: object) -> Any:
+        io = io.format("chronicle").option("url", url)
+        for name, value in more.items():
+            io = io.option(name, value)
+        return io
+
+    df = spark.range(0, 3000, 1, 3).selectExpr("timestamp_seconds(id) AS t", "id AS n")
+    where(df.write, stream="spark", time="t").mode("append").save()
+    back = where(spark.read, stream="spark", numPartitions=2).load()
+    assert back.count() == 3000
+    assert back.agg({"n": "sum"}).first()[0] == 2999 * 1500
+    top = where(spark.read, query="SELECT max(n) AS top FROM spark").load().first()
+    assert top.top == 2999
+    with pytest.raises(Exception, match="follows a stream by its 'path'"):
+        where(spark.readStream, stream="spark").load().writeStream.format("noop").start()
+
+
+def test_a_path_and_a_server_do_not_mix(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="both"):
+        Options.parse({"path": str(tmp_path), "url": "http://x", "stream": "s"}, "r")
