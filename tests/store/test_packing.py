@@ -1,0 +1,82 @@
+"""Bit-packing gives every 64-bit pattern back, from any row to any other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chronicle.store.layout import ZONE_EVENTS, Encoding
+from chronicle.store.packing import fill_nulls, pack, unpack
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+values = st.one_of(
+    st.lists(INT64, min_size=1, max_size=40),
+    st.lists(st.integers(-5, 5), min_size=1, max_size=40),
+    st.lists(st.sampled_from([-(2**63), 2**63 - 1, 0, -1, 1]), min_size=1, max_size=40),
+)
+
+
+def frozen(numbers: object) -> np.ndarray:
+    array = np.array(numbers, np.int64)
+    array.flags.writeable = False
+    return array
+
+
+@settings(deadline=None)
+@given(values, st.integers(1, 60), st.sampled_from([Encoding.DELTA, Encoding.PACKED]), st.data())
+def test_every_pattern_comes_back(
+    numbers: list[int], copies: int, encoding: Encoding, data: st.DataObject
+) -> None:
+    array = frozen(numbers * copies)
+    packed = pack(array, encoding, force=True)
+    assert packed is not None
+    first = data.draw(st.integers(0, array.size))
+    end = data.draw(st.integers(first, array.size))
+    found = unpack(memoryview(packed), encoding, array.size, first, end)
+    assert found.tolist() == array[first:end].tolist()
+
+
+@pytest.mark.parametrize("width", [1, 2, 7, 31, 32, 33, 63, 64])
+@pytest.mark.parametrize("encoding", [Encoding.DELTA, Encoding.PACKED])
+@pytest.mark.parametrize("count", [1, ZONE_EVENTS - 1, ZONE_EVENTS, ZONE_EVENTS + 1, 3000])
+def test_every_width_and_zone_border(width: int, encoding: Encoding, count: int) -> None:
+    rng = np.random.default_rng(width)
+    top = 2 ** (width - 1)
+    array = frozen(rng.integers(-top, top - 1, count, endpoint=True, dtype=np.int64))
+    packed = pack(array, encoding, force=True)
+    assert packed is not None
+    found = unpack(memoryview(packed), encoding, count, 0, count)
+    assert np.array_equal(found, array)
+
+
+def test_the_size_is_what_the_widest_value_needs() -> None:
+    array = frozen(np.arange(ZONE_EVENTS) % 8)
+    packed = pack(array, Encoding.PACKED)
+    assert packed is not None
+    assert len(packed) == 5 * 8 + ZONE_EVENTS * 3 // 8
+    steady = pack(frozen(np.arange(ZONE_EVENTS) * 1000), Encoding.DELTA)
+    assert steady is not None
+    assert len(steady) == 5 * 8
+
+
+def test_packing_declines_what_it_cannot_squeeze() -> None:
+    noise = np.random.default_rng(1).integers(-(2**63), 2**63 - 1, 1000)
+    assert pack(frozen(noise), Encoding.DELTA) is None
+    assert pack(frozen(noise), Encoding.PACKED) is None
+
+
+@settings(deadline=None)
+@given(st.lists(st.one_of(st.none(), st.integers(-9, 9)), max_size=40), st.integers(0, 9))
+def test_nulls_take_the_value_before_them(numbers: list[int | None], offset: int) -> None:
+    bits = [False] * offset + [number is not None for number in numbers]
+    validity = np.packbits(np.array(bits + [False] * 8, np.bool_), bitorder="little")
+    array = frozen([7 if number is None else number for number in numbers])
+    out = np.empty_like(array)
+    fill_nulls(array, validity, offset, out)
+    last, expected = 0, []
+    for number in numbers:
+        last = last if number is None else number
+        expected.append(last)
+    assert out.tolist() == expected
