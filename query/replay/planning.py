@@ -30,8 +30,17 @@ from ...store.snapshot import Snapshot
 from ..constants import Folder
 from ..match import CompiledMatch
 from ..pattern.binding import Navigation
-from ..pattern.tree import Anchor, Pattern, Permutation, Variable, children, matches_nothing, walk
-from ..pattern.tree import Alternation, Concatenation, Quantified
+from ..pattern.tree import (
+    Alternation,
+    Anchor,
+    Concatenation,
+    Pattern,
+    Quantified,
+    Variable,
+    children,
+    matches_nothing,
+    walk,
+)
 from .candidates import (
     Chunk,
     ChosenBlock,
@@ -149,6 +158,8 @@ def not_applicable(compiled: CompiledMatch) -> str:
     clause = compiled.clause
     if not compiled.in_time_order:
         return "ORDER BY does not begin with time"
+    if len(compiled.order_by) > 1:
+        return "ORDER BY has keys besides time, which reorder the events of one time"
     if clause.rows == "all with unmatched":
         return "WITH UNMATCHED ROWS puts every event out"
     if matches_nothing(clause.pattern):
@@ -199,9 +210,7 @@ def _earliest(node: Pattern, name: str) -> int | None:
                 best = before + place if best is None else min(best, before + place)
             before += _least(part)
         return best
-    if isinstance(node, Permutation | Quantified) or True:
-        places = [place for _, place in found if place is not None]
-        return min(places, default=None)
+    return min((place for _, place in found if place is not None), default=None)
 
 
 def plan_match(
@@ -344,19 +353,16 @@ class _Planner:
         if not self.chunks:
             return []
         sample = self._sample()
-        memo: dict[Term, tuple[float, float]] = {}
+        memo: dict[Term, float] = {}
         for offer in usable:
             if offer.term not in memo:
                 memo[offer.term] = self._measure(offer, sample)
-            entries, _ = memo[offer.term]
-            offer.entries = entries
+            offer.entries = memo[offer.term]
             alive = max(1, self.coarse.events_alive(offer.symbol))
-            offer.share = min(1.0, entries / alive)
+            offer.share = min(1.0, offer.entries / alive)
         return usable
 
     def _sample(self) -> list[Chunk]:
-        alive = Spans.of([c.start for c in self.chunks], [c.end for c in self.chunks])
-        del alive
         spans = Spans(
             np.array([c.start for c in self.chunks], np.int64),
             np.array([c.end for c in self.chunks], np.int64),
@@ -369,7 +375,7 @@ class _Planner:
             self.scale = 1.0
         return [self.chunks[i] for i in live.tolist()]
 
-    def _measure(self, offer: Offer, sample: list[Chunk]) -> tuple[float, float]:
+    def _measure(self, offer: Offer, sample: list[Chunk]) -> float:
         assert self.indexes is not None
         total = 0.0
         for chunk in sample:
@@ -377,7 +383,7 @@ class _Planner:
                 atoms = [atom for atom in offer.term.atoms if atom.column == name]
                 attribute = self.snapshot.schema.attribute(name)
                 total += estimate_run(self.indexes, chunk.runs[name], atoms, attribute)
-        return total * self.scale, 0.0
+        return total * self.scale
 
     def _pick(
         self, offers: list[Offer], choose: Callable[[Sequence[Offer]], Sequence[int]] | None
@@ -553,8 +559,6 @@ class _Planner:
         """Add what late events make unsure, join near spans, and fix which are read by time."""
         plan, pattern, timeline = self.plan, self.pattern, self.plan.timeline
         assert timeline is not None
-        if len(self.compiled.order_by) > 1:
-            spans = _whole_ticks(spans, timeline)
         gap = max(READ_GAP, plan.before + plan.after)
         dirty = self.snapshot.dirty_ranges()
         if not dirty:
@@ -568,8 +572,6 @@ class _Planner:
             low = timeline.tick(start)
             high = timeline.tick(end - 1)
             # late events in reach may lie before the first or after the last base event of the span
-            near = unsure.clip(start, end)
-            del near
             for a, b in zip(first.tolist(), last.tolist(), strict=True):
                 place = int(timeline.lower(np.array([a], np.int64))[0])
                 until = int(timeline.upper(np.array([b], np.int64))[0])

@@ -1,0 +1,262 @@
+"""Replay intervals: the same rows as a full replay, whatever is indexed, chosen, late or half built."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from chronicle.errors import ResourceLimit, SqlError
+from chronicle.indexes import stream_indexes
+from chronicle.indexes.stream_indexes import StreamIndexes
+from chronicle.query.match import MatchLimits, compile_match
+from chronicle.query.match_clause import clause_of_text
+from chronicle.query.replay import planning
+from chronicle.query.replay.planning import plan_match
+from chronicle.query.replay.running import run_match
+from chronicle.schema import StreamSchema
+from chronicle.store import Store, StreamOptions
+
+NIGHTLY = os.environ.get("CHRONICLE_HYPOTHESIS") == "nightly"
+FIRST = int(os.environ.get("CHRONICLE_SEED", "0"))
+ROUNDS = 2000 if NIGHTLY else int(os.environ.get("CHRONICLE_ROUNDS", "6"))
+PATTERNS = 50 if NIGHTLY else 6
+
+SCHEMA = StreamSchema(
+    pa.schema(
+        [
+            pa.field("t", pa.int64(), False),
+            pa.field("k", pa.string()),
+            pa.field("x", pa.float64()),
+            pa.field("y", pa.int64()),
+        ]
+    ),
+    "t",
+)
+LIMITS = MatchLimits(steps_max=200_000)
+
+
+# -- random streams -----------------------------------------------------------------------------
+
+
+def events(rng: random.Random, count: int, start: int, spread: int) -> pa.Table:
+    times = sorted(start + rng.randrange(spread) for _ in range(count))
+    if rng.random() < 0.3:  # a trend, so that leaves differ
+        xs: list[Any] = [i * 10 / count + rng.random() for i in range(count)]
+    else:
+        xs = [rng.choice([None, float("nan"), *range(10)]) for _ in range(count)]
+    return pa.table(
+        {
+            "t": times,
+            "k": [rng.choice(["a", "b", "c", None]) for _ in range(count)],
+            "x": [None if x is None else float(x) for x in xs],
+            "y": [rng.choice([None, *range(12)]) for _ in range(count)],
+        },
+        schema=SCHEMA.arrow,
+    )
+
+
+def build(rng: random.Random, path: Path) -> tuple[Store, Any, StreamIndexes]:
+    """A stream with segments, perhaps late events, and indexes over part of it."""
+    store = Store.open(path, "rw")
+    options = StreamOptions(codec=rng.choice(["none", "lz4"]), leaf_bytes=4096, segment_bytes=30_000)
+    stream = store.create_stream("s", SCHEMA, options)
+    indexes = StreamIndexes(path / "idx", True)
+    for name in rng.sample(["k", "x", "y"], rng.randrange(4)):
+        indexes.create(name, SCHEMA)
+    start, built_late = 0, rng.random() < 0.5
+    for _ in range(rng.randrange(1, 6)):
+        count = rng.choice([1, 40, 400, 1500])
+        spread = rng.choice([count // 3 + 1, count * 3])
+        stream.append(events(rng, count, start, spread))
+        start += spread
+        if rng.random() < 0.3:
+            stream.seal()
+        if rng.random() < 0.5:
+            for _ in range(rng.randrange(3)):
+                indexes.build_next(stream.snapshot().state, eager=rng.random() < 0.7)
+        if rng.random() < 0.35 and start > 10:
+            stream.append(events(rng, rng.choice([1, 5, 60]), rng.randrange(start), rng.choice([1, 30])))
+        if rng.random() < 0.15:
+            stream.compact()
+            indexes.forget(stream.snapshot().state)
+    if built_late:
+        indexes.catch_up(stream.snapshot().state)
+    if rng.random() < 0.2:
+        stream.append(events(rng, 5, start, 10))
+    return store, stream, indexes
+
+
+# -- random clauses -----------------------------------------------------------------------------
+
+
+def condition(rng: random.Random, own: str, others: list[str], depth: int = 0) -> str:
+    roll = rng.random()
+    low = rng.randrange(9)
+    if depth < 2 and roll < 0.2:
+        parts = [condition(rng, own, others, depth + 1) for _ in range(2)]
+        return "(" + rng.choice([" AND ", " OR "]).join(parts) + ")"
+    if depth < 2 and roll < 0.25:
+        return f"NOT ({condition(rng, own, others, depth + 1)})"
+    return rng.choice(
+        [
+            f"x BETWEEN {low} AND {low + rng.randrange(2)}",
+            f"{own}.y = {low}", f"y IN ({low}, {low + 2})", f"x > {low}", f"y < {low}", f"x <= {low}",
+            f"y <> {low}", f"k = '{rng.choice('abc')}'", "k IN ('a', 'b')", f"k LIKE '{rng.choice('ab')}%'",
+            "y IS NULL", "x IS NOT NULL", "y > PREV(y)", "NEXT(x) > x",
+            f"{rng.choice(others)}.y = {low}", f"y >= {rng.choice(others)}.y", f"t % 3 = {low % 3}",
+            f"x > {low} AND y < {low + 3}",
+        ]
+    )  # fmt: skip
+
+
+def pattern(rng: random.Random, names: list[str], depth: int = 0) -> str:
+    roll = rng.random()
+    if depth > 2 or roll < 0.45:
+        return rng.choice(names)
+    if roll < 0.72:
+        return " ".join(pattern(rng, names, depth + 1) for _ in range(rng.randrange(2, 4)))
+    if roll < 0.8:
+        return f"({pattern(rng, names, depth + 1)} | {pattern(rng, names, depth + 1)})"
+    if roll < 0.96:
+        suffix = rng.choice(["*", "+", "?", "{2}", "{1,2}", "{0,2}", "{2,}", "*?", "+?"])
+        return f"({pattern(rng, names, depth + 1)}){suffix}"
+    if roll < 0.98:
+        return f"PERMUTE({', '.join(rng.sample(names, 2))})"
+    return "{- " + pattern(rng, names, depth + 1) + " -}"
+
+
+def clause(rng: random.Random) -> str:
+    names = ["A", "B", "C", "D"][: rng.randrange(2, 5)]
+    body = pattern(rng, names)
+    if rng.random() < 0.5:
+        body = " ".join(rng.choice(names) + rng.choice(["", "", "", "*", "+"]) for _ in range(4))
+    if rng.random() < 0.05:
+        body = rng.choice([f"^ {body}", f"{body} $"])
+    used = [name for name in names if name in body]
+    partition = "PARTITION BY k " if rng.random() < 0.25 else ""
+    order = "ORDER BY t, y" if rng.random() < 0.15 else "ORDER BY t"
+    rows = rng.choice(
+        ["ONE ROW PER MATCH", "ONE ROW PER MATCH", "ALL ROWS PER MATCH", "ALL ROWS PER MATCH OMIT EMPTY MATCHES"]
+    )
+    within = f"WITHIN {rng.choice([0, 1, 3, 10, 40, 200])}" if rng.random() < 0.8 else ""
+    selection = after = ""
+    if within and rng.random() < 0.2:
+        selection = rng.choice(["SKIP TILL NEXT MATCH", "SKIP TILL ANY MATCH", "CONTIGUOUS"])
+        selection = f"EVENT SELECTION {selection}"
+    else:
+        after = rng.choice(["", "AFTER MATCH SKIP TO NEXT ROW", "AFTER MATCH SKIP PAST LAST ROW"])
+        if rng.random() < 0.1:
+            after = f"AFTER MATCH SKIP TO LAST {used[-1]}"
+    defines = ", ".join(f"{name} AS {condition(rng, name, used)}" for name in used if rng.random() < 0.85)
+    if not defines:
+        defines = f"{used[0]} AS x > 5"
+    measures = "MATCH_NUMBER() AS number, FIRST(t) AS f, LAST(t) AS l, count(*) AS n, CLASSIFIER() AS c"
+    if rng.random() < 0.2:
+        measures += ", PREV(FIRST(y)) AS before"
+    return (
+        f"SELECT * FROM s MATCH_RECOGNIZE ({partition}{order} MEASURES {measures} {rows} {after} "
+        f"PATTERN ({body}) {within} {selection} DEFINE {defines})"
+    )
+
+
+def answer(snapshot: Any, compiled: Any, plan: Any) -> pa.Table:
+    batches = list(run_match(snapshot, compiled, plan, limits=LIMITS))
+    if not batches:
+        return compiled.output_schema.empty_table()
+    return pa.Table.from_batches(batches, schema=compiled.output_schema)
+
+
+def rows(table: pa.Table) -> str:
+    return repr(table.to_pylist())  # NaN equals NaN here
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + ROUNDS))
+def test_every_plan_gives_the_rows_of_a_full_replay(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(seed)
+    monkeypatch.setattr(stream_indexes, "RUN_EVENTS", 512)
+    store, stream, indexes = build(rng, tmp_path)
+    reduced = 0
+    try:
+        snapshot = stream.snapshot()
+        for _ in range(PATTERNS):
+            text = clause(rng)
+            monkeypatch.setattr(planning, "READ_GAP", rng.choice([0, 0, 5, 200]))
+            try:
+                compiled = compile_match(clause_of_text(text), SCHEMA)
+                full = plan_match(snapshot, compiled, indexes, "replay")
+                expected = rows(answer(snapshot, compiled, full))
+            except (SqlError, ResourceLimit):
+                continue
+            plans = [(s, None) for s in ("none", "all", "greedy", "optimal", "auto")]
+            plans += [
+                ("optimal", lambda offers: [i for i in range(len(offers)) if rng.random() < 0.5])
+                for _ in range(2)
+            ]
+            for strategy, choose in plans:
+                plan = plan_match(snapshot, compiled, indexes, strategy, choose=choose)
+                got = rows(answer(snapshot, compiled, plan))
+                assert got == expected, f"seed {seed}, {strategy}: {text}\n{plan.details()}"
+                reduced += plan.replayed < 0.9
+    finally:
+        indexes.close()
+        store.close()
+    assert reduced or seed, "no plan left anything out: the test shows nothing"
+
+
+def test_late_events_between_two_others_break_contiguity(tmp_path: Path) -> None:
+    store = Store.open(tmp_path, "rw")
+    stream = store.create_stream("s", SCHEMA, StreamOptions(leaf_bytes=4096))
+    count = 3000
+    base = pa.table(
+        {
+            "t": np.arange(count) * 10,
+            "k": ["a"] * count,
+            "x": np.arange(count, dtype=float),
+            "y": np.zeros(count, np.int64),
+        },
+        schema=SCHEMA.arrow,
+    )
+    stream.append(base)
+    indexes = StreamIndexes(tmp_path / "idx", True)
+    indexes.create("x", SCHEMA)
+    indexes.catch_up(stream.snapshot().state)
+    text = (
+        "SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES A.t AS a, B.t AS b PATTERN (A B) {} "
+        "DEFINE A AS x BETWEEN 1000 AND 1000.5, B AS x > 1000.5)"
+    )
+    for within in ("", "WITHIN 15"):
+        compiled = compile_match(clause_of_text(text.format(within)), SCHEMA)
+        snapshot = stream.snapshot()
+        plan = plan_match(snapshot, compiled, indexes, "all")
+        assert plan.replayed < 0.9
+        assert len(answer(snapshot, compiled, plan)) == 1
+    late = pa.table({"t": [10_005], "k": ["z"], "x": [0.0], "y": [1]}, schema=SCHEMA.arrow)
+    stream.append(late)
+    snapshot = stream.snapshot()
+    for within in ("", "WITHIN 15"):
+        compiled = compile_match(clause_of_text(text.format(within)), SCHEMA)
+        plan = plan_match(snapshot, compiled, indexes, "all")
+        assert plan.replayed < 0.9
+        assert len(answer(snapshot, compiled, plan)) == 0
+    indexes.close()
+    store.close()
+
+
+def test_a_pattern_without_bounds_is_replayed_and_says_so(tmp_path: Path) -> None:
+    store = Store.open(tmp_path, "rw")
+    stream = store.create_stream("s", SCHEMA)
+    stream.append(events(random.Random(1), 100, 0, 100))
+    text = "SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t PATTERN (A B* C) DEFINE A AS x > 8, C AS y > 8)"
+    compiled = compile_match(clause_of_text(text), SCHEMA)
+    plan = plan_match(stream.snapshot(), compiled, None, "optimal")
+    assert plan.spans is None
+    assert "WITHIN" in plan.reason
+    store.close()
