@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ..errors import QueryTimeout
+from ..errors import InvalidArgument, QueryTimeout
 from ..query.cancellation import QueryControl
 from ..schema import StreamSchema
 from .answers import Rows
@@ -71,6 +71,8 @@ def open_scan(server: Server, stream: str, wanted: Range, query: RunningQuery) -
         schema: StreamSchema = snapshot.schema
         start, end = wanted.bounds(schema)
         columns = schema.select(wanted.columns)
+        if len(set(columns)) != len(columns):
+            raise InvalidArgument(f"each column can be read once, found {', '.join(columns)}")
         patience = _Patience(query, server.settings.query_timeout)
         if wanted.where is None:
             batches = snapshot.scan(start, end, columns, limit=wanted.limit, check=patience.check)

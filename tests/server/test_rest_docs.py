@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,38 @@ def routes(client: Any) -> set[str]:
 def test_every_route_is_in_the_table_and_no_other(client: Any) -> None:
     listed = set(re.findall(r"^\| `((?:GET|POST|PUT|DELETE) /[^`]*)` \|", rest(), re.MULTILINE))
     assert listed == routes(client)
+
+
+def test_the_first_example_does_what_it_shows(
+    tmp_path: Path, serve_app: Callable[..., Any]
+) -> None:
+    """The curl commands at the top of the page, sent as curl would send them."""
+    block = re.search(r"```console\n(.*?)```", rest(), re.DOTALL)
+    assert block is not None
+    commands = re.split(r"^\$ ", block[1], flags=re.MULTILINE)[1:]
+    outputs = []
+    with chronicle.open(tmp_path / "store") as database:
+        client = serve_app(database)
+        for command in commands[1:]:
+            words = iter(shlex.split(command))
+            headers = {"content-type": "application/x-www-form-urlencoded"}
+            path, body = "", ""
+            for word in words:
+                if word == "-H":
+                    name, _, value = next(words).partition(":")
+                    headers[name.lower()] = value.strip()
+                elif word in ("-d", "--data-binary"):
+                    body = next(words)
+                elif word.startswith("localhost:8000"):
+                    path = word.removeprefix("localhost:8000")
+            response = client.post(path, content=body, headers=headers)
+            assert response.status_code < 300, (command, response.text)
+            outputs.append(response.text.strip())
+    assert outputs[1] in commands[2], "the second command's answer stands below it"
+    answered, shown = json.loads(outputs[2]), json.loads(commands[3].partition("icao24'\n")[2])
+    for document in (answered, shown):
+        del document["query_id"], document["elapsed_ms"]
+    assert answered == shown
 
 
 def test_every_parameter_is_named(client: Any) -> None:

@@ -503,6 +503,7 @@ def test_columns_come_in_the_order_asked_for(
         ({"start": "2018-08-01T05:00:00.0000001"}, 400, "invalid-argument"),
         ({"columns": "altitud"}, 404, "attribute-not-found"),
         ({"columns": ""}, 400, "invalid-argument"),
+        ({"columns": "altitude,ALTITUDE"}, 400, "invalid-argument"),
         ({"where": "altitud > 1"}, 400, "sql-error"),
         ({"where": "altitude >"}, 400, "sql-error"),
         ({"where": "true; DROP STREAM flights"}, 400, "sql-error"),
