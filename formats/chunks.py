@@ -25,10 +25,10 @@ from .badrows import BadRow
 
 __all__ = ["CHUNK_BYTES", "SAMPLE_BYTES", "Chunk", "ChunkReader", "Texts"]
 
-CHUNK_BYTES = 8 << 20
+CHUNK_BYTES = 4 << 20
 """Text read at a time."""
 
-SAMPLE_BYTES = 16 << 20
+SAMPLE_BYTES = 8 << 20
 """Text in the first chunk of a source, from which types are told."""
 
 

@@ -7,11 +7,12 @@ Purpose
 
 Guarantee
     A file or stream that is cut off is an error even where the library would stop quietly: an
-    Arrow stream has to end with its end-of-stream marker.  Memory is bounded by one row group's
-    columns (Parquet) or one batch (Arrow).
+    Arrow stream has to end with its end-of-stream marker.  Memory is bounded by some
+    pages of each column (Parquet) or one batch (Arrow).
 
 Limits
-    A Parquet file or Arrow file from a pipe goes through a temporary file (``sources.py``).
+    A Parquet file or Arrow file from a pipe goes through a temporary file (``sources.py``).  A
+    batch of an Arrow file is held as a whole.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from .sources import ByteSource
 
 __all__ = ["ArrowRecords", "ParquetRecords"]
 
-_BATCH_ROWS = 1 << 17
+_BATCH_ROWS = 1 << 16
+_BUFFER_BYTES = 1 << 20
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
@@ -121,7 +123,12 @@ class ParquetRecords:
         if not source.peek(1):
             raise InvalidData(f"{source.name} is empty; expected a Parquet file")
         with _explained(source.name, "Parquet file"):
-            self._file = pq.ParquetFile(source.seekable())
+            # Columns are read in pieces: a row group may be larger than memory should get.
+            self._file = pq.ParquetFile(
+                source.seekable(), pre_buffer=False, buffer_size=_BUFFER_BYTES
+            )
+        self._source = source
+        self._rows = max(1, self._file.metadata.num_rows)
         self.schema: pa.Schema = self._file.schema_arrow
         self._columns: list[str] | None = None
 
@@ -143,6 +150,7 @@ class ParquetRecords:
                 return
             yield BatchChunk(self._name, batch, row)
             row += batch.num_rows
+            self._source.at_share(row / self._rows)
 
 
 class ArrowRecords:
@@ -152,6 +160,7 @@ class ArrowRecords:
 
     def __init__(self, source: ByteSource) -> None:
         self._name = source.name
+        self._source = source
         head = source.peek(6)
         if not head:
             raise InvalidData(f"{source.name} is empty; expected an Arrow stream or file")
@@ -174,8 +183,10 @@ class ArrowRecords:
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         if self._tail is None:
-            for at in range(self._reader.num_record_batches):
+            count = self._reader.num_record_batches
+            for at in range(count):
                 yield self._reader.get_batch(at)
+                self._source.at_share((at + 1) / count)
             return
         yield from self._reader
         if self._tail.tail != _END_OF_STREAM:

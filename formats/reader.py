@@ -13,7 +13,7 @@ Guarantee
     bounded by a few chunks.
 
 Limits
-    What the first 16 MB of a text source do not show about its types can only widen later
+    What the first 8 MB of a text source do not show about its types can only widen later
     (``layout.py``).
 """
 

@@ -162,6 +162,11 @@ class ByteSource:
         """Raw bytes taken from the source so far."""
         return self._raw.count
 
+    def at_share(self, share: float) -> None:
+        """Say how far a reader that seeks has come, 0 to 1."""
+        if self._path is not None and self.size is not None:
+            self._raw.count = min(self.size, int(share * self.size))
+
     def peek(self, size: int) -> bytes:
         """The next bytes, up to ``size`` of them, without taking them; none at the end only."""
         while len(self._head) < size:
@@ -220,7 +225,7 @@ class ByteSource:
             regular = self._owned[0]
             if regular.seekable():
                 regular.seek(0)
-                self._raw.count = self.size or 0
+                self._raw.count = 0
                 return regular
         copy = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self._owned.append(copy)

@@ -51,7 +51,7 @@ from ..formats import conform
 
 __all__ = ["Spool", "regroup"]
 
-RUN_BYTES = 48 << 20
+RUN_BYTES = 32 << 20
 BLOCK_BYTES = 512 << 10
 BLOCK_ROWS_MIN = 1024
 FAN_IN = 128
@@ -165,6 +165,8 @@ class Spool:
         batches = _sorted(self._pending, self._time)
         self._pending, self._pending_bytes = [], 0
         self._runs.append(self._write(schema, batches))
+        del batches
+        pa.default_memory_pool().release_unused()
 
     def _write(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> _Run:
         blocks: list[_Block] = []
