@@ -12,7 +12,9 @@ Guarantee
     the work begins is not lost.
 
 Limits
-    A query ends at the next check or interrupt point, typically within milliseconds.
+    A query ends at the next check or interrupt point, typically within milliseconds.  Python
+    delivers Ctrl-C to the main thread only, and only while that runs Python: :func:`interruptibly`
+    therefore lets another thread do the waiting inside of compiled code.
 """
 
 from __future__ import annotations
@@ -21,10 +23,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import TypeVar
 
 from ..errors import InvalidArgument, QueryCancelled, QueryTimeout
 
-__all__ = ["Cancellation", "QueryControl"]
+__all__ = ["Cancellation", "QueryControl", "interruptibly"]
+
+Answer = TypeVar("Answer")
 
 INTERRUPT_EVERY_S = 0.02
 
@@ -135,3 +140,44 @@ class QueryControl:
                 timer.cancel()
             if self.cancellation is not None:
                 self.cancellation._forget(cancelled)
+
+
+def interruptibly(call: Callable[[], Answer], interrupt: Callable[[], None]) -> Answer:
+    """Make a call into compiled code that Ctrl-C can end.
+
+    Parameters
+    ----------
+    call : callable
+    interrupt : callable
+        Makes the call return soon; called from the main thread, repeatedly, on Ctrl-C.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        Once the call has returned.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return call()
+    answers: list[Answer] = []
+    errors: list[BaseException] = []
+    done = threading.Event()
+
+    def work() -> None:
+        try:
+            answers.append(call())
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            done.set()
+
+    threading.Thread(target=work, name="chronicle-query", daemon=True).start()
+    try:
+        done.wait()
+    except KeyboardInterrupt:
+        while not done.wait(INTERRUPT_EVERY_S):
+            with suppress(Exception):
+                interrupt()
+        raise
+    if errors:
+        raise errors[0]
+    return answers[0]

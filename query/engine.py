@@ -414,7 +414,12 @@ class Execution:
 
     def _context(self) -> RunContext:
         return RunContext(
-            self._control, self._folder, self._snapshot, self._subquery, self._analyze
+            self._control,
+            self._folder,
+            self._snapshot,
+            self._subquery,
+            self._analyze,
+            getattr(self._engine.catalog, "indexes_of", None),
         )
 
     def _subquery(self, tree: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:

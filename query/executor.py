@@ -33,7 +33,7 @@ import duckdb
 import pyarrow as pa
 
 from ..errors import QueryCancelled, ResourceLimit, SqlError, StoreClosed
-from .cancellation import QueryControl
+from .cancellation import QueryControl, interruptibly
 from .datasets import FailureBox, ScanDataset
 from .dialect import error_at, token_offset
 
@@ -173,9 +173,13 @@ class Executor:
         try:
             for name, dataset in relations.items():
                 cursor.register(name, dataset)
-            with control.interrupting(cursor.interrupt):
+
+            def explain() -> str:
                 rows = cursor.execute(f"EXPLAIN ({options}) {sql}", values or None).fetchall()
-            return str(rows[0][-1])
+                return str(rows[0][-1])
+
+            with control.interrupting(cursor.interrupt):
+                return interruptibly(explain, cursor.interrupt)
         except BaseException as error:
             raise _translated(error, text, control, failures) from None
         finally:
@@ -220,7 +224,9 @@ class Executor:
                     for position, type_ in enumerate(relation.types)
                     if str(type_) in ("HUGEINT", "UHUGEINT")
                 )
-                reader = relation.to_arrow_reader(BATCH_ROWS)
+                reader = interruptibly(
+                    lambda: relation.to_arrow_reader(BATCH_ROWS), cursor.interrupt
+                )
         except BaseException as error:
             with suppress(duckdb.Error):
                 cursor.close()
@@ -236,19 +242,25 @@ class Executor:
                 with suppress(duckdb.Error):
                     cursor.close()
 
+        def take() -> pa.RecordBatch | None:
+            try:
+                return reader.read_next_batch()
+            except StopIteration:
+                return None
+
         def batches() -> Iterator[pa.RecordBatch]:
             try:
                 while True:
                     control.check()
                     with control.interrupting(cursor.interrupt):
                         try:
-                            batch = reader.read_next_batch()
-                        except StopIteration:
-                            break
+                            batch = interruptibly(take, cursor.interrupt)
                         except BaseException as error:
                             raise _translated(error, text, control, failures) from None
                     if failures.error is not None:
                         raise failures.error
+                    if batch is None:
+                        break
                     yield batch
             finally:
                 close()

@@ -22,7 +22,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from .dialect import MatchRelation, error_at, position_of
+from .dialect import MatchRelation, error_at, position_of, token_offset
 
 __all__ = ["AGGREGATES", "SCALARS", "WINDOWS", "check_query", "is_volatile"]
 
@@ -162,9 +162,9 @@ def check_query(root: Any, text: str, table_functions: frozenset[str] = frozense
         elif isinstance(node, exp.Table):
             _check_table(node, text)
         elif isinstance(node, exp.DataType):
-            if node.is_type(exp.DataType.Type.USERDEFINED):
-                kind = node.args.get("kind")
-                raise error_at(text, position_of(node), f"there is no type {kind}")
+            if node.this == exp.DataType.Type.USERDEFINED:
+                kind = str(node.args.get("kind"))
+                raise error_at(text, token_offset(text, kind), f"there is no type {kind}")
         elif type(node) not in _NODES and not _inside_match(node):
             what = type(node).__name__
             raise error_at(
@@ -220,9 +220,13 @@ def _check_function(node: Any, text: str, table_functions: frozenset[str]) -> No
             )
     elif name in _FORMATS:
         pattern = node.expressions[0] if node.expressions else None
-        widths = re.findall(r"\d+", str(pattern.this)) if isinstance(pattern, exp.Literal) else None
-        starred = widths is None or "*" in str(pattern.this) or re.search(r"{[^}]*{", pattern.this)
-        if starred or any(int(width) > LITERAL_SIZE_MAX for width in widths or ()):
+        literal = str(pattern.this) if isinstance(pattern, exp.Literal) else "*"
+        widths = [int(width) for width in re.findall(r"\d+", literal)]
+        if (
+            "*" in literal
+            or re.search(r"{[^}]*{", literal)
+            or max(widths, default=0) > (LITERAL_SIZE_MAX)
+        ):
             raise error_at(
                 text,
                 position_of(node),
@@ -238,8 +242,9 @@ def _check_function(node: Any, text: str, table_functions: frozenset[str]) -> No
 
 
 def _check_series(node: Any, text: str) -> None:
-    numbers = [_integer(argument) for argument in node.expressions]
-    if any(number is None for number in numbers) or not 1 <= len(numbers) <= 3:
+    found = [_integer(argument) for argument in node.expressions]
+    numbers = [number for number in found if number is not None]
+    if len(numbers) != len(found) or not 1 <= len(numbers) <= 3:
         raise error_at(
             text, position_of(node), f"{node.name} takes one to three integer literals here"
         )
