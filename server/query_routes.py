@@ -15,6 +15,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from ..query.plan import Plan
 from .answers import Rows, send_rows
 from .guard import Principal, Requester
 from .jsonable import jsonable
@@ -125,9 +126,9 @@ async def _run(
 ) -> Response:
     server = server_of(request)
     timeout = _timeout(server.settings.query_timeout, spec.timeout_ms)
-    statement = await server.call(authorize, server, principal, spec.sql)
 
     def open_rows(query: RunningQuery) -> Rows:
+        statement = authorize(server, principal, spec.sql)
         result = server.database.sql(
             spec.sql,
             spec.params,
@@ -159,14 +160,16 @@ async def explain(request: Request, principal: Requester) -> Response:
     server = server_of(request)
     spec = await read_spec(request, ExplainSpec)
     timeout = _timeout(server.settings.query_timeout, spec.timeout_ms)
-    await server.call(authorize, server, principal, spec.sql)
+
+    def run() -> Plan:
+        authorize(server, principal, spec.sql)
+        return server.database.explain(
+            spec.sql, analyze=spec.analyze, params=spec.params, timeout=timeout
+        )
+
     place = await server.queries.enter(principal.client)
     try:
-        plan = await server.call(
-            lambda: server.database.explain(
-                spec.sql, analyze=spec.analyze, params=spec.params, timeout=timeout
-            )
-        )
+        plan = await server.call(run)
     finally:
         place.release()
     return reply({**jsonable(plan.to_dict()), "text": str(plan)})
