@@ -37,7 +37,7 @@ ENTRY = {"__init__"}  # re-exports from every layer, lazily
 
 def sources() -> list[Path]:
     """Python files of the package, tests and the environment left out."""
-    skipped = {"tests", ".venv", ".build", "build", "dist"}
+    skipped = {"tests", "docs", ".venv", ".build", "build", "dist"}
     return [
         path
         for path in sorted(ROOT.rglob("*.py"))
