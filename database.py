@@ -68,13 +68,21 @@ class IndexManager(Protocol):
     def list(self, stream: str) -> Sequence[dict[str, Any]]:
         """The indexes of a stream: attribute, state, covered fraction."""
 
+    def of(self, stream: str) -> Any:
+        """The indexes of a stream, for plans; None without any."""
+
+    def check(self, repair: bool = False) -> Sequence[str]:
+        """Compare indexes with events; returns what is wrong, ``stream: problem``."""
+
     def close(self) -> None:
         """Release what is open; called before the store closes."""
 
 
 def open_indexes(store: Store) -> IndexManager | None:
-    """Make the index manager of a store; None while this build has no secondary indexes."""
-    return None
+    """Make the index manager of a store."""
+    from .indexes import StoreIndexes
+
+    return StoreIndexes(store)
 
 
 class Database:
@@ -307,6 +315,10 @@ class Database:
         """The secondary indexes of a stream."""
         self.stream_schema(name)
         return [] if self._indexes is None else list(self._indexes.list(name))
+
+    def indexes_of(self, name: str) -> Any:
+        """The built indexes of a stream, for plans; None without any."""
+        return None if self._indexes is None else self._indexes.of(name)
 
     def stream_options(self, name: str) -> dict[str, Any]:
         """Settings of a stream."""

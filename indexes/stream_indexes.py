@@ -255,6 +255,18 @@ class StreamIndexes:
             pass
         self.flush()
 
+    def lag(self, state: StreamState) -> int:
+        """Committed leaf events that some index does not cover yet, of the one furthest behind."""
+        catalogue = self.catalogue()
+        behind = [0]
+        for index in catalogue.attributes.values():
+            missing = 0
+            for view in state.segments:
+                listed = catalogue.runs.get((index, view.file.segment_id), ())
+                missing += view.events - sum(run.end - run.first for run in listed)
+            behind.append(missing)
+        return max(behind)
+
     def flush(self) -> None:
         """Make what was built visible to readers in other processes."""
         if self._storage is not None and self.writable:
@@ -406,7 +418,7 @@ class StreamIndexes:
         return {
             "attribute": attribute,
             "state": "ready" if not any(True for _ in self._lacking(attribute, state)) else "building",
-            "coverage": covered / events if events else 1.0,
+            "covered": covered / events if events else 1.0,
             "covered_events": covered,
             "entries": entries,
             "runs": runs,

@@ -36,6 +36,8 @@ from .operators import OperatorSite, RunContext, register_match, table_function_
 from .pattern.scalar import evaluate
 from .plan import Operator
 from .relations import figures_of
+from .replay.planning import ReplayPlan, plan_match
+from .replay.running import ReplayRun, run_match
 
 __all__ = ["BoundMatch", "MatchFactory", "MatchResult"]
 
@@ -55,7 +57,8 @@ class MatchFactory:
             name = _stream_name(site, source)
             schema = site.stream(name)
             columns = InputColumns(schema.arrow, schema.time)
-            return BoundMatch(node.copy(), columns, name, None)
+            strategy = site.hints.get("strategy", "auto")
+            return BoundMatch(node.copy(), columns, name, None, strategy)
         query = source.this if isinstance(source, exp.Subquery) else None
         if query is None or isinstance(source, MatchRelation):
             query = exp.select("*").from_(source.copy())
@@ -151,8 +154,14 @@ class BoundMatch:
     """A clause bound to its input, good for any number of executions."""
 
     def __init__(
-        self, node: Any, columns: InputColumns, stream: str | None, query: Any | None
+        self,
+        node: Any,
+        columns: InputColumns,
+        stream: str | None,
+        query: Any | None,
+        strategy: str = "auto",
     ) -> None:
+        self._strategy = {"index": "optimal"}.get(strategy, strategy)
         self._node = node
         self._columns = columns
         self._stream = stream
@@ -175,7 +184,7 @@ class BoundMatch:
         compiled = self._compiled
         if self._parameters:
             compiled = compile_match(match_clause(self._with_values(run.folder)), self._columns)
-        return MatchResult(compiled, run, self._stream, self._query)
+        return MatchResult(compiled, run, self._stream, self._query, self._strategy)
 
     def _with_values(self, folder: Folder) -> Any:
         node = self._node.copy()
@@ -188,8 +197,15 @@ class MatchResult:
     """The matches as a relation of one execution."""
 
     def __init__(
-        self, compiled: CompiledMatch, run: RunContext, stream: str | None, query: Any | None
+        self,
+        compiled: CompiledMatch,
+        run: RunContext,
+        stream: str | None,
+        query: Any | None,
+        strategy: str = "auto",
     ) -> None:
+        self._strategy = strategy
+        self._replay: ReplayPlan | None = None
         self._compiled = compiled
         self._run = run
         self._stream = stream
@@ -204,26 +220,42 @@ class MatchResult:
         return self._compiled.output_schema
 
     def _input(self) -> Iterator[pa.RecordBatch]:
-        if self._stream is not None:
-            snapshot = self._run.snapshot(self._stream)
-            yield from snapshot.scan(
-                columns=self._compiled.input_columns,
-                metrics=self._metrics,
-                check=self._run.control.check,
-            )
-            return
+        """Rows of the subquery."""
         assert self._query is not None
         _, batches = self._run.subquery(self._query.copy())
         names = self._compiled.columns.arrow.names
         for batch in batches:
             yield pa.RecordBatch.from_arrays(batch.columns, names=names)
 
+    def _planned(self) -> ReplayPlan:
+        """Which parts of the stream are replayed; planned once per execution."""
+        if self._replay is None:
+            assert self._stream is not None
+            indexes = None if self._run.indexes is None else self._run.indexes(self._stream)
+            self._replay = plan_match(
+                self._run.snapshot(self._stream),
+                self._compiled,
+                indexes,
+                self._strategy,
+                folder=self._run.folder,
+                check=self._run.control.check,
+            )
+        return self._replay
+
+    def _results(self) -> Iterator[pa.RecordBatch]:
+        check = self._run.control.check
+        if self._stream is None:
+            return self._compiled.run(self._input(), check=check, limits=LIMITS)
+        plan = self._planned()
+        snapshot = self._run.snapshot(self._stream)
+        done = ReplayRun(self._metrics)
+        return run_match(snapshot, self._compiled, plan, run=done, check=check, limits=LIMITS)
+
     def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         """Run the matcher from the start; rows of the named columns."""
         wanted = list(self.schema.names if columns is None else columns)
         begun = time.perf_counter()
-        results = self._compiled.run(self._input(), check=self._run.control.check, limits=LIMITS)
-        for batch in results:
+        for batch in self._results():
             self._rows += batch.num_rows
             self._seconds += time.perf_counter() - begun
             yield batch.select(wanted)
@@ -239,12 +271,15 @@ class MatchResult:
         if self._run.analyze:
             figures = (("rows", self._rows), ("time_ms", self._seconds * 1000))
             below = figures_of(self._metrics) if self._stream is not None else ()
-        return Operator(
-            "MatchRecognize",
-            compiled.details(),
-            figures,
-            (Operator("Scan" if self._stream else "Subquery", scan, below),),
-        )
+        if self._stream is None:
+            return Operator(
+                "MatchRecognize", compiled.details(), figures, (Operator("Subquery", scan, below),)
+            )
+        plan = self._planned()
+        found = plan.figures() if self._run.analyze else ()
+        source = Operator("Scan", scan, below)
+        replay = Operator("Replay", plan.details(), found, (source,))
+        return Operator("MatchRecognize", compiled.details(), figures, (replay,))
 
 
 register_match(MatchFactory())

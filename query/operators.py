@@ -66,6 +66,8 @@ class RunContext:
         Runs a query tree (bound like any other) and yields its batches.
     analyze : bool
         Whether figures are wanted.
+    indexes : callable, optional
+        Secondary indexes of a stream by name; None for a stream without any.
     """
 
     control: QueryControl
@@ -73,6 +75,7 @@ class RunContext:
     snapshot: Callable[[str], Snapshot]
     subquery: Callable[[Any], tuple[pa.Schema, Iterator[pa.RecordBatch]]]
     analyze: bool = False
+    indexes: Callable[[str], Any] | None = None
 
 
 class Relation(Protocol):

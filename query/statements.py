@@ -260,6 +260,8 @@ def _show_indexes(engine: QueryEngine, tree: Any, text: str) -> Result:
             "attribute": str(entry.get("attribute")),
             "state": str(entry.get("state", "")),
             "covered": float(entry.get("covered", 0.0)),
+            "runs": int(entry.get("runs", 0)),
+            "bytes": int(entry.get("bytes", 0)),
         }
         for name in names
         for entry in engine.catalog.list_indexes(name)
@@ -270,6 +272,8 @@ def _show_indexes(engine: QueryEngine, tree: Any, text: str) -> Result:
             ("attribute", pa.string()),
             ("state", pa.string()),
             ("covered", pa.float64()),
+            ("runs", pa.int64()),
+            ("bytes", pa.int64()),
         ]
     )
     return Result.of_table(pa.Table.from_pylist(rows, schema))

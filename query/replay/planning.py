@@ -153,6 +153,24 @@ class ReplayPlan:
         return tuple(found)
 
 
+    def figures(self) -> tuple[tuple[str, int | float], ...]:
+        """What EXPLAIN ANALYZE shows."""
+        if self.spans is None:
+            return tuple(self.phases.items())
+        return (
+            ("intervals", len(self.spans)),
+            ("events_replayed", self.spans.total),
+            ("share_replayed", self.replayed),
+            ("covered_by_indexes", self.covered),
+            ("choices_examined", self.examined),
+            ("index_entries_read", self.metrics.entries_read),
+            ("index_blocks_read", self.metrics.blocks_read),
+            ("index_bytes_read", self.metrics.bytes_read),
+            ("index_runs_skipped", self.metrics.runs_skipped),
+            *self.phases.items(),
+        )
+
+
 def not_applicable(compiled: CompiledMatch) -> str:
     """Why a clause cannot be answered from intervals; empty when it can."""
     clause = compiled.clause
