@@ -13,7 +13,8 @@ Layout
                                                          ``run(request, target, progress)``
     ==========  =======================================  =====================================
 
-    ``auto`` is ``spark`` when a master is given, else ``arrow``.
+    ``auto`` is ``spark`` when a master is given and the inputs have :data:`SPARK_BYTES_MIN` or
+    more, else ``arrow``.
 
 Limits
     The Spark engine needs PySpark and Java; without them a request for it is an error that says so.
@@ -25,7 +26,7 @@ import contextlib
 import importlib
 import importlib.util
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,7 +35,7 @@ from ..errors import InvalidArgument, MissingDependency
 from .pipeline import Ingest
 from .quarantine import BadRows, quarantine_path
 from .report import IngestReport, Progress
-from .request import IngestRequest
+from .request import IngestRequest, expand
 from .sinks import EmbeddedSink, Sink
 
 __all__ = ["Target", "choose_engine", "ingest"]
@@ -90,11 +91,31 @@ class Target:
 Connect = Callable[[Target, IngestRequest, IngestReport], Sink]
 
 
+SPARK_BYTES_MIN = 64 << 20
+"""With a master given, ``auto`` still takes ``arrow`` for less input than this: starting Spark's
+session
+and its workers costs longer than reading that much in one process."""
+
+
 def choose_engine(request: IngestRequest) -> str:
     """``arrow`` or ``spark``."""
-    if request.engine == "auto":
-        return "arrow" if request.master is None else "spark"
-    return request.engine
+    if request.engine != "auto":
+        return request.engine
+    if request.master is None:
+        return "arrow"
+    size = _known_bytes(request.inputs)
+    return "arrow" if size is not None and size < SPARK_BYTES_MIN else "spark"
+
+
+def _known_bytes(inputs: Sequence[str]) -> int | None:
+    """Size of the inputs; None when not all of it is known here."""
+    if any(item == "-" or "://" in item for item in inputs):
+        return None
+    try:
+        sizes = [source.size for source in expand(inputs)]
+    except InvalidArgument:
+        return None  # said by the engine
+    return None if None in sizes else sum(size for size in sizes if size is not None)
 
 
 def ingest(

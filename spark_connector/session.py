@@ -66,6 +66,7 @@ def pipeline_session(master: str | None, name: str) -> Iterator[Any]:
     local = master is None or master.startswith("local")
     if local:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName(name)
     if master is not None:
         builder = builder.master(master)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import pickle
+from pathlib import Path
 
 import pytest
 
@@ -92,3 +94,22 @@ def test_the_token_is_not_shown_and_may_come_from_the_environment(
     assert "sesame" not in repr(options)
     assert Options.parse({**BASE}, "r").token is None
     assert pickle.loads(pickle.dumps(options)) == options
+
+
+def test_auto_takes_spark_only_for_what_is_worth_its_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engines = importlib.import_module("chronicle.ingest.engines")
+    (tmp_path / "a.csv").write_text("t\n1\n")
+
+    def chosen(*inputs: str, **how: str) -> str:
+        name: str = engines.choose_engine(engines.IngestRequest(list(inputs), "s", **how))
+        return name
+
+    small = str(tmp_path / "a.csv")
+    assert chosen(small) == "arrow"
+    assert chosen(small, master="local[2]") == "arrow"
+    assert chosen("s3a://bucket/events", master="local[2]") == "spark"
+    assert chosen(small, engine="spark") == "spark"
+    monkeypatch.setattr(engines, "SPARK_BYTES_MIN", 4)
+    assert chosen(small, master="local[2]") == "spark"

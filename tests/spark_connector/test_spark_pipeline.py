@@ -84,6 +84,7 @@ def test_the_first_bad_row_ends_a_strict_run(spark: Any, tmp_path: Path) -> None
     assert stored(tmp_path / "store").num_rows == 0
 
 
+@pytest.mark.slow
 def test_derive_filter_and_deduplicate(spark: Any, tmp_path: Path) -> None:
     one = csv_file(tmp_path / "a.csv", 100)
     two = csv_file(tmp_path / "b.csv", 100, first=50)
@@ -165,6 +166,7 @@ def test_orc_is_read_by_spark(spark: Any, tmp_path: Path) -> None:
     assert table.column_names == ["when", "id"]
 
 
+@pytest.mark.slow
 def test_a_dry_run_stores_nothing(spark: Any, tmp_path: Path) -> None:
     file = csv_file(tmp_path / "a.csv", 50, bad={3: "never,s1,1"})
     report = run(spark, tmp_path, [file], dry_run=True, on_error="skip")
@@ -181,6 +183,7 @@ def test_an_open_database_is_loaded_through_its_handle(spark: Any, tmp_path: Pat
         assert database.stream("s").count == 50
 
 
+@pytest.mark.slow
 def test_requests_that_cannot_work_are_refused(spark: Any, tmp_path: Path) -> None:
     file = csv_file(tmp_path / "a.csv", 5)
     with pytest.raises(InvalidArgument, match="for stdin"):

@@ -74,6 +74,7 @@ def test_errors_are_said_while_planning(flights: Path) -> None:
         backend.query_schema("DROP STREAM flights")
 
 
+@pytest.mark.slow
 def test_a_pattern_as_a_dataframe(read: Any, flights: Path) -> None:
     df = read(query=MATCH, numPartitions=2)
     assert df.rdd.getNumPartitions() == 2

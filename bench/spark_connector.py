@@ -1,0 +1,219 @@
+"""Spark: what the connector costs beside the least that PySpark can do.
+
+Purpose
+    Reading is compared with a Python data source that yields the same Arrow batches out of memory,
+    into the same ``noop`` sink: what is lost to it is the store's.  Writing is compared with Spark
+    writing the same DataFrame to uncompressed Parquet.
+
+Limits
+    One machine, ``local[2]``, warm caches, everything in one session; the driver's heap is 2 GB.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ..schema import StreamSchema
+from ..store import EventStream, Store
+from .harness import Row, Section, paired
+
+__all__ = ["run"]
+
+EVENTS = 10_000_000
+EVENTS_SHORT = 400_000
+BATCH = 1 << 20
+ROUNDS = 5
+
+SCHEMA = StreamSchema(
+    pa.schema(
+        [
+            pa.field("t", pa.timestamp("us", "UTC"), False),
+            ("id", pa.int64()),
+            ("a", pa.float64()),
+            ("b", pa.float64()),
+            ("c", pa.float64()),
+            ("k", pa.int32()),
+        ]
+    ),
+    "t",
+)
+
+
+def _batches(events: int) -> Iterator[pa.RecordBatch]:
+    rng = np.random.default_rng(11)
+    for first in range(0, events, BATCH):
+        count = min(BATCH, events - first)
+        ticks = 1_700_000_000_000_000 + np.arange(first, first + count) * 1000
+        yield pa.RecordBatch.from_arrays(
+            [
+                pa.array(ticks).cast(SCHEMA.arrow.field("t").type),
+                pa.array(np.arange(first, first + count)),
+                *(pa.array(rng.random(count)) for _ in range(3)),
+                pa.array(rng.integers(0, 1000, count).astype(np.int32)),
+            ],
+            schema=SCHEMA.arrow,
+        )
+
+
+def _peer(spark: Any, events: int, parts: int) -> Any:
+    """A data source that yields one Arrow batch again and again."""
+    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+    from ..spark_connector.types import spark_schema
+
+    whole = spark_schema(SCHEMA.arrow)
+
+    class Reader(DataSourceReader):
+        def partitions(self) -> list[Any]:
+            return [InputPartition(events // parts) for _ in range(parts)]
+
+        def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+            rows = 65_536
+            numbers = np.arange(rows)
+            schema = pa.schema(
+                [
+                    pa.field("t", pa.timestamp("us", "UTC"), False),
+                    ("id", pa.int64()),
+                    ("a", pa.float64()),
+                    ("b", pa.float64()),
+                    ("c", pa.float64()),
+                    ("k", pa.int32()),
+                ]
+            )
+            batch = pa.RecordBatch.from_arrays(
+                [
+                    pa.array(numbers).cast(pa.timestamp("us", "UTC")),
+                    pa.array(numbers),
+                    *(pa.array(numbers * 0.5) for _ in range(3)),
+                    pa.array(numbers.astype(np.int32)),
+                ],
+                schema=schema,
+            )
+            left = partition.value
+            while left > 0:
+                yield batch.slice(0, left)
+                left -= rows
+
+    class Memory(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "memory_peer"
+
+        def schema(self) -> Any:
+            return whole
+
+        def reader(self, schema: Any) -> Any:
+            return Reader()
+
+    spark.dataSource.register(Memory)
+    return spark.read.format("memory_peer").load()
+
+
+def _noop(df: Any) -> None:
+    df.write.format("noop").mode("overwrite").save()
+
+
+def _timed(action: Callable[[], None]) -> Callable[[], float]:
+    def run_once() -> float:
+        started = time.perf_counter()
+        action()
+        return time.perf_counter() - started
+
+    return run_once
+
+
+def run(short: bool = False) -> Section:
+    """Measure reading and writing."""
+    events = EVENTS_SHORT if short else EVENTS
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    warnings.simplefilter("ignore", FutureWarning)
+    from pyspark.sql import SparkSession
+
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "2g")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.python.unix.domain.socket.enabled", "true")
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "65536")
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
+    )
+    place = Path(tempfile.mkdtemp(prefix="chronicle-bench-"))
+    section = Section(
+        "Spark",
+        f"{events / 1e6:g} M events of 44 bytes (time, int64, three doubles, int32), `local[2]`, "
+        f"medians of {ROUNDS}.",
+    )
+    try:
+        _measure(spark, place, events, section)
+    finally:
+        spark.stop()
+        shutil.rmtree(place, ignore_errors=True)
+    return section
+
+
+def _measure(spark: Any, place: Path, events: int, section: Section) -> None:
+    with Store.open(place / "store") as store:
+        stream = store.create_stream("s", SCHEMA)
+        assert isinstance(stream, EventStream)
+        for batch in _batches(events):
+            stream.append(batch, durability="none")
+        stream.seal()
+
+    def load(**options: object) -> Any:
+        reader = spark.read.format("chronicle").option("path", str(place / "store"))
+        for name, value in {"stream": "s", "numPartitions": 4, **options}.items():
+            reader = reader.option(name, value)
+        return reader.load()
+
+    ours_df, peer_df = load(), _peer(spark, events, 4)
+    peer = _timed(lambda: _noop(peer_df))
+    found = paired(_timed(lambda: _noop(ours_df)), peer, ROUNDS)
+    section.rows.append(_row("scan into a noop sink", events, found, 0.8))
+    two = load(columns="a,b")
+    found = paired(_timed(lambda: _noop(two)), peer, ROUNDS)
+    section.rows.append(_row("scan of two columns, beside all of the peer's", events, found))
+
+    source = ours_df.persist()
+    _noop(source)
+    number = iter(range(1000))
+
+    def write_ours() -> None:
+        source.write.format("chronicle").mode("append").option(
+            "path", str(place / f"w{next(number)}")
+        ).option("stream", "s").option("time", "t").option("codec", "none").save()
+
+    def write_parquet() -> None:
+        source.write.option("compression", "none").parquet(str(place / f"p{next(number)}"))
+
+    found = paired(_timed(write_ours), _timed(write_parquet), ROUNDS)
+    section.rows.append(_row("bulk load, against uncompressed Parquet", events, found, 0.8))
+    source.unpersist()
+
+
+def _row(
+    what: str, events: int, found: tuple[float, float, float], bar: float | None = None
+) -> Row:
+    ours, theirs, ratio = found
+    return Row(
+        what,
+        f"{events / ours / 1e6:.1f} M/s",
+        f"{events / theirs / 1e6:.1f} M/s",
+        f"{ratio:.2f}",
+        "" if bar is None else f"≥ {bar:g}",
+        None if bar is None else ratio >= bar,
+    )
