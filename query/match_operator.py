@@ -93,8 +93,11 @@ def _types_of(site: OperatorSite, query: Any) -> list[tuple[str, pa.DataType]]:
         found = streams.get(table.name.lower())
         if found is not None and isinstance(table.this, exp.Identifier):
             tables[table.name] = site.stream(found).arrow.empty_table()
+    bare = query.copy()
+    for found in list(bare.find_all(exp.Placeholder)):
+        found.replace(exp.Null())
     try:
-        answer = evaluate(to_text(query), **tables)
+        answer = evaluate(to_text(bare), **tables)
     except SqlError as error:
         raise error_at(
             site.text, position_of(site.item),

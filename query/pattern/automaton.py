@@ -86,12 +86,12 @@ class Automaton:
         return all(edge.anchor & ANCHOR_START for edge in self.edges[0])
 
     @cached_property
-    def tables(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    def tables(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """``first``, ``target`` and ``flags`` (anchor in the low two bits, absences above)."""
         counts = [len(edges) for edges in self.edges]
-        first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+        first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         flat = [edge for edges in self.edges for edge in edges]
-        target = np.array([edge.target for edge in flat], dtype=np.int32)
+        target = np.array([edge.target for edge in flat], dtype=np.int64)
         flags = np.array([edge.anchor | (edge.absent << 2) for edge in flat], dtype=np.int64)
         return first, target, flags
 

@@ -73,11 +73,12 @@ PAST_LAST, TO_NEXT, TO_FIRST, TO_LAST = range(4)
 COUNT, SUM_I, SUM_F, MIN_I, MIN_F, MAX_I, MAX_F, ANY_I, ANY_F = range(9)
 # Bytecode
 (
-    CONST_I, CONST_F, CONST_NULL, LOAD_I, LOAD_F, LABEL, AGG_I, AGG_F, NUMBER,
-    ADD_I, SUB_I, MUL_I, DIV_I, MOD_I, NEG_I, ABS_I, ADD_F, SUB_F, MUL_F, DIV_F, MOD_F,
-    NEG_F, ABS_F, LT_I, LE_I, EQ_I, LT_F, LE_F, EQ_F, AND, OR, NOT, IS_NULL,
-    JUMP, JUMP_NOT_TRUE, JUMP_NOT_NULL,
-    TO_F, TO_I, SQRT_F, FLOOR_F, CEIL_F, POP, ROUND_F, LN_F, EXP_F, POW_F,
+    LOAD_I, LOAD_F, LABEL, CONST_I, CONST_F, CONST_NULL, AGG_I, AGG_F, NUMBER, NEG_I, ABS_I, NEG_F,
+    ABS_F, AND, OR, NOT, IS_NULL, JUMP, JUMP_NOT_TRUE, JUMP_NOT_NULL, TO_F, TO_I, SQRT_F, FLOOR_F,
+    CEIL_F, POP, ROUND_F, LN_F, EXP_F,
+    # from here on two operands
+    ADD_F, SUB_F, LT_F, LE_F, EQ_F, LT_I, LE_I, EQ_I, ADD_I, SUB_I, MUL_F, DIV_F, MOD_F, POW_F,
+    MUL_I, DIV_I, MOD_I,
 ) = range(46)  # fmt: skip
 
 
@@ -220,7 +221,7 @@ def holds(words, floats, which, column, depth, place, row, begin, end, number, t
         b = words[at + 2]
         c = words[at + 3]
         at += 4
-        if op == LOAD_I or op == LOAD_F or op == LABEL:
+        if op <= LABEL:
             # b: -1 the current row; even: LAST slot, odd: FIRST slot.  c: shift, for LABEL the
             # name's code
             top += 1
@@ -266,6 +267,72 @@ def holds(words, floats, which, column, depth, place, row, begin, end, number, t
             if bits < 0 or (words[bits + (where >> 6)] >> (where & 63)) & 1:
                 words[stack + top] = words[words[entry] + where]
                 words[null + top] = 0
+        elif op >= ADD_F:  # two operands
+            top -= 1
+            if words[null + top] or words[null + top + 1]:
+                words[null + top] = 1
+                continue
+            x_i = words[stack + top]
+            y_i = words[stack + top + 1]
+            x_f = floats[stack + top]
+            y_f = floats[stack + top + 1]
+            if op == ADD_I:
+                z = x_i + y_i
+                if (x_i ^ z) & (y_i ^ z) < 0:
+                    return -1
+                words[stack + top] = z
+            elif op == SUB_I:
+                z = x_i - y_i
+                if (x_i ^ y_i) & (x_i ^ z) < 0:
+                    return -1
+                words[stack + top] = z
+            elif op == MUL_I:
+                z = x_i * y_i
+                if x_i != 0 and (
+                    (x_i == -1 and y_i == np.int64(-9223372036854775808)) or z // x_i != y_i
+                ):
+                    return -1
+                words[stack + top] = z
+            elif (
+                op == DIV_I or op == MOD_I
+            ):  # toward zero; the sign of a remainder is the dividend's
+                if y_i == 0:
+                    return -1
+                if y_i == -1:
+                    if op == DIV_I and x_i == np.int64(-9223372036854775808):
+                        return -1
+                    words[stack + top] = -x_i if op == DIV_I else 0
+                else:
+                    q = x_i // y_i
+                    r = x_i - q * y_i
+                    if r != 0 and (r < 0) != (x_i < 0):
+                        q += 1
+                        r -= y_i
+                    words[stack + top] = q if op == DIV_I else r
+            elif op == ADD_F:
+                floats[stack + top] = x_f + y_f
+            elif op == SUB_F:
+                floats[stack + top] = x_f - y_f
+            elif op == MUL_F:
+                floats[stack + top] = x_f * y_f
+            elif op == DIV_F:
+                floats[stack + top] = x_f / y_f
+            elif op == MOD_F:
+                floats[stack + top] = np.fmod(x_f, y_f)
+            elif op == POW_F:
+                floats[stack + top] = x_f**y_f
+            elif op == LT_I:
+                words[stack + top] = 1 if x_i < y_i else 0
+            elif op == LE_I:
+                words[stack + top] = 1 if x_i <= y_i else 0
+            elif op == EQ_I:
+                words[stack + top] = 1 if x_i == y_i else 0
+            elif op == LT_F:
+                words[stack + top] = 1 if x_f < y_f or (y_f != y_f and x_f == x_f) else 0
+            elif op == LE_F:
+                words[stack + top] = 1 if x_f <= y_f or y_f != y_f else 0
+            elif op == EQ_F:
+                words[stack + top] = 1 if x_f == y_f or (x_f != x_f and y_f != y_f) else 0
         elif op == CONST_I or op == CONST_F:
             top += 1
             words[stack + top] = words[words[H_CONST] + a]
@@ -353,72 +420,6 @@ def holds(words, floats, which, column, depth, place, row, begin, end, number, t
             floats[stack + top] = np.log(floats[stack + top])
         elif op == EXP_F:
             floats[stack + top] = np.exp(floats[stack + top])
-        else:  # two operands
-            top -= 1
-            if words[null + top] or words[null + top + 1]:
-                words[null + top] = 1
-                continue
-            x_i = words[stack + top]
-            y_i = words[stack + top + 1]
-            x_f = floats[stack + top]
-            y_f = floats[stack + top + 1]
-            if op == ADD_I:
-                z = x_i + y_i
-                if (x_i ^ z) & (y_i ^ z) < 0:
-                    return -1
-                words[stack + top] = z
-            elif op == SUB_I:
-                z = x_i - y_i
-                if (x_i ^ y_i) & (x_i ^ z) < 0:
-                    return -1
-                words[stack + top] = z
-            elif op == MUL_I:
-                z = x_i * y_i
-                if x_i != 0 and (
-                    (x_i == -1 and y_i == np.int64(-9223372036854775808)) or z // x_i != y_i
-                ):
-                    return -1
-                words[stack + top] = z
-            elif (
-                op == DIV_I or op == MOD_I
-            ):  # toward zero; the sign of a remainder is the dividend's
-                if y_i == 0:
-                    return -1
-                if y_i == -1:
-                    if op == DIV_I and x_i == np.int64(-9223372036854775808):
-                        return -1
-                    words[stack + top] = -x_i if op == DIV_I else 0
-                else:
-                    q = x_i // y_i
-                    r = x_i - q * y_i
-                    if r != 0 and (r < 0) != (x_i < 0):
-                        q += 1
-                        r -= y_i
-                    words[stack + top] = q if op == DIV_I else r
-            elif op == ADD_F:
-                floats[stack + top] = x_f + y_f
-            elif op == SUB_F:
-                floats[stack + top] = x_f - y_f
-            elif op == MUL_F:
-                floats[stack + top] = x_f * y_f
-            elif op == DIV_F:
-                floats[stack + top] = x_f / y_f
-            elif op == MOD_F:
-                floats[stack + top] = np.fmod(x_f, y_f)
-            elif op == POW_F:
-                floats[stack + top] = x_f**y_f
-            elif op == LT_I:
-                words[stack + top] = 1 if x_i < y_i else 0
-            elif op == LE_I:
-                words[stack + top] = 1 if x_i <= y_i else 0
-            elif op == EQ_I:
-                words[stack + top] = 1 if x_i == y_i else 0
-            elif op == LT_F:
-                words[stack + top] = 1 if x_f < y_f or (y_f != y_f and x_f == x_f) else 0
-            elif op == LE_F:
-                words[stack + top] = 1 if x_f <= y_f or y_f != y_f else 0
-            elif op == EQ_F:
-                words[stack + top] = 1 if x_f == y_f or (x_f != x_f and y_f != y_f) else 0
     return 1 if not words[null] and words[stack] == 1 else 0
 
 

@@ -81,7 +81,6 @@ class Context:
 
 
 @kernel
-# type: ignore[no-untyped-def]
 def _navigate(first, place, member, match, index, from_first, offset, final, out):
     """Index within the match of the wanted row of each output row, or -1."""
     found = np.empty(16, np.int64)

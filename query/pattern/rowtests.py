@@ -26,6 +26,7 @@ Guarantee
 from __future__ import annotations
 
 import numpy as np
+from numba.cpython.unsafe.numbers import trailing_zeros
 
 from ...compiled import kernel
 
@@ -122,23 +123,13 @@ def run_tests(floats, integers, booleans, spec, low_f, high_f, low_i, high_i, bi
 
 
 @kernel
-def _lowest(word):
-    """Index of the lowest set bit of a word that is not zero."""
-    isolated = word & (~word + np.uint64(1))
-    index = 0
-    if isolated & np.uint64(0xFFFFFFFF00000000):
-        index += 32
-    if isolated & np.uint64(0xFFFF0000FFFF0000):
-        index += 16
-    if isolated & np.uint64(0xFF00FF00FF00FF00):
-        index += 8
-    if isolated & np.uint64(0xF0F0F0F0F0F0F0F0):
-        index += 4
-    if isolated & np.uint64(0xCCCCCCCCCCCCCCCC):
-        index += 2
-    if isolated & np.uint64(0xAAAAAAAAAAAAAAAA):
-        index += 1
-    return index
+def _chain(follow):
+    """Bits of the positions that only the next position may follow."""
+    chain = np.uint64(0)
+    for p in range(min(63, follow.shape[0])):
+        if follow[p] == np.uint64(1) << np.uint64(p + 1):
+            chain |= np.uint64(1) << np.uint64(p)
+    return chain
 
 
 @kernel
@@ -156,6 +147,7 @@ def feasible(words, follow, finals, time, window, offsets, position, now, final,
     fresh = np.full(64, far)
     one = np.uint64(1)
     zero = np.uint64(0)
+    chain = _chain(follow)
     for g in range(offsets.shape[0] - 1):
         begin = max(offsets[g], position[g])
         end = offsets[g + 1]
@@ -166,11 +158,11 @@ def feasible(words, follow, finals, time, window, offsets, position, now, final,
             ends[:] = time[usable] if usable < end else now
         if window < 0:
             for r in range(usable - 1, begin - 1, -1):
-                rest = words[r] if state else words[r] & finals
-                kept = rest & finals
-                rest &= ~finals
+                rest = words[r]
+                kept = rest & (finals | ((state >> one) & chain))
+                rest = rest & ~finals & ~chain if state else zero
                 while rest:
-                    p = _lowest(rest)
+                    p = trailing_zeros(rest)
                     rest &= rest - one
                     if follow[p] & state:
                         kept |= one << np.uint64(p)
@@ -178,7 +170,9 @@ def feasible(words, follow, finals, time, window, offsets, position, now, final,
                 state = kept
             continue
         for r in range(usable - 1, begin - 1, -1):
-            rest = words[r] if state else words[r] & finals
+            rest = words[r] & (finals | ((state >> one) & chain))
+            if state:
+                rest |= words[r] & ~chain
             if rest == 0:
                 words[r] = zero
                 state = zero
@@ -186,7 +180,7 @@ def feasible(words, follow, finals, time, window, offsets, position, now, final,
             at = time[r]
             kept = zero
             while rest:
-                p = _lowest(rest)
+                p = trailing_zeros(rest)
                 bit = one << np.uint64(p)
                 rest &= rest - one
                 best = far
@@ -195,7 +189,7 @@ def feasible(words, follow, finals, time, window, offsets, position, now, final,
                 else:
                     onward = follow[p] & state
                     while onward:
-                        q = _lowest(onward)
+                        q = trailing_zeros(onward)
                         onward &= onward - one
                         best = min(best, ends[q])
                 if best != far and best - at <= window:
@@ -203,7 +197,7 @@ def feasible(words, follow, finals, time, window, offsets, position, now, final,
                     fresh[p] = best
             rest = kept
             while rest:
-                p = _lowest(rest)
+                p = trailing_zeros(rest)
                 rest &= rest - one
                 ends[p] = fresh[p]
             words[r] = kept
@@ -231,7 +225,7 @@ def feasible_any(words, follow, finals, time, window, offsets, position, now, fi
             at = time[r]
             kept = zero
             while rest:
-                p = _lowest(rest)
+                p = trailing_zeros(rest)
                 bit = one << np.uint64(p)
                 rest &= rest - one
                 best = far
@@ -240,7 +234,7 @@ def feasible_any(words, follow, finals, time, window, offsets, position, now, fi
                 else:
                     onward = follow[p] & state
                     while onward:
-                        q = _lowest(onward)
+                        q = trailing_zeros(onward)
                         onward &= onward - one
                         best = min(best, ends[q])
                 if best != far and (window < 0 or best - at <= window):
@@ -249,7 +243,7 @@ def feasible_any(words, follow, finals, time, window, offsets, position, now, fi
             words[r] = kept
             rest = kept
             while rest:
-                p = _lowest(rest)
+                p = trailing_zeros(rest)
                 bit = one << np.uint64(p)
                 rest &= rest - one
                 if not state & bit or fresh[p] < ends[p]:

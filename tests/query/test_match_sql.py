@@ -1,0 +1,109 @@
+"""MATCH_RECOGNIZE through SQL: a database, a stream, segments, late events, subqueries."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import chronicle
+from chronicle.errors import QueryTimeout, SqlError
+
+ACME = [12, 17, 19, 21, 25, 12, 15, 20, 24, 25, 19, 15, 25, 25, 14, 12, 14, 24, 23, 22]
+V_SHAPE = """
+SELECT * FROM ticker MATCH_RECOGNIZE (
+  PARTITION BY symbol ORDER BY tstamp
+  MEASURES STRT.tstamp AS start_day, LAST(DOWN.tstamp) AS bottom_day, LAST(UP.tstamp) AS end_day
+  ONE ROW PER MATCH AFTER MATCH SKIP TO LAST UP
+  PATTERN (STRT DOWN+ UP+)
+  DEFINE DOWN AS DOWN.price < PREV(DOWN.price), UP AS UP.price > PREV(UP.price)
+) AS m
+"""
+
+
+def day(n: int) -> dt.datetime:
+    return dt.datetime(2011, 4, n)
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Any]:
+    schema = pa.schema(
+        [("tstamp", pa.timestamp("us")), ("symbol", pa.string()), ("price", pa.int64())]
+    )
+    with chronicle.open(tmp_path / "store") as database:
+        stream = database.create_stream("ticker", schema, time="tstamp")
+        days = [n for n in range(1, 21) if n != 12]
+        stream.append([{"tstamp": day(n), "symbol": "ACME", "price": ACME[n - 1]} for n in days])
+        stream.seal()
+        stream.append([{"tstamp": day(n), "symbol": "OTHER", "price": n} for n in range(1, 21)])
+        stream.append([{"tstamp": day(12), "symbol": "ACME", "price": ACME[11]}])  # late
+        yield database
+
+
+def test_matches_span_segments_and_late_events(db: Any) -> None:
+    rows = db.sql(V_SHAPE + "WHERE symbol = 'ACME' ORDER BY start_day").fetchall()
+    assert rows == [
+        ("ACME", day(5), day(6), day(10)),
+        ("ACME", day(10), day(12), day(13)),
+        ("ACME", day(14), day(16), day(18)),
+    ]
+
+
+def test_the_result_is_a_relation(db: Any) -> None:
+    text = f"SELECT count(*), max(end_day) FROM ({V_SHAPE}) v"
+    assert db.sql(text).fetchall() == [(3, day(18))]
+    joined = f"SELECT price FROM ({V_SHAPE}) v JOIN ticker t ON t.tstamp = v.bottom_day ORDER BY 1"
+    assert sorted(r[0] for r in db.sql(joined).fetchall()) == [6, 12, 12, 12, 15, 16]
+
+
+def test_subqueries_and_parameters(db: Any) -> None:
+    text = """SELECT twice_a FROM
+      (SELECT tstamp, price * 2.0 AS twice FROM ticker WHERE symbol = $s) MATCH_RECOGNIZE (
+        ORDER BY tstamp MEASURES A.twice AS twice_a PATTERN (A B) WITHIN INTERVAL '1' DAY
+        DEFINE B AS twice < A.twice - $fall) ORDER BY 1"""
+    assert db.sql(text, {"s": "ACME", "fall": 20}).fetchall() == [(50.0,), (50.0,)]
+    assert db.sql(text, {"s": "ACME", "fall": 25}).fetchall() == [(50.0,)]
+    within = V_SHAPE.replace("UP+)", "UP+) WITHIN ?") + "WHERE symbol = 'ACME'"
+    assert len(db.sql(within, [dt.timedelta(days=3)]).fetchall()) == 1
+
+
+def test_explain_shows_pattern_program_and_conditions(db: Any) -> None:
+    path = V_SHAPE.replace("DEFINE", "DEFINE STRT AS price > 3,").replace(
+        "UP.price > PREV(UP.price)", "UP.price > STRT.price"
+    )
+    shown = str(db.explain(path))
+    assert "pattern: STRT DOWN+ UP+" in shown
+    assert 'STRT: "price" > 3' in shown
+    assert "conditions in the matcher: UP:" in shown
+    assert "1 MATCH DOWN" in shown
+    figures = db.explain(V_SHAPE, analyze=True).to_dict()
+    assert "MatchRecognize" in str(figures)
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "line"),
+    [
+        (V_SHAPE.replace("UP.price >", "UPP.price >"), "unknown pattern variable 'UPP'", 7),
+        (V_SHAPE.replace("DOWN+ UP+", "DOWN++ UP"), "quantifier follows a quantifier", 6),
+        (V_SHAPE.replace("STRT.tstamp AS", "STRT.stamp AS"), "no column 'stamp'", 4),
+        (V_SHAPE.replace("FROM ticker", "FROM tickr"), "tickr", 2),
+    ],
+)
+def test_errors_have_the_line_of_the_statement(db: Any, text: str, message: str, line: int) -> None:
+    with pytest.raises(SqlError, match=message) as caught:
+        db.sql(text)
+    assert caught.value.line == line
+
+
+def test_timeouts_end_a_search(db: Any) -> None:
+    schema = pa.schema([("t", pa.int64()), ("x", pa.float64())])
+    stream = db.create_stream("ones", schema, time="t")
+    stream.append(pa.table({"t": range(200_000), "x": [1.0] * 200_000}))
+    text = """SELECT count(*) FROM ones MATCH_RECOGNIZE (ORDER BY t MEASURES A.t AS a
+        PATTERN (A+ C) DEFINE A AS x = FIRST(A.x), C AS x > A.x)"""
+    with pytest.raises(QueryTimeout):
+        db.sql(text, timeout=1.0).fetchall()
