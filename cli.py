@@ -35,6 +35,7 @@ try:
 except ModuleNotFoundError:  # pragma: no cover - needs an installation without the extra
     sys.exit("the chronicle command needs typer: pip install 'chronicle-eventstore[cli]'")
 
+from .commands.calibrate import calibrate
 from .commands.demonstrate import demo
 from .commands.ingest import ingest
 from .commands.screen import fail, is_terminal, say
@@ -82,6 +83,7 @@ app.command()(check)
 app.command()(inspect)
 app.command()(backup)
 app.command()(compact)
+app.command()(calibrate)
 app.command()(serve)
 app.add_typer(token, name="token")
 app.command()(demo)

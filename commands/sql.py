@@ -14,6 +14,7 @@ from ..errors import InvalidArgument
 from .answers import check_format, write_answer
 from .options import StoreOption, TokenOption, UrlOption
 from .place import Place, place_of
+from .plots import draw, plot_format
 from .screen import is_terminal
 from .statements import only_reads, split
 
@@ -126,7 +127,8 @@ def sql(
             "--format",
             "-f",
             metavar="FORMAT",
-            help="table, json, ndjson, csv, arrow or parquet. [default: table, or by --output]",
+            help="table, json, ndjson, csv, arrow, parquet, or a plot: svg, html, png. "
+            "[default: table, or by --output]",
             show_default=False,
         ),
     ] = "auto",
@@ -145,6 +147,9 @@ def sql(
         float | None,
         typer.Option("--timeout", metavar="SECONDS", min=0.001, help="Give up after so long."),
     ] = None,
+    plot: Annotated[
+        bool, typer.Option("--plot", help="Draw the answer, such as windows, in the terminal.")
+    ] = False,
     max_rows: Annotated[
         int | None,
         typer.Option(
@@ -170,10 +175,13 @@ def sql(
 
       chronicle sql -f csv "SELECT * FROM flights WHERE altitude > $low" -p low=40000 > high.csv
 
+      chronicle sql --plot "SELECT window_start, avg(x) FROM TUMBLE(s, t, 60) GROUP BY 1"
+
       chronicle sql < script.sql
     """
     place = place_of(store, url, token)
-    chosen = check_format(format, output)
+    drawn = plot_format(format, plot, output)
+    chosen = "table" if drawn else check_format(format, output)
     values = parameters(param or [])
     if query is not None and file is not None:
         raise InvalidArgument("give the SQL either as an argument or by --file, not both")
@@ -190,6 +198,9 @@ def sql(
     with Session(place, timeout) as session:
         for at, statement in enumerate(statements):
             with session.run(statement, values) as (schema, batches):
+                if drawn:
+                    draw(batches, schema, drawn, output)
+                    continue
                 if at and chosen == "table":
                     print()
                 write_answer(batches, schema, chosen, output=output, rows_max=max_rows)

@@ -14,7 +14,7 @@ Layout
     ::
 
         time windows     base trees + tail  --sweep or replay-->  slices \\
-                         late run           --sweep-->            slices  > merge -> slide -> columns
+                         late run           --sweep-->            slices  > merge, slide, columns
                          late buffer        --replay-->           slices /
 
         count windows    positions shift where late events lie, so the ranges that hold such events

@@ -42,7 +42,13 @@ _FORMS = {
     "hop_rows": "HOP_ROWS(stream, slide, size)",
     "session": "SESSION(stream, time, gap)",
 }
-_ARGUMENTS = {"tumble": (3, 4), "hop": (4, 5), "tumble_rows": (2, 2), "hop_rows": (3, 3), "session": (3, 3)}  # fmt: skip
+_ARGUMENTS = {
+    "tumble": (3, 4),
+    "hop": (4, 5),
+    "tumble_rows": (2, 2),
+    "hop_rows": (3, 3),
+    "session": (3, 3),
+}
 
 NAMES = tuple(_FORMS)
 """Names that stand in FROM, in lower case."""
@@ -84,7 +90,8 @@ class WindowCall:
             return error_at(site.text, position_of(node or site.item), f"{what}: {_FORMS[name]}")
 
         if not low <= len(arguments) <= high:
-            raise wrong(f"{name.upper()} takes {low if low == high else f'{low} or {high}'} arguments, found {len(arguments)}")  # fmt: skip
+            number = str(low) if low == high else f"{low} or {high}"
+            raise wrong(f"{name.upper()} takes {number} arguments, found {len(arguments)}")
         stream = arguments[0]
         if not isinstance(stream, exp.Column) or len(stream.parts) != 1:
             raise wrong("the first argument is the name of a stream", stream)
@@ -112,7 +119,7 @@ class WindowCall:
         return self.name.endswith("_rows")
 
     def windows(self, folder: Folder) -> Windows:
-        """Fold the measures; a :class:`TimeWindows` may still have the origin None (``'first'``)."""
+        """Fold the measures; the origin of time windows may still be None (``'first'``)."""
         try:
             return self._windows(folder)
         except SqlError:

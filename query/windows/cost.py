@@ -5,18 +5,20 @@ Purpose
     machine, from the shape of its trees and the constants of a :class:`Calibration`.
 
 Model
-    As in the thesis, what counts is computations.  With ``S`` slices that hold events, ``N``
-    events, ``B`` events in a leaf, ``Z`` zones in a leaf and ``D`` children in a node::
+    As in the thesis, what counts is computations.  With ``S`` slices that hold events, ``W``
+    windows, ``N`` events, ``F`` attributes, ``Z`` zones in a leaf and ``D`` children in a node::
 
-        replay   N * (event + fields * field) + leaves * leaf_scan
+        replay   N * event + N * F * field + leaves * leaf_scan + all pages * page
+                 + S * slice_replayed + S * F * slice_field + W * window
         index    min(leaves, S * D) * child               children of the nodes that a boundary cuts
-               + min(leaves, S) * (leaf + Z * child)      zones of the leaves that a boundary cuts
-               + min(zones, S) * zone                     events of the zones that a boundary cuts
-               + min(pages, S) * page                     where leaves are compressed
-        both     S * slice + windows * window
+                 + min(leaves, S) * (leaf + Z * child)    zones of the leaves that a boundary cuts
+                 + min(zones, S) * zone * (1 + F)         events of the zones that a boundary cuts
+                 + min(pages, S) * page                   where leaves are compressed
+                 + S * slice_swept + S * F * slice_field + W * window
 
-    The thesis counts the merges of one slide and multiplies; here the number of leaves and zones
-    is a ceiling, because slides smaller than a leaf share it.
+    Costs are sums of operations times constants, so :mod:`.calibrate` can find the constants by
+    least squares.  The thesis counts the merges of one slide and multiplies; here the number of
+    leaves and zones is a ceiling, because slides smaller than a leaf share it.
 
 Limits
     Slices are estimated as evenly filled: ``S`` is the span over the slide, at most one per event.
@@ -27,6 +29,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,9 +51,13 @@ __all__ = [
     "CALIBRATION_FILE",
     "Calibration",
     "Costs",
+    "Shape",
     "estimate",
     "load_calibration",
+    "priced",
     "save_calibration",
+    "shape_of",
+    "terms",
 ]
 
 CALIBRATION_FILE = "calibration.json"
@@ -59,7 +66,7 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class Calibration:
-    """What operations cost, in nanoseconds; the defaults are those of a 2-core virtual machine of 2020.
+    """What operations cost, in nanoseconds; the defaults are those of a small virtual machine.
 
     Attributes
     ----------
@@ -74,24 +81,28 @@ class Calibration:
     leaf : float
         Opening one leaf in a sweep.
     zone : float
-        Looking at the events of one zone.
+        Reading the events of one zone, and again for each attribute.
     page : float
         Decompressing one page of one column.
-    slice : float
+    slice_replayed, slice_swept : float
         Beginning and finishing one slice.
+    slice_field : float
+        Folding and giving out one attribute of one slice.
     window : float
         Putting one window together and giving it out.
     """
 
-    event: float = 4.0
-    field: float = 1.6
-    leaf_scan: float = 60_000.0
-    child: float = 12.0
-    leaf: float = 2_500.0
-    zone: float = 1_600.0
-    page: float = 25_000.0
-    slice: float = 220.0
-    window: float = 250.0
+    event: float = 2.0
+    field: float = 3.2
+    leaf_scan: float = 30_000.0
+    child: float = 9.0
+    leaf: float = 2_000.0
+    zone: float = 700.0
+    page: float = 4_000.0
+    slice_replayed: float = 60.0
+    slice_swept: float = 140.0
+    slice_field: float = 180.0
+    window: float = 180.0
 
 
 @dataclass(frozen=True)
@@ -116,7 +127,7 @@ class Costs:
 
 
 @dataclass(frozen=True)
-class _Shape:
+class Shape:
     """A snapshot within bounds, as the model sees it."""
 
     events: float
@@ -135,39 +146,65 @@ def estimate(
     calibration: Calibration,
 ) -> Costs:
     """Estimate both operators for one query."""
-    shape = _shape(snapshot, selected, names)
-    by_time = isinstance(windows, TimeWindows)
-    span = shape.span if by_time else shape.events
+    shape = shape_of(snapshot, selected, names)
+    span = shape.span if isinstance(windows, TimeWindows) else shape.events
 
-    def costs(slide: float) -> tuple[float, float, float]:
-        per_slide = 2 if windows.cut and slide == windows.slide else 1
-        slices = min(span / max(slide, 1e-9) * per_slide + 1, max(shape.events, 1.0))
-        given = min(span / max(slide, 1e-9) + windows.overlap, slices * max(1, windows.overlap))
-        shared = slices * calibration.slice + given * calibration.window
-        columns = len(names)
-        event = calibration.event + columns * calibration.field
-        replay = shape.events * event + shape.leaves * calibration.leaf_scan
-        pages = shape.events / PAGE_EVENTS
-        replay += pages * calibration.page * shape.columns_compressed
-        index = min(shape.leaves, slices * NODE_FANOUT) * calibration.child
-        zones_per_leaf = shape.zones / shape.leaves if shape.leaves else 0.0
-        index += min(shape.leaves, slices) * (calibration.leaf + zones_per_leaf * calibration.child)
-        index += min(shape.zones, slices) * calibration.zone * (1 + columns) / 2
-        index += min(pages, slices) * calibration.page * shape.columns_compressed
-        index += shape.tail * event
-        return replay + shared, index + shared, slices
+    def costs(slide: float) -> tuple[float, float]:
+        replay, index = terms(shape, windows, slide, len(names))
+        return priced(replay, calibration), priced(index, calibration)
 
-    replay, index, slices = costs(float(windows.slide))
+    replay, index = costs(float(windows.slide))
+    slices = terms(shape, windows, float(windows.slide), len(names))[0]["slice_replayed"]
     return Costs(replay, index, slices, shape.events, _break_even(costs, span))
 
 
-def _break_even(costs: object, span: float) -> float | None:
+def priced(operations: Mapping[str, float], calibration: Calibration) -> float:
+    """Nanoseconds of so many operations of each kind."""
+    return sum(count * float(getattr(calibration, name)) for name, count in operations.items())
+
+
+def terms(
+    shape: Shape, windows: TimeWindows | CountWindows, slide: float, columns: int
+) -> tuple[dict[str, float], dict[str, float]]:
+    """How many operations of each kind replay and index take."""
+    span = shape.span if isinstance(windows, TimeWindows) else shape.events
+    per_slide = 2 if windows.cut and slide == windows.slide else 1
+    slices = min(span / max(slide, 1e-9) * per_slide + 1, max(shape.events, 1.0))
+    steps = span / max(slide, 1e-9) + windows.size / max(slide, 1e-9)
+    given = min(steps, slices * max(1.0, windows.size / max(slide, 1e-9)))
+    pages = shape.events / PAGE_EVENTS
+    per_leaf = shape.zones / shape.leaves if shape.leaves else 0.0
+    cut = min(shape.leaves, slices)
+    replay = {
+        "event": shape.events,
+        "field": shape.events * columns,
+        "leaf_scan": shape.leaves,
+        "page": pages * shape.columns_compressed,
+        "slice_replayed": slices,
+        "slice_field": slices * columns,
+        "window": given,
+    }
+    index = {
+        "event": shape.tail,
+        "field": shape.tail * columns,
+        "child": min(shape.leaves, slices * NODE_FANOUT) + cut * per_leaf,
+        "leaf": cut,
+        "zone": min(shape.zones, slices) * (1 + columns),
+        "page": min(pages, slices) * shape.columns_compressed,
+        "slice_swept": slices,
+        "slice_field": slices * columns,
+        "window": given,
+    }
+    return replay, index
+
+
+def _break_even(costs: Callable[[float], tuple[float, float]], span: float) -> float | None:
     """The slide at which both cost the same, by bisection on a logarithmic scale."""
     low, high = 1.0, max(span, 2.0)
 
     def cheaper(slide: float) -> bool:
-        replay, index, _ = costs(slide)  # type: ignore[operator]
-        return bool(index < replay)
+        replay, index = costs(slide)
+        return index < replay
 
     if cheaper(low) or not cheaper(high):
         return None
@@ -180,11 +217,11 @@ def _break_even(costs: object, span: float) -> float | None:
     return high
 
 
-def _shape(snapshot: Snapshot, selected: Selected, names: tuple[str, ...]) -> _Shape:
+def shape_of(snapshot: Snapshot, selected: Selected, names: tuple[str, ...]) -> Shape:
     inside = snapshot.aggregate((), selected.start, selected.end)
     first, last = inside.first, inside.last
     if first is None or last is None:
-        return _Shape(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+        return Shape(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     state = snapshot.state
     leaves = stored = compressed = 0.0
     views = [v for v in (*state.segments, *state.runs) if v.events]
@@ -198,7 +235,7 @@ def _shape(snapshot: Snapshot, selected: Selected, names: tuple[str, ...]) -> _S
         stored += share * view.events
         compressed = max(compressed, packed)
     tail = max(0.0, inside.count - stored)
-    return _Shape(
+    return Shape(
         float(inside.count), float(last - first + 1), max(leaves, 1.0) if stored else 0.0,
         stored / ZONE_EVENTS, tail, compressed,
     )  # fmt: skip
@@ -218,16 +255,16 @@ def _leaf_shape(view: SegmentView, names: tuple[str, ...]) -> tuple[float, float
 
 # -------------------------------------------------------------------------- calibration
 
-_loaded: dict[str, tuple[float, Calibration]] = {}
+_loaded: dict[str, tuple[int, Calibration]] = {}
 
 
 def load_calibration(store: str | os.PathLike[str] | None) -> Calibration:
-    """The constants kept in a store's directory; the defaults where there are none that can be read."""
+    """The constants kept in a store's directory; the defaults where none can be read."""
     if store is None:
         return Calibration()
     path = Path(store) / CALIBRATION_FILE
     try:
-        changed = path.stat().st_mtime
+        changed = path.stat().st_mtime_ns
     except OSError:
         return Calibration()
     known = _loaded.get(str(path))

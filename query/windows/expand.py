@@ -1,7 +1,7 @@
 """Events with their windows: what a window function means where no slice can help.
 
 Purpose
-    :func:`expanded` turns batches of events into batches with the columns ``window_start`` and
+    The functions here turn batches of events into batches with the columns ``window_start`` and
     ``window_end`` (``window_id`` for count windows), one row for each window that holds the event.
     The relational executor groups these rows by whatever the query says.
 
@@ -36,7 +36,7 @@ ROWS_AT_ONCE = 1 << 16
 
 
 def _spread(counts: Words, check: Callable[[], None]) -> Iterator[tuple[Words, Words]]:
-    """Repeat row i ``counts[i]`` times; yields (rows, how often repeated before) in bounded pieces."""
+    """Repeat row i ``counts[i]`` times; yields (rows, times before) in bounded pieces."""
     ends = np.cumsum(counts)
     total = int(ends[-1]) if ends.size else 0
     starts = ends - counts

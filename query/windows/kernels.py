@@ -1,4 +1,4 @@
-"""Compiled loops of windowed aggregation: fold events, absorb partials, sweep the tree, slide windows.
+"""Compiled loops of windows: fold events, absorb partials, sweep the tree, slide windows.
 
 Purpose
     Everything that happens once per event, zone, child or window.  The kernels call each other, so
@@ -119,7 +119,7 @@ def fill_identity(words, first, end, fields):  # type: ignore[no-untyped-def]
 
 @kernel
 def _absorb(op, ints, floats, i, at, a, b, x, y):  # type: ignore[no-untyped-def]
-    """Merge one field, given as its words (a, b) and the same bits as doubles (x, y), into row i."""
+    """Merge one field, its words (a, b) and the same bits as doubles (x, y), into row i."""
     if op == 0:
         ints[i, at] += a
     elif op == 8:
@@ -336,7 +336,7 @@ def _fold_integers(op, values, valid, nullable, first, end, ints, floats, i, at,
 
 @kernel
 def _open_slice(value, slicing):  # type: ignore[no-untyped-def]
-    """Number of the slice that a tick or position falls into, its last one, and whether it is a gap."""
+    """Number of the slice of a tick or position, its last one, and whether it is a gap."""
     slide = slicing[2]
     cut = slicing[3]
     number = value // slide
@@ -471,9 +471,9 @@ def merge_equal(ids, words, order, fields, out_ids, out_words):  # type: ignore[
 
 
 @kernel
-def _absorb_whole(
+def _absorb_whole(  # type: ignore[no-untyped-def]
     table, table_floats, base, children, child, last, by_position, fields, words, floats, state
-):  # type: ignore[no-untyped-def]
+):
     """Merge the children from ``child`` on that lie within the open slice; give the next one.
 
     The first of them is known to.  Row r of the entry table begins at word ``base + r *
@@ -659,7 +659,7 @@ def _load_plain(data, narrow, at, load, first, count, out, row):  # type: ignore
 
 @kernel
 def _load_zone(data, narrow, leaf, events, zone, position, load, given, given_row, out, valid, row):  # type: ignore[no-untyped-def]
-    """Bring one zone of a column into ``out[row]`` and ``valid[row]``; says whether it has nulls."""
+    """Bring one zone of a column into rows of ``out`` and ``valid``; say whether it has nulls."""
     entry = (leaf >> 3) + 10 + 5 * position
     first = zone * 512
     count = min(512, events - first)
@@ -699,10 +699,10 @@ def cut_zones(data, leaf, start, last, slicing, position):  # type: ignore[no-un
 
 
 @kernel
-def sweep_leaves(
+def sweep_leaves(  # type: ignore[no-untyped-def]
     data, narrow, table, first_child, ready, given, start, last, slicing, fields, columns,
     time_position, ids, words, state, scratch, valid,
-):  # type: ignore[no-untyped-def]  # fmt: skip
+):  # fmt: skip
     """Sweep the leaves of an entry table from left to right: whole leaves, whole zones, events.
 
     Parameters
@@ -884,10 +884,10 @@ def _first_window(number, doubled, overlap):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def slide_windows(
+def slide_windows(  # type: ignore[no-untyped-def]
     ids, words, first, count, finish, doubled, overlap, fields, ring_ids, ring, back, state,
     out, out_words,
-):  # type: ignore[no-untyped-def]  # fmt: skip
+):  # fmt: skip
     """Join slices into windows with two stacks in one buffer: O(1) amortised merges a window.
 
     The front of the buffer holds suffix aggregates, the rest plain slices whose total is ``back``.

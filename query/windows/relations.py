@@ -179,7 +179,7 @@ class _Source:
         return 0
 
     def batches(self, columns: Sequence[str], derived: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-        """Events in time order: attributes as they are stored, derived columns as the executor has them."""
+        """Events in time order: attributes as stored, derived columns as the executor has them."""
         schema = self.snapshot.schema
         if self.empty:
             return

@@ -37,7 +37,7 @@ from ..binder import conjuncts
 from ..dialect import to_text
 from ..gate import AGGREGATES
 from .clause import WindowCall
-from .fields import Aggregate, supports
+from .fields import FUNCTIONS, Aggregate, supports
 
 __all__ = ["Fused", "Place", "fuse", "move_conditions"]
 
@@ -420,7 +420,7 @@ def _nulled(node: Any) -> Any:
 
 def _natural_name(node: Any) -> str | None:
     """The name that the executor gives to a plain call; None where it must be asked."""
-    if not isinstance(node, exp.Anonymous) or node.name.lower() not in ("count", "sum", "min", "max", "avg"):  # fmt: skip
+    if not isinstance(node, exp.Anonymous) or node.name.lower() not in FUNCTIONS:
         return None
     arguments = node.expressions
     if not arguments or isinstance(arguments[0], exp.Star):

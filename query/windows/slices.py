@@ -100,7 +100,7 @@ def fold_batch(
     """Partials of runs of events of a batch; run i is rows [starts[i], starts[i + 1])."""
     words = np.empty((runs, plan.width), np.int64)
     k.fill_identity(words, 0, runs, plan.own.fields)
-    columns: dict[str, tuple[Words, Words, int]] = {}
+    columns: dict[str, tuple[Words, npt.NDArray[np.uint8], int]] = {}
     for op, at, _, _, column, unsigned in plan.own.fields.tolist():
         if column == k.EVENTS:
             words[:, at] = np.diff(starts[: runs + 1])

@@ -94,7 +94,7 @@ class Slider:
                 self._make_room()
 
     def _make_room(self) -> None:
-        """Move the buffer's content to its start; double the buffer when it is more than half full."""
+        """Move the content to the start of the buffer; double one that is more than half full."""
         head, border, tail = (int(word) for word in self._state[:3])
         size = self._ring_ids.size
         ring_ids, ring = self._ring_ids, self._ring

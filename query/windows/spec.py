@@ -13,7 +13,7 @@ Slices
         size 5, slide 2      time   0   1   2   3   4   5   6   7
                              slice  | 0 | 1 | 2 | 3 | 4 | 5 | 6 |       cut = 1
                              window |-------- 0 --------|
-                                            |-------- 1 --------|       window k = slices 2k .. 2k + 4
+                                            |-------- 1 --------|     window k = slices 2k .. 2k + 4
 
         size 4, slide 2      slice  |   0   |   1   |   2   |   3
                              window |------ 0 ------|
@@ -91,7 +91,7 @@ class TimeWindows:
 
     @property
     def overlap(self) -> int:
-        """Whole slides in a window: the most windows an event is in, less one where there is a cut."""
+        """Whole slides in a window."""
         return self.size // self.slide
 
     @property
@@ -100,7 +100,7 @@ class TimeWindows:
         return 2 * self.overlap + 1 if self.cut else self.overlap
 
     def kernel_form(self) -> Ticks:
-        """What kernels take: mode, origin within a slide, slide, cut, whether odd slices are gaps."""
+        """For kernels: mode, origin within a slide, slide, cut, whether odd slices are gaps."""
         assert self.origin is not None, "the origin is resolved before anything runs"
         return np.array(
             [BY_TIME, self.origin % self.slide, self.slide, self.cut, self.size < self.slide],
@@ -145,7 +145,7 @@ class TimeWindows:
 
 @dataclass(frozen=True)
 class CountWindows:
-    """Windows of ``size`` consecutive events, a new one every ``slide`` events; complete ones only."""
+    """Windows of ``size`` consecutive events, one every ``slide`` events; complete ones only."""
 
     size: int
     slide: int

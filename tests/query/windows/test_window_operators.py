@@ -12,6 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from chronicle.errors import QueryTimeout
 from chronicle.query.windows import kernels
 from chronicle.query.windows.aggregation import IndexAggregation, ReplayAggregation, Selected
@@ -21,8 +24,6 @@ from chronicle.query.windows.spec import CountWindows, SessionWindows, TimeWindo
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
 from chronicle.store.memory_files import MemoryFiles
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 _spec = importlib.util.spec_from_file_location(
     "oracles_windows", Path(__file__).with_name("oracles_windows.py")
@@ -33,6 +34,7 @@ oracle = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(oracle)
 
 LOW, HIGH = -(2**63), 2**63 - 1
+WHOLE = Selected()
 FUNCTIONS = ("count", "sum", "min", "max", "avg")
 TYPES = {
     "double": pa.float64(),
@@ -135,7 +137,7 @@ def check(found: list[tuple[Any, ...]], expected: list[tuple[Any, ...]], kind: s
             assert same(got, want, scale), (name, got, want, row, values[:9])
 
 
-def both(snapshot: Any, windows: Any, selected: Selected = Selected()) -> list[tuple[Any, ...]]:
+def both(snapshot: Any, windows: Any, selected: Selected = WHOLE) -> list[tuple[Any, ...]]:
     """Rows of replay and index, which must be the same."""
     replay = rows_of(ReplayAggregation.of(snapshot, windows, AGGREGATES, selected))
     if isinstance(windows, SessionWindows):

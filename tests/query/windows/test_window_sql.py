@@ -5,14 +5,16 @@ from __future__ import annotations
 import gzip
 import math
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import chronicle
 import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
+
+import chronicle
 from chronicle.errors import QueryTimeout, SqlError
 
 FLIGHTS = Path(__file__).resolve().parents[4] / "shared" / "data" / "opensky-switzerland.json.gz"
@@ -131,7 +133,7 @@ def test_count_windows(db: Any, events: pa.Table) -> None:
     ]
     kept = [v for v, k in zip(i, events["k"].to_pylist(), strict=True) if k == "a"]
     rows = db.sql(
-        "SELECT window_id, sum(i) FROM TUMBLE_ROWS(s, 7) WHERE k = 'a' GROUP BY window_id ORDER BY 1"
+        "SELECT window_id, sum(i) FROM TUMBLE_ROWS(s, 7) WHERE k = 'a' GROUP BY 1 ORDER BY 1"
     ).fetchall()
     assert rows == [(n, sum(kept[7 * n : 7 * n + 7])) for n in range(len(kept) // 7)]
     by_key = db.sql(
@@ -142,11 +144,14 @@ def test_count_windows(db: Any, events: pa.Table) -> None:
 
 def test_sessions(db: Any, events: pa.Table) -> None:
     """A session ends its gap after its last event; grouped by session alone and with a key."""
-    text = "SELECT window_start, window_end, count(*){} FROM SESSION(s, t, INTERVAL '20' SECOND) GROUP BY {}"
+    text = (
+        "SELECT window_start, window_end, count(*){} FROM SESSION(s, t, INTERVAL '20' SECOND) "
+        "GROUP BY {}"
+    )
     rows = db.sql(text.format("", "1, 2") + " ORDER BY 1").fetchall()
     ticks = events["t"].cast(pa.int64()).to_pylist()
     starts = [0] + [n for n in range(1, EVENTS) if ticks[n] - ticks[n - 1] > 20_000_000] + [EVENTS]
-    assert [row[2] for row in rows] == [b - a for a, b in zip(starts, starts[1:], strict=False)]
+    assert [row[2] for row in rows] == [b - a for a, b in pairwise(starts)]
     gap = rows[0][1] - events["t"][starts[1] - 1].as_py()
     assert gap.total_seconds() == 20
     keyed = db.sql(text.format(", k", "1, 2, k")).fetchall()
@@ -156,7 +161,10 @@ def test_sessions(db: Any, events: pa.Table) -> None:
 
 def test_origin(db: Any, events: pa.Table) -> None:
     """An origin shifts windows; 'first' aligns them to the first event that is windowed."""
-    text = "SELECT min(window_start) FROM (SELECT window_start FROM TUMBLE(s, t, INTERVAL '1' HOUR, {}) {} GROUP BY 1)"
+    text = (
+        "SELECT min(window_start) FROM (SELECT window_start "
+        "FROM TUMBLE(s, t, INTERVAL '1' HOUR, {}) {} GROUP BY 1)"
+    )
     (shifted,) = db.sql(text.format("TIMESTAMP '2000-01-01 00:07:00'", "")).fetchall()
     assert shifted[0].minute == 7
     (first,) = db.sql(text.format("'first'", "")).fetchall()
@@ -240,7 +248,8 @@ def test_flights_equal_duckdb_over_the_file(tmp_path: Path, strategy: str) -> No
     plain.write_bytes(gzip.decompress(FLIGHTS.read_bytes()))
     with duckdb.connect() as connection:
         connection.execute(
-            f"CREATE TABLE raw AS SELECT make_timestamp_ms(timestamp::BIGINT) AS t, * FROM '{plain}'"
+            "CREATE TABLE raw AS SELECT make_timestamp_ms(timestamp::BIGINT) AS t, * "
+            f"FROM '{plain}'"
         )
         table = connection.sql(
             "SELECT t::TIMESTAMP AS timestamp, icao24, altitude::DOUBLE AS altitude FROM raw"
