@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import InvalidData
+from ..errors import InvalidData, StoreLocked
 from .options import StoreOption, TokenOption, UrlOption
 from .place import place_of
 from .screen import IngestBar, human_bytes, say, warn
@@ -255,6 +255,9 @@ def ingest(
                 error.add_note(
                     "--on-error skip or quarantine goes on without rows that cannot be read"
                 )
+            raise
+        except StoreLocked as error:
+            error.add_note("if a server holds the store, send it the events: --url URL")
             raise
     _tell(report)
     if json_report:

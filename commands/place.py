@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, StoreLocked
 
 if TYPE_CHECKING:
     from ..database import Database
@@ -45,7 +45,11 @@ class Place:
         """Open the store."""
         from ..database import open_database
 
-        return open_database(self.path, mode)
+        try:
+            return open_database(self.path, mode)
+        except StoreLocked as error:
+            error.add_note("if a server holds the store, talk to it: --url http://127.0.0.1:8000")
+            raise
 
     def remote(self) -> Remote:
         """A client of the server."""

@@ -90,6 +90,7 @@ def terminal_table(
             Text(_clean(field.name)),
             justify="right" if _is_number(field.type) else "left",
             overflow="fold",
+            no_wrap=_is_number(field.type) or pa.types.is_temporal(field.type),
         )
     shown = 0
     for whole in batches:

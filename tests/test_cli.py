@@ -215,6 +215,7 @@ def test_a_locked_store(run: Run, sensors: Path) -> None:
         outcome = run("ingest", "sensors.csv", "--stream", "sensors")
         assert outcome.code == 1
         assert "error:" in outcome.err
+        assert "--url" in outcome.err
         assert "10" in run("sql", "SELECT count(*) FROM sensors").out  # readers are not kept out
 
 

@@ -6,6 +6,8 @@ import errno
 import gzip
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from chronicle.errors import (
     StoreLocked,
     StreamNotFound,
 )
+from chronicle.formats import write
 from chronicle.ingest import IngestReport, IngestRequest, Target, ingest
 from chronicle.ingest import sinks as sinks_module
 
@@ -324,6 +327,34 @@ def test_absurd_times(tmp_path: Path, store: Path) -> None:
     with pytest.raises(InvalidData, match=r"row 9, column 't'.*not between 1980 and 2100"):
         load(store, file)
     assert load(store, file, on_error="skip").stored == 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format", ["csv", "json", "parquet"])
+def test_memory_does_not_grow_with_the_files(tmp_path: Path, store: Path, format: str) -> None:
+    """Three million unsorted events, a few hundred megabytes of text, in under 500 MB."""
+    random = np.random.default_rng(5)
+    path = tmp_path / f"events.{format}"
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for _ in range(30):
+            times = random.integers(1_500_000_000_000_000, 1_600_000_000_000_000, 100_000)
+            columns = {"t": pa.array(times, pa.timestamp("us")), "s": (times % 500).astype(str)}
+            columns |= {name: random.normal(size=len(times)).round(4) for name in "abcde"}
+            yield pa.record_batch(columns)
+
+    with open(path, "wb") as file:
+        write(batches(), next(batches()).schema, format, file)
+    script = (
+        "import resource, sys; from chronicle import cli; code = cli.run(sys.argv[1:]);"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss); sys.exit(code)"
+    )
+    arguments = ["ingest", str(path), "--stream", "s", "--time", "t", "--create", "-s", str(store)]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout.split()[-1]) < 500_000  # kilobytes
+    assert count(store) == 3_000_000
 
 
 # ------------------------------------------------------------------------------- real data
