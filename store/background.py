@@ -40,7 +40,7 @@ logger = logging.getLogger("chronicle.store")
 
 RUNS_MAX = 8
 SHARE_MIN = 0.05
-EVENTS_MIN = 65_536
+EVENTS_MIN = 32_768
 RETRY_SECONDS = 10.0
 
 

@@ -49,7 +49,7 @@ from .aggregates import (
     aggregate_unsigned,
 )
 from .layout import PAGE_EVENTS, Codec, Encoding, align
-from .packing import fill_nulls, pack, unpack
+from .packing import fill_nulls, pack, pooled, unpack
 
 __all__ = [
     "ChunkEntry",
@@ -398,7 +398,7 @@ def _decompress_pages(
     body = chunk[8 * (pages + 1) :]
     first_page, end_page = first // PAGE_EVENTS, -(-end // PAGE_EVENTS)
     base = first_page * PAGE_EVENTS
-    out = np.empty((min(end_page * PAGE_EVENTS, count) - base) * itemsize, np.uint8)
+    out = pooled((min(end_page * PAGE_EVENTS, count) - base) * itemsize, np.uint8)
     at = 0
     for page in range(first_page, end_page):
         size = (min((page + 1) * PAGE_EVENTS, count) - page * PAGE_EVENTS) * itemsize

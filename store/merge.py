@@ -11,8 +11,8 @@ Guarantee
 
 Algorithm
     Each round looks at the last tick of every source's current batch.  Below the smallest of them
-    no source can bring anything new: those rows are joined and sorted (stable, on mostly sorted
-    input).  A batch that no other source reaches into passes through untouched.
+    no source can bring anything new: those rows are merged, the late sources with each other
+    first, then with the base, column by column.  A batch that no other source reaches into passes through untouched.
 
 Limits
     Holds one batch of each source, and more only where a single tick spans batches.
@@ -21,14 +21,21 @@ Limits
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from ..compiled import kernel
 from ..schema import StreamSchema
+from .packing import pooled
 from .tail import concat_batches, ticks_of
 
 __all__ = ["merge_sources"]
+
+_WORDS: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
 class _Source:
@@ -132,8 +139,92 @@ def merge_sources(
 
 
 def _merged(pieces: list[pa.RecordBatch], schema: StreamSchema) -> pa.RecordBatch:
+    """Merge sorted pieces, given in order of arrival, into one sorted batch."""
     if len(pieces) == 1:
         return pieces[0]
-    joined = concat_batches(pieces, pieces[0].schema)
-    ticks = ticks_of(joined, schema)
-    return joined.take(pa.array(np.argsort(ticks, kind="stable")))
+    if len(pieces) > 2:  # the late ones first: they are small
+        joined = concat_batches(pieces[1:], pieces[0].schema)
+        order = np.argsort(ticks_of(joined, schema), kind="stable")
+        pieces = [pieces[0], joined.take(pa.array(order))]
+    first, second = pieces
+    flags = np.empty(first.num_rows + second.num_rows, np.uint8)
+    _merge_order(ticks_of(first, schema), ticks_of(second, schema), flags)
+    flags.flags.writeable = False
+    order = None
+    columns = []
+    for one, other in zip(first.columns, second.columns, strict=True):
+        width = _plain_width(one, other)
+        if width:
+            columns.append(_interleaved(one, other, flags, width))
+            continue
+        if order is None:
+            order = _order_of(flags, first.num_rows)
+        columns.append(pc.take(pa.concat_arrays([one, other]), order))
+    return pa.RecordBatch.from_arrays(columns, schema=first.schema)
+
+
+@kernel
+def _merge_order(first, second, from_second):  # type: ignore[no-untyped-def]
+    """Which rows of the merge of two sorted arrays come from the second; ties are the first's."""
+    i = 0
+    j = 0
+    for at in range(from_second.size):
+        if j < second.size and (i == first.size or second[j] < first[i]):
+            from_second[at] = 1
+            j += 1
+        else:
+            from_second[at] = 0
+            i += 1
+
+
+@kernel
+def _interleave(first, second, from_second, out):  # type: ignore[no-untyped-def]
+    """Merge two columns as ``from_second`` says."""
+    i = 0
+    j = 0
+    for at in range(out.size):
+        if from_second[at]:
+            out[at] = second[j]
+            j += 1
+        else:
+            out[at] = first[i]
+            i += 1
+
+
+def _plain_width(one: pa.Array, other: pa.Array) -> int:
+    """Bytes of a value of two columns that are plain words without nulls; 0 for others."""
+    type_ = one.type
+    if (
+        one.null_count
+        or other.null_count
+        or not (
+            pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_temporal(type_)
+        )
+    ):
+        return 0
+    return int(type_.bit_width) // 8
+
+
+def _interleaved(
+    one: pa.Array, other: pa.Array, flags: npt.NDArray[np.uint8], width: int
+) -> pa.Array:
+    """Two plain columns merged, in memory of Arrow's pool, which is used again."""
+    word = _WORDS[width]
+    out = pooled(flags.size, word)
+    _interleave(_words(one, word), _words(other, word), flags, out)
+    return pa.Array.from_buffers(one.type, flags.size, [None, pa.py_buffer(out)])
+
+
+def _words(array: pa.Array, word: Any) -> npt.NDArray[Any]:
+    values = np.frombuffer(array.buffers()[1], word)[array.offset : array.offset + len(array)]
+    values.flags.writeable = False
+    return values
+
+
+def _order_of(flags: npt.NDArray[np.uint8], rows: int) -> pa.Array:
+    """The merge as positions in both inputs joined."""
+    order = np.empty(flags.size, np.int64)
+    second = flags.view(np.bool_)
+    order[~second] = np.arange(rows)
+    order[second] = np.arange(rows, flags.size)
+    return pa.array(order)

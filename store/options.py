@@ -76,7 +76,7 @@ class StreamOptions:
     retention: str | None = None
     durability: str = "commit"
     interval_ms: int = 100
-    late_events_max: int = 262_144
+    late_events_max: int = 65_536
     compaction: str = "background"
 
     def __post_init__(self) -> None:

@@ -21,13 +21,16 @@ Limits
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from ..compiled import kernel
 from .layout import ZONE_EVENTS, Encoding
 
-__all__ = ["fill_nulls", "pack", "unpack"]
+__all__ = ["fill_nulls", "pack", "pooled", "unpack"]
 
 
 @kernel
@@ -155,6 +158,13 @@ def fill_nulls(values, validity, bit_offset, out):  # type: ignore[no-untyped-de
         out[i] = last
 
 
+def pooled(count: int, dtype: Any) -> npt.NDArray[Any]:
+    """An array for decoded values in memory of Arrow's pool, which is used again: fresh pages are
+    what decoding a large leaf would otherwise spend most of its time on."""
+    buffer = pa.allocate_buffer(count * np.dtype(dtype).itemsize)
+    return np.frombuffer(buffer, dtype)
+
+
 def pack(values: npt.NDArray[np.int64], encoding: Encoding, *, force: bool = False) -> bytes | None:
     """Encode integers as DELTA or PACKED.
 
@@ -219,7 +229,7 @@ def unpack(
     packed = words64[4 * zones + 1 :].view(np.uint64)
     first_zone = first // ZONE_EVENTS
     base = first_zone * ZONE_EVENTS
-    out = np.empty(end - base, np.int64)
+    out = pooled(end - base, np.int64)
     _unpack(
         bases,
         minimums,
