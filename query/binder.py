@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -37,98 +37,22 @@ from .catalog import Catalog
 from .dialect import MatchRelation, error_at, position_of
 from .gate import AGGREGATES
 from .operators import BoundOperator, OperatorSite, match_factory, table_function
+from .scope import (
+    ColumnUse,
+    Condition,
+    Output,
+    Scope,
+    Site,
+    Source,
+    declared_type,
+    own_nodes,
+    resolve,
+    uses,
+)
 
-__all__ = [
-    "Bound",
-    "ColumnUse",
-    "Condition",
-    "Output",
-    "Site",
-    "bind",
-    "conjuncts",
-    "relation_name",
-]
+__all__ = ["Bound", "bind", "conjuncts", "is_plain", "relation_name"]
 
 _STRATEGIES = ("auto", "replay", "index", "all", "greedy", "optimal", "none")
-_TYPE_KEEPING = frozenset(
-    (
-        *("min", "max", "first", "last", "any_value", "arbitrary", "lag", "lead", "first_value"),
-        *("last_value", "nth_value", "mode", "arg_min", "arg_max", "min_by", "max_by"),
-    )
-)  # functions whose result has the type of their first argument
-
-
-@dataclass(frozen=True)
-class ColumnUse:
-    """A column that is an attribute of a stream.
-
-    Attributes
-    ----------
-    site : int
-        Number of the relation.
-    attribute : str
-    nullable : bool
-        An outer join may put NULL in its place.
-    scope : int
-        The SELECT whose own sources it comes from.
-    """
-
-    site: int
-    attribute: str
-    nullable: bool
-    scope: int
-
-
-@dataclass(frozen=True)
-class Condition:
-    """A conjunct that every row of a stream must satisfy to have any effect.
-
-    Attributes
-    ----------
-    node : sqlglot tree
-    scope : int
-        Only columns of this SELECT's own sources belong to the stream.
-    where : bool
-        From WHERE (else from ON).
-    """
-
-    node: Any
-    scope: int
-    where: bool
-
-
-@dataclass
-class Site:
-    """One relation of a query.
-
-    Attributes
-    ----------
-    index : int
-    name : str
-        Stream or operator, as written.
-    schema : StreamSchema or None
-        None for operators.
-    operator : BoundOperator or None
-    conditions : list of Condition
-    select : sqlglot tree
-        The SELECT it stands in, when it is the only source there.
-    """
-
-    index: int
-    name: str
-    schema: StreamSchema | None = None
-    operator: BoundOperator | None = None
-    conditions: list[Condition] = field(default_factory=list)
-    select: Any = None
-
-
-@dataclass(frozen=True)
-class Output:
-    """A column of a source or of a query; ``use`` where it is an attribute of a stream."""
-
-    name: str | None
-    type: pa.DataType | None = None
-    use: ColumnUse | None = None
 
 
 @dataclass
@@ -139,38 +63,6 @@ class Bound:
     sites: list[Site]
     outputs: list[Output] | None
     streams: dict[str, StreamSchema]
-
-
-@dataclass
-class _Source:
-    alias: str
-    outputs: list[Output]
-    opaque: bool = False
-    nullable: bool = False
-    pushable: bool = True
-    site: Site | None = None
-
-    def find(self, name: str) -> Output | None:
-        folded = name.lower()
-        for output in self.outputs:
-            if output.name is not None and output.name.lower() == folded:
-                return output
-        return None
-
-
-@dataclass
-class _Scope:
-    number: int
-    parent: _Scope | None
-    sources: list[_Source] = field(default_factory=list)
-    aliases: set[str] = field(default_factory=set)
-    ignored: list[str] = field(default_factory=list)
-
-    def chain(self) -> Iterator[_Scope]:
-        scope: _Scope | None = self
-        while scope is not None:
-            yield scope
-            scope = scope.parent
 
 
 @dataclass(frozen=True)
@@ -206,9 +98,8 @@ def bind(root: Any, text: str, catalog: Catalog) -> Bound:
     SqlError
     """
     binder = _Binder(root, text, catalog)
-    holder = exp.Paren(this=root)  # so that a root FROM item could be replaced, too
     outputs = binder.query(root, {}, None)
-    return Bound(holder.this, binder.sites, outputs, binder.streams)
+    return Bound(root, binder.sites, outputs, binder.streams)
 
 
 class _Binder:
@@ -227,7 +118,7 @@ class _Binder:
 
     # ----------------------------------------------------------------------- queries
 
-    def query(self, node: Any, ctes: _Ctes, outer: _Scope | None) -> list[Output] | None:
+    def query(self, node: Any, ctes: _Ctes, outer: Scope | None) -> list[Output] | None:
         """Bind a query and give its columns; None when they are not known."""
         ctes = self._with(node, ctes, outer)
         if isinstance(node, exp.Select):
@@ -252,7 +143,7 @@ class _Binder:
             self._nested(child, ctes, outer)
         return None
 
-    def _with(self, node: Any, ctes: _Ctes, outer: _Scope | None) -> _Ctes:
+    def _with(self, node: Any, ctes: _Ctes, outer: Scope | None) -> _Ctes:
         clause = node.args.get("with_")
         if clause is None:
             return ctes
@@ -269,13 +160,13 @@ class _Binder:
             ctes[name] = _Cte(self._renamed(outputs, cte.args.get("alias")), cte)
         return ctes
 
-    def _modifiers(self, node: Any, ctes: _Ctes, outer: _Scope | None) -> None:
+    def _modifiers(self, node: Any, ctes: _Ctes, outer: Scope | None) -> None:
         """Queries inside ORDER BY and LIMIT of a set operation."""
         for key in ("order", "limit", "offset"):
             if node.args.get(key) is not None:
                 self._nested(node.args[key], ctes, outer)
 
-    def _nested(self, node: Any, ctes: _Ctes, outer: _Scope | None) -> None:
+    def _nested(self, node: Any, ctes: _Ctes, outer: Scope | None) -> None:
         if isinstance(node, exp.Query):
             self.query(node, ctes, outer)
             return
@@ -295,9 +186,9 @@ class _Binder:
 
     # ------------------------------------------------------------------------ SELECT
 
-    def _select(self, node: Any, ctes: _Ctes, outer: _Scope | None) -> list[Output] | None:
+    def _select(self, node: Any, ctes: _Ctes, outer: Scope | None) -> list[Output] | None:
         self._scopes += 1
-        scope = _Scope(self._scopes, outer)
+        scope = Scope(self._scopes, outer)
         hints = self._hints(node)
         self._from(node, scope, ctes, hints)
         for projection in node.expressions:
@@ -336,7 +227,7 @@ class _Binder:
             found[name] = value
         return found
 
-    def _from(self, node: Any, scope: _Scope, ctes: _Ctes, hints: dict[str, str]) -> None:
+    def _from(self, node: Any, scope: Scope, ctes: _Ctes, hints: dict[str, str]) -> None:
         clause = node.args.get("from_")
         if clause is not None:
             self._item(clause.this, scope, ctes, node, hints)
@@ -348,7 +239,7 @@ class _Binder:
                 source.pushable = False
 
     def _joins(
-        self, joins: Any, scope: _Scope, ctes: _Ctes, node: Any, hints: dict[str, str]
+        self, joins: Any, scope: Scope, ctes: _Ctes, node: Any, hints: dict[str, str]
     ) -> None:
         for join in joins:
             before = list(scope.sources)
@@ -366,7 +257,7 @@ class _Binder:
                     source.nullable = True
 
     def _item(
-        self, item: Any, scope: _Scope, ctes: _Ctes, select: Any, hints: dict[str, str]
+        self, item: Any, scope: Scope, ctes: _Ctes, select: Any, hints: dict[str, str]
     ) -> None:
         """Add the source or sources of one FROM item to the scope."""
         if isinstance(item, MatchRelation):
@@ -394,15 +285,15 @@ class _Binder:
             self._add(scope, item.alias, None, item)
         self._joins(item.args.get("joins") or (), scope, ctes, select, hints)
 
-    def _add(self, scope: _Scope, alias: str, outputs: list[Output] | None, item: Any) -> _Source:
+    def _add(self, scope: Scope, alias: str, outputs: list[Output] | None, item: Any) -> Source:
         opaque = outputs is None or any(output.name is None for output in outputs)
-        source = _Source(alias.lower(), outputs or [], opaque)
+        source = Source(alias.lower(), outputs or [], opaque)
         source.pushable = item.args.get("sample") is None
         scope.sources.append(source)
         return source
 
     def _table(
-        self, item: Any, scope: _Scope, ctes: _Ctes, select: Any, hints: dict[str, str]
+        self, item: Any, scope: Scope, ctes: _Ctes, select: Any, hints: dict[str, str]
     ) -> None:
         if isinstance(item.this, exp.Anonymous):
             factory = table_function(item.this.name)
@@ -465,7 +356,7 @@ class _Binder:
         return name, schema
 
     def _match(
-        self, item: Any, scope: _Scope, ctes: _Ctes, select: Any, hints: dict[str, str]
+        self, item: Any, scope: Scope, ctes: _Ctes, select: Any, hints: dict[str, str]
     ) -> None:
         factory = match_factory()
         if factory is None:
@@ -497,7 +388,7 @@ class _Binder:
         item.replace(table)
         self._operator(table, bound, "match", scope)
 
-    def _operator(self, item: Any, bound: BoundOperator, name: str, scope: _Scope) -> None:
+    def _operator(self, item: Any, bound: BoundOperator, name: str, scope: Scope) -> None:
         site = Site(len(self.sites), name, operator=bound)
         self.sites.append(site)
         for stream in bound.streams:
@@ -511,12 +402,12 @@ class _Binder:
 
     # -------------------------------------------------------------------- expressions
 
-    def _expression(self, node: Any, scope: _Scope, ctes: _Ctes) -> None:
+    def _expression(self, node: Any, scope: Scope, ctes: _Ctes) -> None:
         if isinstance(node, exp.Query):
             self.query(node, ctes, scope)
             return
         if isinstance(node, exp.Column):
-            self._column(node, scope)
+            resolve(node, scope, self.text)
             return
         if isinstance(node, exp.Lambda):
             names = [argument.name.lower() for argument in node.expressions]
@@ -530,90 +421,9 @@ class _Binder:
         for child in node.iter_expressions():
             self._expression(child, scope, ctes)
 
-    def _column(self, node: Any, scope: _Scope) -> None:
-        parts = [part.name for part in node.parts]
-        if isinstance(node.this, exp.Star):
-            self._check_alias(node, parts[0], scope)
-            return
-        opaque = False
-        for level in scope.chain():
-            opaque = opaque or any(source.opaque for source in level.sources)
-            if self._resolve(node, parts, level) or parts[0].lower() in level.ignored:
-                return
-        if opaque:
-            return
-        name = ".".join(parts)
-        known = self._visible(scope)
-        if len(parts) > 1 and parts[0].lower() in self._aliases(scope):
-            known = [n for a, n in self._qualified(scope) if a == parts[0].lower()]
-            near = difflib.get_close_matches(parts[1], known, n=1)
-            hint = f"; did you mean {parts[0]}.{near[0]}?" if near else ""
-            raise error_at(
-                self.text, position_of(node), f"{parts[0]} has no column {parts[1]!r}{hint}"
-            )
-        if len(parts) > 1:
-            self._check_alias(node, parts[0], scope)
-        near = difflib.get_close_matches(parts[-1], known, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        listed = f" (there are {', '.join(known)})" if known and not hint else ""
-        raise error_at(self.text, position_of(node), f"no column {name!r}{hint}{listed}")
-
-    def _resolve(self, node: Any, parts: list[str], level: _Scope) -> bool:
-        first = parts[0].lower()
-        if len(parts) > 1:
-            for source in level.sources:
-                if source.alias == first:
-                    found = source.find(parts[1])
-                    if found is not None and len(parts) == 2:
-                        self._use(node, source, found, level)
-                    return found is not None or source.opaque
-        matches = [(s, o) for s in level.sources if (o := s.find(parts[0])) is not None]
-        if matches:
-            if len(matches) == 1 and len(parts) == 1:
-                self._use(node, *matches[0], level)
-            return True
-        if first in level.aliases:
-            return True
-        return any(source.alias == first for source in level.sources) and len(parts) == 1
-
-    @staticmethod
-    def _use(node: Any, source: _Source, output: Output, level: _Scope) -> None:
-        node.meta["output"] = output
-        if output.use is not None and source.pushable:
-            nullable = source.nullable or output.use.nullable
-            node.meta["use"] = ColumnUse(
-                output.use.site, output.use.attribute, nullable, level.number
-            )
-
-    def _check_alias(self, node: Any, name: str, scope: _Scope) -> None:
-        aliases = self._aliases(scope)
-        opaque = any(source.opaque for level in scope.chain() for source in level.sources)
-        if name == "*" or name.lower() in aliases or opaque:
-            return
-        near = difflib.get_close_matches(name.lower(), aliases, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise error_at(self.text, position_of(node), f"nothing in FROM is called {name!r}{hint}")
-
-    @staticmethod
-    def _aliases(scope: _Scope) -> set[str]:
-        return {source.alias for level in scope.chain() for source in level.sources}
-
-    @staticmethod
-    def _qualified(scope: _Scope) -> list[tuple[str, str]]:
-        return [
-            (source.alias, output.name)
-            for level in scope.chain()
-            for source in level.sources
-            for output in source.outputs
-            if output.name is not None
-        ]
-
-    def _visible(self, scope: _Scope) -> list[str]:
-        return list(dict.fromkeys(name for _, name in self._qualified(scope)))
-
     # --------------------------------------------------------------------- conditions
 
-    def _conditions(self, node: Any, scope: _Scope) -> None:
+    def _conditions(self, node: Any, scope: Scope) -> None:
         where = node.args.get("where")
         if where is not None:
             for part in conjuncts(where.this):
@@ -633,11 +443,11 @@ class _Binder:
             for part in conjuncts(on):
                 self._attach(part, scope, where=False, only=only)
 
-    def _attach(self, part: Any, scope: _Scope, *, where: bool, only: set[int] | None) -> None:
+    def _attach(self, part: Any, scope: Scope, *, where: bool, only: set[int] | None) -> None:
         condition = Condition(part, scope.number, where)
         sites = {
             use.site
-            for use in _uses(part)
+            for use in uses(part)
             if use.scope == scope.number and (only is None or use.site in only)
         }
         constant = not sites and not any(True for _ in part.find_all(exp.Column, exp.Query))
@@ -652,7 +462,7 @@ class _Binder:
 
     # ------------------------------------------------------------------------ outputs
 
-    def _outputs(self, node: Any, scope: _Scope) -> list[Output] | None:
+    def _outputs(self, node: Any, scope: Scope) -> list[Output] | None:
         transparent = is_plain(node)
         merged = any(
             join.args.get("using")
@@ -676,12 +486,12 @@ class _Binder:
             if isinstance(column, exp.Column) and not projection.alias and found is not None:
                 name = found.name
             use = column.meta.get("use") if isinstance(column, exp.Column) else None
-            outputs.append(Output(name, _type_of(column), use))
+            outputs.append(Output(name, declared_type(column), use))
         if not transparent:
             return [Output(output.name, output.type) for output in outputs]
         return outputs
 
-    def _star(self, star: Any, alias: str | None, scope: _Scope) -> list[Output] | None:
+    def _star(self, star: Any, alias: str | None, scope: Scope) -> list[Output] | None:
         if any(star.args.get(key) for key in ("rename",)):
             return None
         dropped = {node.name.lower() for node in star.args.get("except_") or ()}
@@ -722,32 +532,3 @@ def is_plain(select: Any) -> bool:
         for projection in select.expressions
         for node in own_nodes(projection)
     )
-
-
-def own_nodes(node: Any) -> Iterator[Any]:
-    """A node and all below it, nested queries left out."""
-    yield node
-    for child in node.iter_expressions():
-        if not isinstance(child, exp.Query):
-            yield from own_nodes(child)
-
-
-def _uses(node: Any) -> Iterator[ColumnUse]:
-    for part in own_nodes(node):
-        use = part.meta.get("use") if isinstance(part, exp.Column) else None
-        if use is not None:
-            yield use
-
-
-def _type_of(node: Any) -> pa.DataType | None:
-    """Declared type of an expression where it is that of an attribute."""
-    while isinstance(node, (exp.Paren, exp.Window, exp.Filter)):
-        node = node.this
-    if isinstance(node, exp.Column):
-        output = node.meta.get("output")
-        return None if output is None else output.type
-    if isinstance(node, exp.Anonymous) and node.expressions and node.name.lower() in _TYPE_KEEPING:
-        if node.name.lower() in ("min", "max") and len(node.expressions) > 1:
-            return None
-        return _type_of(node.expressions[0])
-    return None

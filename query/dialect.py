@@ -72,7 +72,7 @@ _STATEMENTS = (
 )  # fmt: skip
 
 
-class StatementNode(exp.Expression):
+class StatementNode(exp.Expression):  # type: ignore[misc]
     """Base of the statements that are not queries."""
 
     arg_types = {"this": False}  # noqa: RUF012
@@ -134,7 +134,7 @@ class Explain(StatementNode):
     arg_types = {"this": True, "analyze": False}  # noqa: RUF012
 
 
-class MatchRelation(exp.Expression):
+class MatchRelation(exp.Expression):  # type: ignore[misc]
     """A FROM item under MATCH_RECOGNIZE: ``this`` the input, ``match`` the clause."""
 
     arg_types = {"this": True, "match": True}  # noqa: RUF012
@@ -154,10 +154,10 @@ class Chronicle(DuckDB):  # type: ignore[misc]
             "/*+": TokenType.HINT,
             "MATCH_RECOGNIZE": TokenType.MATCH_RECOGNIZE,
         }
-        COMMANDS = frozenset()  # nothing may pass unread
+        COMMANDS: frozenset[Any] = frozenset()  # nothing may pass unread
 
     class Parser(DuckDB.Parser):  # type: ignore[misc]
-        FUNCTIONS = {}  # noqa: RUF012
+        FUNCTIONS: dict[str, Any] = {}  # noqa: RUF012
         FUNC_TOKENS = {*DuckDB.Parser.FUNC_TOKENS, TokenType.SESSION}  # noqa: RUF012
         FUNCTION_PARSERS = {  # noqa: RUF012
             name: DuckDB.Parser.FUNCTION_PARSERS[name]

@@ -208,16 +208,16 @@ class _Reader:
         left = self.expression()
         word = self._next().group("word")
         right = self.expression()
-        builds = (left.build, right.build)
-        known = builds[0] is not None and builds[1] is not None
+        first, second = left.build, right.build
+        known = first is not None and second is not None
         if word == "and":
-            build = builds[0] & builds[1] if known else None
+            build: Any = first & second if known else None  # type: ignore[operator]
             conjuncts = (*(left.conjuncts or (left,)), *(right.conjuncts or (right,)))
             return _Part(
                 all_of([left.true, right.true]), any_of([left.false, right.false]), build, conjuncts
             )
         if word == "or":
-            build = builds[0] | builds[1] if known else None
+            build = first | second if known else None  # type: ignore[operator]
             return _Part(any_of([left.true, right.true]), all_of([left.false, right.false]), build)
         raise _Unreadable
 

@@ -29,7 +29,7 @@ from sqlglot import exp
 from ..schema import StreamSchema
 from ..store.prune import AllOf, AnyOf, IsNull, Never, Prune, Range
 from ..store.snapshot import Snapshot
-from .binder import Bound, Condition, Output, Site, bind, conjuncts, is_plain
+from .binder import Bound, bind, conjuncts, is_plain
 from .catalog import Catalog
 from .constants import Folder, Kind
 from .dialect import to_text
@@ -39,6 +39,7 @@ from .parameters import NOW, number_placeholders
 from .predicates import Compiled, PredicateCompiler, all_of
 from .ranges import time_bounds
 from .relations import ScanSpec, half_open
+from .scope import Condition, Output, Site
 from .straight import picked_columns
 from .tree_aggregates import Candidate, find_candidate, rewrite
 
@@ -210,8 +211,8 @@ def _rows(site: Site) -> Rows | None:
         return None
     newest = False
     if order is not None:
-        key = order.expressions[0] if len(order.expressions) == 1 else None
-        column = key.this if isinstance(key, exp.Ordered) else None
+        key: Any = order.expressions[0] if len(order.expressions) == 1 else None
+        column: Any = key.this if isinstance(key, exp.Ordered) else None
         use = column.meta.get("use") if isinstance(column, exp.Column) else None
         if use is None or use.site != site.index or use.attribute != schema.time:
             return None

@@ -30,8 +30,8 @@ from sqlglot import exp
 
 from ..schema import Storage, StreamSchema
 from ..store.aggregates import LightweightAggregates
-from .binder import ColumnUse, Site, own_nodes
 from .gate import AGGREGATES
+from .scope import ColumnUse, Site, own_nodes
 
 __all__ = ["Call", "Candidate", "find_candidate", "result_table", "rewrite"]
 

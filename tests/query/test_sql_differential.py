@@ -247,7 +247,7 @@ def valid(connection: duckdb.DuckDBPyConnection, sql: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", range(80))
 def test_random_predicates_filter_as_in_duckdb(pair, seed):
     predicate = Texts(seed).predicate()
     sql = f"SELECT t, n, x, s FROM e WHERE {predicate}"
@@ -261,7 +261,7 @@ def test_most_random_predicates_are_valid(pair):
     assert sum(valid(pair[1], sql) for sql in made) > 110
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(30))
 def test_random_aggregates_over_time_equal_those_of_a_scan(pair, seed):
     texts = Texts(1000 + seed)
     calls = [
@@ -297,7 +297,7 @@ def test_the_tree_answers_aggregates_over_time_and_only_those(pair):
     assert "TreeAggregate" in [operator.name for operator in nested.operators()]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(30))
 def test_random_joins_equal_those_of_duckdb(pair, seed):
     texts = Texts(2000 + seed)
     kind = texts.random.choice(
@@ -312,7 +312,7 @@ def test_random_joins_equal_those_of_duckdb(pair, seed):
         check(pair, sql, ordered=False)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(20))
 def test_random_derived_tables_equal_those_of_duckdb(pair, seed):
     texts = Texts(3000 + seed)
     inner, outer = texts.predicate(1), texts.predicate(1)
