@@ -68,7 +68,8 @@ def test_subqueries_and_parameters(db: Any) -> None:
     assert db.sql(text, {"s": "ACME", "fall": 20}).fetchall() == [(50.0,), (50.0,)]
     assert db.sql(text, {"s": "ACME", "fall": 25}).fetchall() == [(50.0,)]
     within = V_SHAPE.replace("UP+)", "UP+) WITHIN ?") + "WHERE symbol = 'ACME'"
-    assert len(db.sql(within, [dt.timedelta(days=3)]).fetchall()) == 1
+    assert db.sql(within, [dt.timedelta(days=1)]).fetchall() == []
+    assert len(db.sql(within, [dt.timedelta(days=3)]).fetchall()) == 3
 
 
 def test_explain_shows_pattern_program_and_conditions(db: Any) -> None:
