@@ -302,9 +302,10 @@ def _summary(report: IngestReport) -> Iterator[str]:
     else:
         late = f", {report.late:,} of them late" if report.late else ""
         total = "" if report.count is None else f"; it has {report.count:,} now"
+        events = "event" if report.stored == 1 else "events"
         what = "new stream" if report.created else "stream"
         yield (
-            f"{report.stored:,} events{late} from {files} stored in {what} {report.stream!r} "
+            f"{report.stored:,} {events}{late} from {files} stored in {what} {report.stream!r} "
             f"({speed}){total}"
         )
     if report.schema is not None and (report.created or report.dry_run):

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pty
+import re
 import resource
 import select
 import signal
@@ -478,6 +479,54 @@ def test_a_disk_that_is_full(run: Run, sensors: Path, tmp_path: Path) -> None:
     assert run("check").code == 0
     assert "sensors" in run("streams").out
     assert "big" not in run("streams").out
+
+
+@pytest.fixture
+def served(run: Run, tmp_path: Path) -> Iterator[str]:
+    """The address of a server in a process of its own, on an empty store."""
+    pytest.importorskip("uvicorn")
+    with open(tmp_path / "server.log", "wb") as log:
+        command = [sys.executable, "-m", "chronicle.cli", "serve", "--port", "0", "-s", "served"]
+        child = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        deadline = time.monotonic() + 60
+        while not (found := re.search(r"http://\S+", (tmp_path / "server.log").read_text())):
+            assert child.poll() is None, (tmp_path / "server.log").read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        yield found[0].rstrip("/")
+    finally:
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(30) == 0
+
+
+def test_the_same_commands_by_a_server(run: Run, served: str, tmp_path: Path) -> None:
+    place = ("--url", served)
+    rows = 70_000
+    table = pa.table({"t": np.arange(rows)[::-1], "x": np.arange(rows) / 2})
+    pq.write_table(table, tmp_path / "f.parquet")
+    arguments = ("ingest", "f.parquet", "--stream", "s", "--time", "t")
+    missing = run(*arguments, *place)
+    assert missing.code == 1
+    assert "--create" in missing.err
+    made = run(*arguments, "--create", *place)
+    assert made.code == 0, made.err
+    assert "70,000 events from 1 file stored in new stream 's'" in made.out
+    assert run(*arguments, "--commit", "batch", *place).code == 0
+    (tmp_path / "bad.csv").write_text("t,x\n1,1\n2,abc\n")
+    bad = run("ingest", "bad.csv", "--stream", "s", *place)
+    assert bad.code == 1
+    assert "nothing was stored in 's'" in bad.err
+    text = "SELECT count(*) AS n FROM s WHERE x >= $low"
+    counted = run("sql", "-f", "ndjson", text, "-p", "low=0.5", *place)
+    assert json.loads(counted.out) == {"n": 2 * (rows - 1)}
+    assert json.loads(run("streams", "-f", "ndjson", *place).out)["events"] == 2 * rows
+    assert "events: 140,000" in run("describe", "s", *place).out
+    assert "count" in run("explain", "SELECT count(*) FROM s", *place).out
+    wrong = run("sql", "SELEC", *place)
+    assert wrong.code == 1
+    assert "line 1, column 1" in wrong.err
+    assert "--url" in run("ingest", "bad.csv", "--stream", "s", "-s", "served").err
 
 
 def test_the_prompt(sensors: Path, tmp_path: Path) -> None:
