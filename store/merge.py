@@ -12,7 +12,8 @@ Guarantee
 Algorithm
     Each round looks at the last tick of every source's current batch.  Below the smallest of them
     no source can bring anything new: those rows are merged, the late sources with each other
-    first, then with the base, column by column.  A batch that no other source reaches into passes through untouched.
+    first, then with the base, column by column.  A batch that no other source reaches into passes
+    through untouched.
 
 Limits
     Holds one batch of each source, and more only where a single tick spans batches.
@@ -31,7 +32,7 @@ import pyarrow.compute as pc
 from ..compiled import kernel
 from ..schema import StreamSchema
 from .packing import pooled
-from .tail import concat_batches, ticks_of
+from .tail import concat_batches, sort_batch, ticks_of
 
 __all__ = ["merge_sources"]
 
@@ -144,13 +145,12 @@ def _merged(pieces: list[pa.RecordBatch], schema: StreamSchema) -> pa.RecordBatc
         return pieces[0]
     if len(pieces) > 2:  # the late ones first: they are small
         joined = concat_batches(pieces[1:], pieces[0].schema)
-        order = np.argsort(ticks_of(joined, schema), kind="stable")
-        pieces = [pieces[0], joined.take(pa.array(order))]
+        pieces = [pieces[0], sort_batch(joined, schema)]
     first, second = pieces
     flags = np.empty(first.num_rows + second.num_rows, np.uint8)
     _merge_order(ticks_of(first, schema), ticks_of(second, schema), flags)
     flags.flags.writeable = False
-    order = None
+    order: pa.Array | None = None
     columns = []
     for one, other in zip(first.columns, second.columns, strict=True):
         width = _plain_width(one, other)

@@ -41,6 +41,7 @@ __all__ = [
     "is_sorted",
     "sort_batch",
     "ticks_of",
+    "ticks_of_column",
 ]
 
 Table = npt.NDArray[np.int64]
@@ -56,7 +57,11 @@ def is_sorted(values):  # type: ignore[no-untyped-def]
 
 def ticks_of(batch: pa.RecordBatch, schema: StreamSchema) -> npt.NDArray[np.int64]:
     """Times of a batch as int64 ticks, without a copy."""
-    array = batch.column(batch.schema.get_field_index(schema.time))
+    return ticks_of_column(batch.column(batch.schema.get_field_index(schema.time)))
+
+
+def ticks_of_column(array: pa.Array) -> npt.NDArray[np.int64]:
+    """Values of a time column as int64 ticks, without a copy."""
     view = np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array)]
     view.flags.writeable = False
     return view

@@ -1,0 +1,635 @@
+"""What a stream promises beside equality: modes, retention, readers, backups, threads, figures."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from chronicle.errors import (
+    CorruptStore,
+    InvalidArgument,
+    InvalidData,
+    NotAStore,
+    SchemaMismatch,
+    StorageFailed,
+    StorageFull,
+    StoreClosed,
+)
+from chronicle.schema import StreamSchema
+from chronicle.store import EventStream, Snapshot, Store, StreamOptions, background, compaction
+from chronicle.store.commits import Commits
+from chronicle.store.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
+from chronicle.store.lock import ReaderLease
+from chronicle.store.memory_files import MemoryFiles
+
+SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64()), ("s", pa.string())]), "t")
+SMALL = StreamOptions(leaf_bytes=1024, segment_bytes=8192, late_events_max=64, compaction="manual")
+
+
+def batch_of(times: list[int] | range, first: int = 0) -> pa.RecordBatch:
+    numbers = list(range(first, first + len(times)))
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(list(times), pa.int64()),
+            pa.array(numbers),
+            pa.array([f"s{n % 4}" for n in numbers]),
+        ],
+        schema=SCHEMA.arrow,
+    )
+
+
+def numbers(snapshot: Snapshot) -> list[int]:
+    return [n for batch in snapshot.scan(columns=["n"]) for n in batch.column(0).to_pylist()]
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def memory() -> MemoryFiles:
+    return MemoryFiles()
+
+
+@pytest.fixture
+def store(memory: MemoryFiles) -> Iterator[Store]:
+    with Store.open("memory", files=memory) as opened:
+        yield opened
+
+
+# -- what is refused ----------------------------------------------------------------------------
+
+
+def test_a_null_time_is_refused_with_its_row(store: Store) -> None:
+    stream = store.create_stream("s", SCHEMA)
+    bad = pa.RecordBatch.from_arrays(
+        [pa.array([1, None, 3], pa.int64()), pa.array([1, 2, 3]), pa.array(["a", "b", "c"])],
+        schema=pa.schema([("t", pa.int64()), ("n", pa.int64()), ("s", pa.string())]),
+    )
+    with pytest.raises(InvalidData, match="row 2") as error:
+        stream.append(bad)
+    assert error.value.row == 2
+    assert stream.snapshot().count == 0
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"t": [1], "n": [2]},
+        {"t": [1], "s": ["x"], "n": [2]},
+        {"t": [1], "n": ["not a number"], "s": ["x"]},
+        {"t": [1], "n": [1.5], "s": ["x"]},
+    ],
+)
+def test_other_columns_are_refused(store: Store, columns: dict[str, list[object]]) -> None:
+    stream = store.create_stream("s", SCHEMA)
+    with pytest.raises(SchemaMismatch, match="expected the columns t int64, n int64, s string"):
+        stream.append(pa.table(columns))
+    assert stream.snapshot().count == 0
+
+
+def test_columns_that_can_be_cast_without_loss_are_taken(store: Store) -> None:
+    stream = store.create_stream("s", SCHEMA)
+    table = pa.table(
+        {
+            "t": pa.array([3, 1], pa.int32()),
+            "n": pa.array([1, 2], pa.uint8()),
+            "s": pa.array(["x", "y"]).dictionary_encode(),
+        }
+    )
+    assert stream.append(pa.concat_tables([table, table])).appended == 4
+    assert numbers(stream.snapshot()) == [2, 2, 1, 1]
+
+
+def test_unknown_settings_are_refused(store: Store) -> None:
+    stream = store.create_stream("s", SCHEMA)
+    with pytest.raises(InvalidArgument, match="durability"):
+        stream.append(batch_of([1]), "eventually")
+    for options in ({"codec": "gzip"}, {"compaction": "never"}, {"leaf_bytes": 1}):
+        with pytest.raises(InvalidArgument, match=next(iter(options))):
+            StreamOptions(**options)  # type: ignore[arg-type]
+
+
+def test_a_closed_stream_says_so(store: Store) -> None:
+    stream = store.create_stream("s", SCHEMA)
+    stream.close()
+    with pytest.raises(StoreClosed):
+        stream.append(batch_of([1]))
+
+
+def test_opening_says_what_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(NotAStore, match="no store"):
+        Store.open(tmp_path / "missing", "r")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "letter.txt").write_text("hello")
+    with pytest.raises(NotAStore, match=r"letter\.txt"):
+        Store.open(tmp_path / "other")
+    Store.open(tmp_path / "deep" / "er" / "store").close()
+    Store.open(tmp_path / "deep" / "er" / "store", "r").close()
+
+
+# -- durability ---------------------------------------------------------------------------------
+
+
+def survivors(memory: MemoryFiles) -> int:
+    with Store.open("memory", files=memory.crash(random.Random(0), "lose")) as store:
+        return store.stream("s").snapshot().count
+
+
+def test_each_mode_keeps_its_promise(memory: MemoryFiles, store: Store) -> None:
+    stream = store.create_stream("s", SCHEMA, StreamOptions(interval_ms=5))
+    stream.append(batch_of([1]), "commit")
+    assert survivors(memory) == 1
+    stream.append(batch_of([2]), "none")
+    assert stream.snapshot().count == 2
+    assert survivors(memory) == 1
+    stream.flush()
+    assert survivors(memory) == 2
+    stream.append(batch_of([3]), "none")
+    stream.append(batch_of([4]), "interval")
+    wait_for(lambda: survivors(memory) == 4)
+    stream.append(batch_of([5]), "none")
+    stream.close()
+    assert survivors(memory) == 5
+
+
+def test_a_leaf_is_durable_before_the_log_names_it(memory: MemoryFiles, store: Store) -> None:
+    """Also right after a seal, when the new segment has a header and nothing else."""
+    stream = store.create_stream("s", SCHEMA, SMALL)
+    stream.append(batch_of(range(2000)))
+    assert survivors(memory) == 2000
+
+
+def test_concurrent_appends_share_syncs() -> None:
+    files = FaultyFiles(MemoryFiles())
+    slow = threading.Event()
+    with Store.open("memory", files=files) as store:
+        stream = store.create_stream("s", SCHEMA)
+        file = stream.commits.log._file
+        plain = file.sync
+
+        def sync() -> None:
+            slow.wait(0.01)
+            plain()
+
+        file.sync = sync  # type: ignore[method-assign]
+        stream.commits.log._commit._sync_file = sync
+        before = sum(operation.name == "sync" for operation in files.trace)
+        threads = [
+            threading.Thread(
+                target=lambda i=i: [stream.append(batch_of([j], i)) for j in range(20)]
+            )
+            for i in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        syncs = sum(operation.name == "sync" for operation in files.trace) - before
+        assert stream.snapshot().count == 160
+        assert syncs < 80
+
+
+def test_an_append_outlives_the_replacement_of_its_log(memory: MemoryFiles, store: Store) -> None:
+    """Threads that wait for a log while another thread replaces it."""
+    stream = store.create_stream("s", SCHEMA, SMALL)
+    failures: list[BaseException] = []
+
+    def work(which: int) -> None:
+        try:
+            for i in range(60):
+                stream.append(batch_of([i], which * 1000 + i))
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        stream.seal()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert stream.snapshot().count == 240
+    assert survivors(memory) == 240
+
+
+def test_a_commit_that_cannot_clean_up_has_happened_all_the_same() -> None:
+    """A removal that fails after the manifest was replaced must not undo the commit."""
+    for number in itertools.count(1):
+        memory = MemoryFiles()
+        files = FaultyFiles(memory)
+        store = Store.open("memory", files=files)
+        stream = store.create_stream("s", SCHEMA, SMALL)
+        stream.append(batch_of(range(300)))
+        stream.append(batch_of(range(70), 300))
+        files.plan = FaultPlan("eio", number, only={"remove"})
+        files.operations = 0
+        with suppress(StorageFailed):  # a removal before the commit may refuse it
+            stream.compact()
+        assert len(numbers(stream.snapshot())) == 370
+        assert store.check().ok
+        store.close()
+        with Store.open("memory", files=memory.kill()) as again:
+            assert len(numbers(again.stream("s").snapshot())) == 370
+            assert again.check().ok
+        if not files.struck:
+            break
+    assert number > 2
+
+
+def test_a_stream_survives_that_was_visible_but_not_durable() -> None:
+    """Killed before its name was synced, seen again, used again, and then the power goes."""
+    memory = MemoryFiles()
+    files = FaultyFiles(memory)
+    store = Store.open("memory", files=files)
+    files.plan = FaultPlan("crash_before", 1, only={"sync_directory"})
+    files.operations = -2  # the third one is that of streams/
+    with suppress(SimulatedCrash):
+        store.create_stream("s", SCHEMA)
+    memory = memory.kill()
+    with Store.open("memory", files=memory) as store:
+        stream = store.create_stream("s", SCHEMA, if_not_exists=True)
+        stream.append(batch_of([1, 2]))
+        assert survivors(memory) == 2
+
+
+# -- late events and compaction -----------------------------------------------------------------
+
+
+def test_folding_rewrites_only_what_late_events_touch(store: Store) -> None:
+    stream = store.create_stream("s", SCHEMA, SMALL)
+    for part in range(6):
+        stream.append(batch_of(range(part * 100, part * 100 + 100), part * 100))
+        stream.seal()
+    before = [entry.id for entry in stream.commits.manifest.segments]
+    stream.append(batch_of([250, 251, 260], 900))
+    assert stream.snapshot().dirty_ranges() == [(250, 260)]
+    stream.compact()
+    after = [entry.id for entry in stream.commits.manifest.segments]
+    assert after[:2] == before[:2]
+    assert after[-3:] == before[-3:]
+    assert before[2] not in after
+    assert stream.stats()["events_rewritten"] == 103
+    assert stream.snapshot().dirty_ranges() == []
+
+
+def test_rewritten_neighbours_are_joined_and_cut_when_full(store: Store) -> None:
+    stream = store.create_stream("s", SCHEMA, SMALL)
+    for part in range(40):
+        stream.append(batch_of([part * 10 + i for i in range(10)], part * 10))
+        stream.seal()
+    stream.append(batch_of([part * 10 + 5 for part in range(39)], 1000))
+    stream.compact()
+    assert len(stream.commits.manifest.segments) < 20  # of 40
+    assert max(entry.bytes for entry in stream.commits.manifest.segments) < 3 * 8192
+    assert store.check().ok
+
+
+def test_late_runs_stay_few_however_long_the_load(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "EVENTS_MIN", 100)
+    options = StreamOptions(leaf_bytes=4096, segment_bytes=1 << 20, late_events_max=40)
+    stream = store.create_stream("s", SCHEMA, options)
+    rng = np.random.default_rng(4)
+    expected = []
+    most = 0
+    for i in range(300):
+        times = (i * 30 + np.arange(30) - np.where(rng.random(30) < 0.3, 200, 0)).tolist()
+        expected += [(t, i * 30 + j) for j, t in enumerate(times)]
+        stream.append(batch_of(times, i * 30), "none")
+        most = max(most, stream.stats()["late_runs"])
+    assert most <= 2 * background.RUNS_MAX
+    wait_for(lambda: stream.stats()["compactions"] > 0)
+    assert numbers(stream.snapshot()) == [n for _, n in sorted(expected, key=lambda e: e[0])]
+    stream.compact()
+    assert numbers(stream.snapshot()) == [n for _, n in sorted(expected, key=lambda e: e[0])]
+    stream.close()
+    assert not any("compactor" in thread.name for thread in threading.enumerate())
+
+
+def test_runs_that_nobody_folds_grow_with_the_logarithm_only(store: Store) -> None:
+    stream = store.create_stream("s", SCHEMA, SMALL)
+    stream.append(batch_of([100_000]))
+    for i in range(150):
+        stream.append(batch_of(list(range(i, i + 64)), i * 64), "none")
+    assert stream.stats()["late_runs"] <= 9
+    assert stream.stats()["late_total"] == 150 * 64
+    assert stream.snapshot().count == 150 * 64 + 1
+
+
+def test_a_full_disk_during_compaction_gives_its_space_back(memory: MemoryFiles) -> None:
+    with Store.open("memory", files=memory) as store:
+        stream = store.create_stream("s", SCHEMA, SMALL)
+        for i in range(10):
+            stream.append(batch_of(range(i * 100, i * 100 + 100), i * 100))
+        stream.append(batch_of(range(0, 900, 20), 2000))
+        stream.commits.seal()
+        compaction.spill(stream.commits)
+        files = set(memory.list("streams/s"))
+        used = sum(len(memory.read(f"streams/s/{f}")) for f in files)
+        memory.capacity = sum(len(memory.read(p)) for p in _paths(memory)) + used // 3
+        with pytest.raises(StorageFull):
+            stream.compact()
+        assert set(memory.list("streams/s")) == files
+        assert stream.snapshot().count == 1045
+        memory.capacity = None
+        stream.compact()
+        assert store.check().ok
+
+
+def _paths(memory: MemoryFiles, directory: str = "") -> Iterator[str]:
+    for name in memory.list(directory):
+        path = f"{directory}/{name}" if directory else name
+        try:
+            yield from _paths(memory, path)
+        except NotADirectoryError:
+            yield path
+
+
+def test_a_compaction_that_is_overtaken_by_retention_loses_nothing(store: Store) -> None:
+    stream = store.create_stream("s", SCHEMA, SMALL)
+    for part in range(3):
+        stream.append(batch_of([part * 100, part * 100 + 1], part * 10))
+        stream.seal()
+    stream.append(batch_of([50, 150], 100))
+    fold = compaction._begin(stream.commits)
+    assert fold is not None
+    compaction._rewrite(stream.commits, fold, lambda: False)
+    with stream.commits.lock:  # the base loses its first segment meanwhile
+        manifest = stream.commits.manifest
+        stream.commits.commit(
+            replace(manifest, segments=manifest.segments[1:]),
+            stream.commits.journal,
+            {},
+        )
+    assert not compaction._finish(stream.commits, fold)
+    stream.commits.folding = frozenset()
+    assert numbers(Snapshot(stream.commits.state())) == [100, 10, 11, 101, 20, 21]
+    stream.compact()
+    assert numbers(stream.snapshot()) == [100, 10, 11, 101, 20, 21]
+
+
+def test_closing_interrupts_a_compaction(store: Store) -> None:
+    stream = store.create_stream("s", SCHEMA, SMALL)
+    stream.append(batch_of(range(500)))
+    stream.append(batch_of(range(60), 500))
+    stream._compactor._stopped.set()
+    with pytest.raises(compaction.Interrupted):
+        stream.compact()
+    assert stream.stats()["late_runs"] == 1
+    stream.close()
+    assert store.check().notes == []
+
+
+# -- retention ----------------------------------------------------------------------------------
+
+
+def test_retention_by_age_drops_whole_segments(store: Store) -> None:
+    options = StreamOptions(leaf_bytes=512, retention="100", compaction="manual")
+    stream = store.create_stream("s", SCHEMA, options)
+    for t in range(0, 1000, 5):
+        stream.append(batch_of([t], t), "none")
+    stats = stream.stats()
+    found = numbers(stream.snapshot())
+    assert found == list(range(found[0], 1000, 5))
+    assert 995 - 130 - 25 <= found[0] <= 995 - 100
+    assert stats["dropped_events"] == 200 - len(found)
+    assert stream.snapshot().aggregate(["n"]).count == len(found)
+    assert stream.snapshot().time_range == (found[0], 995)
+
+
+def test_retention_by_size_keeps_the_newest(store: Store) -> None:
+    options = StreamOptions(leaf_bytes=4096, retention="600 KB", codec="none")
+    schema = StreamSchema(pa.schema([("t", pa.int64()), ("x", pa.float64())]), "t")
+    stream = store.create_stream("s", schema, options)
+    rng = np.random.default_rng(0)
+    for i in range(60):
+        times = pa.array(np.arange(i * 4000, i * 4000 + 4000))
+        stream.append(pa.RecordBatch.from_arrays([times, pa.array(rng.random(4000))], ["t", "x"]))
+    stats = stream.stats()
+    assert stats["dropped_events"] > 0
+    assert stats["bytes"] < 900_000
+    first, last = stream.snapshot().time_range or (0, 0)
+    assert last == 239_999
+    assert last - first + 1 == stream.snapshot().count
+    assert stats["dropped_events"] == 240_000 - stream.snapshot().count
+
+
+def test_a_snapshot_outlives_retention_and_compaction(store: Store, memory: MemoryFiles) -> None:
+    options = StreamOptions(
+        leaf_bytes=512, segment_bytes=4096, retention="300", compaction="manual"
+    )
+    stream = store.create_stream("s", SCHEMA, options)
+    stream.append(batch_of(range(200)))
+    stream.seal()
+    stream.append(batch_of(range(50, 90), 500))
+    kept = stream.snapshot()
+    expected = numbers(kept)
+    scan = kept.scan(columns=["n"])
+    begun = next(scan).column(0).to_pylist()
+    stream.compact()
+    stream.append(batch_of(range(200, 2000), 1000))
+    stream.seal()
+    assert stream.stats()["dropped_events"] > 0
+    assert begun + [n for batch in scan for n in batch.column(0).to_pylist()] == expected
+    assert numbers(kept) == expected
+    assert kept.aggregate(["n"]).count == 240
+
+
+# -- readers elsewhere --------------------------------------------------------------------------
+
+
+def test_files_of_a_leased_version_are_kept_until_it_is_released(memory: MemoryFiles) -> None:
+    """Also across a crash: what is garbage is in the manifest, and the lease counts again."""
+    with Store.open("memory", files=memory) as store:
+        stream = store.create_stream("s", SCHEMA, SMALL)
+        stream.append(batch_of(range(300)))
+        stream.seal()
+        stream.append(batch_of([5, 6], 300))
+        version = stream.stats()["manifest_version"]
+        lease = ReaderLease.take(memory, "streams/s", version)
+        old = {f for f in memory.list("streams/s") if f.endswith(".seg")}
+        stream.compact()
+        assert old <= set(memory.list("streams/s"))
+        assert stream.stats()["garbage_files"] == len(old) + 1
+    crashed = memory.crash(random.Random(1), "keep")
+    again = ReaderLease.take(crashed, "streams/s", version)  # the reader is still there
+    with Store.open("memory", files=crashed) as store:
+        stream = store.stream("s")  # type: ignore[assignment]
+        stream.append(batch_of([400], 400))
+        assert old <= set(crashed.list("streams/s"))
+        again.release()
+        stream.seal()
+        assert not old & set(crashed.list("streams/s"))
+        assert store.check().ok
+    lease.release()
+
+
+def test_a_reader_in_another_process_keeps_its_snapshot(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    script = (
+        "import sys; from chronicle.store import Store\n"
+        "s = Store.open(sys.argv[1], 'r').stream('s').snapshot()\n"
+        "print('open', flush=True); sys.stdin.readline()\n"
+        "print(sum(b.num_rows for b in s.scan()), s.aggregate(['n'])['n'].sum, flush=True)\n"
+    )
+    with Store.open(path) as store:
+        stream = store.create_stream("s", SCHEMA, SMALL)
+        stream.append(batch_of(range(500)))
+        stream.seal()
+        stream.append(batch_of(range(40), 500))
+        stream.append(batch_of([1000], 540))
+        process = subprocess.Popen(
+            [sys.executable, "-c", script, os.fspath(path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "open\n"
+        stream.compact()
+        stream.append(batch_of(range(1000, 3000), 1000))
+        stream.seal()
+        out, _ = process.communicate("go\n")
+        assert out.split() == ["541", str(sum(range(541)))]
+
+
+def test_readers_refresh_to_the_last_commit(memory: MemoryFiles, store: Store) -> None:
+    stream = store.create_stream("s", SCHEMA, SMALL)
+    stream.append(batch_of(range(10)))
+    with Store.open("memory", "r", files=memory) as other:
+        reader = other.stream("s")
+        before = reader.snapshot()
+        stream.append(batch_of(range(10, 400), 10))
+        stream.add_attribute("more", pa.float64())
+        assert reader.snapshot() is before
+        reader.refresh()  # type: ignore[union-attr]
+        assert reader.snapshot().count == 400
+        assert reader.schema.names == ["t", "n", "s", "more"]
+        assert before.count == 10
+        assert before.schema.names == ["t", "n", "s"]
+
+
+# -- backup -------------------------------------------------------------------------------------
+
+
+def test_a_backup_taken_while_writing_is_one_commit(tmp_path: Path) -> None:
+    done = threading.Event()
+    with Store.open(tmp_path / "store") as store:
+        stream = store.create_stream("s", SCHEMA, SMALL)
+
+        def write() -> None:
+            for i in itertools.count():
+                if done.is_set():
+                    return
+                late = 50 if i % 3 == 0 else 0
+                stream.append(batch_of([i * 7 + j - late for j in range(7)], i * 7), "none")
+                if i % 20 == 19:
+                    stream.compact()
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            for i in range(4):
+                wait_for(lambda i=i: stream.snapshot().count > 100 * i)  # type: ignore[misc]
+                store.backup(tmp_path / f"backup{i}")
+        finally:
+            done.set()
+            writer.join()
+    for i in range(4):
+        with Store.open(tmp_path / f"backup{i}") as copy:
+            assert copy.check().ok
+            found = copy.stream("s")
+            assert isinstance(found, EventStream)
+            count = found.snapshot().count
+            assert count % 7 == 0
+            assert sorted(numbers(found.snapshot())) == list(range(count))
+            found.append(batch_of([10**6], 10**6))
+
+
+def test_a_backup_links_what_never_changes(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "store") as store:
+        stream = store.create_stream("s", SCHEMA, SMALL)
+        stream.append(batch_of(range(500)))
+        stream.seal()
+        store.backup(tmp_path / "backup")
+        with pytest.raises(InvalidArgument, match="not empty"):
+            store.backup(tmp_path / "backup")
+        with pytest.raises(InvalidArgument, match="inside"):
+            store.backup(tmp_path / "store" / "backup")
+    (segment,) = (tmp_path / "backup" / "streams" / "s").glob("*.seg")
+    assert segment.stat().st_nlink == 2
+
+
+def test_an_unfinished_backup_is_no_store(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "store") as store:
+        store.create_stream("s", SCHEMA).append(batch_of([1]))
+        store.backup(tmp_path / "backup")
+    for file in (tmp_path / "backup" / "CHRONICLE").iterdir():
+        file.unlink()
+    (tmp_path / "backup" / "CHRONICLE").rmdir()
+    with pytest.raises((NotAStore, CorruptStore)):
+        Store.open(tmp_path / "backup", "r")
+
+
+# -- figures ------------------------------------------------------------------------------------
+
+
+def test_figures(store: Store) -> None:
+    stream = store.create_stream("s", SCHEMA, SMALL)
+    stream.append(batch_of(range(200)))
+    stream.append(batch_of([3, 4, 250], 200))
+    stats = stream.stats()
+    assert (stats["events"], stats["late_total"], stats["late_buffered"]) == (203, 2, 2)
+    assert stats["dirty_ranges"] == [(3, 4)]
+    stream.append(batch_of([9] * 64, 300))
+    stats = stream.stats()
+    assert (stats["late_runs"], stats["late_events_in_runs"], stats["spills"]) == (1, 66, 1)
+    stream.compact()
+    stats = stream.stats()
+    assert (stats["late_runs"], stats["compactions"]) == (0, 1)
+    assert stats["compaction_seconds"] > 0
+    assert stats["log_records"] == 1
+
+
+def test_states_share_what_did_not_change(store: Store) -> None:
+    """An append costs the same however many segments there are."""
+    stream = store.create_stream("s", SCHEMA, SMALL)
+    stream.append(batch_of(range(900)))
+    stream.append(batch_of([5], 900))
+    one = stream.snapshot().state
+    stream.append(batch_of([2000], 901))
+    other = stream.snapshot().state
+    assert one.segments is other.segments
+    assert one.late is other.late
+    assert isinstance(stream.commits, Commits)
+
+
+def test_listeners_hear_every_commit_in_order(store: Store) -> None:
+    stream = store.create_stream("s", SCHEMA, SMALL)
+    heard: list[tuple[int, int]] = []
+    stream.subscribe(lambda state: heard.append((state.position, state.manifest_version)))
+    stream.append(batch_of(range(100)))
+    stream.append(batch_of([5], 100))
+    stream.seal()
+    stream.compact()
+    assert [position for position, _ in heard] == [1, 2, 2, 2]
+    assert heard == sorted(heard)
