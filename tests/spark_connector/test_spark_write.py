@@ -121,7 +121,7 @@ def test_what_does_not_fit_is_refused_before_anything_runs(spark: Any, tmp_path:
         with pytest.raises(Exception, match=message):
             save(wrong, path)
     with pytest.raises(Exception, match="time attribute is 't'"):
-        save(df, path, time="x")
+        save(df.withColumn("n", df.x.cast("long")), path, time="n")
     assert stored(path).num_rows == 10
 
 
