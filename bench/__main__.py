@@ -12,7 +12,7 @@ import sys
 
 from .harness import write_section
 
-BENCHMARKS = ["store", "startup", "patterns", "spark_connector"]
+BENCHMARKS = ["store", "startup", "windows", "patterns", "spark_connector"]
 
 
 def main(arguments: list[str] | None = None) -> int:
