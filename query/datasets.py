@@ -20,63 +20,17 @@ Limits
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from .cancellation import QueryControl
+from .scans import FailureBox, Scannable, ScanRequest
 
-__all__ = ["FailureBox", "ScanDataset", "ScanRequest", "Scannable"]
-
-
-class FailureBox:
-    """Keeps the first error that a scan of one execution raised."""
-
-    def __init__(self) -> None:
-        self.error: BaseException | None = None
-
-    def keep(self, error: BaseException) -> None:
-        """Remember an error; the first one stays."""
-        if self.error is None:
-            self.error = error
-
-
-class ScanRequest:
-    """One scan as DuckDB asked for it, with what it cost.
-
-    Attributes
-    ----------
-    columns : list of str or None
-    filter : pyarrow.compute.Expression or None
-    rows : int
-        Delivered so far.
-    seconds : float
-        Spent producing them.
-    """
-
-    __slots__ = ("columns", "filter", "rows", "seconds")
-
-    def __init__(self, columns: list[str] | None, filter: pc.Expression | None) -> None:
-        self.columns = columns
-        self.filter = filter
-        self.rows = 0
-        self.seconds = 0.0
-
-
-class Scannable(Protocol):
-    """What stands behind a dataset."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """All columns."""
-
-    def scan(
-        self, columns: Sequence[str] | None, filter: pc.Expression | None
-    ) -> Iterator[pa.RecordBatch]:
-        """Batches of the columns, in this order, of the rows for which the filter is true."""
+__all__ = ["ScanDataset"]
 
 
 class ScanDataset(ds.InMemoryDataset):  # type: ignore[misc]

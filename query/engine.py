@@ -20,7 +20,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from sqlglot import exp
@@ -33,7 +33,6 @@ from .binder import relation_name
 from .cancellation import Cancellation, QueryControl
 from .catalog import Catalog
 from .constants import Folder
-from .datasets import FailureBox, ScanDataset
 from .dialect import Explain, StatementNode, error_at, parse_predicate, parse_statement, to_text
 from .executor import Answer, Executor
 from .explain import Leaf, plan_of
@@ -51,8 +50,12 @@ from .relations import (
     tree_aggregate_operator,
 )
 from .result import Result
+from .scans import FailureBox
 from .sql_types import conform, settle_hugeints
 from .tree_aggregates import Candidate, result_table
+
+if TYPE_CHECKING:
+    from .datasets import ScanDataset
 
 __all__ = ["QueryEngine"]
 
@@ -272,6 +275,8 @@ class Execution:
         assert operator is not None
         relation = operator.open(self._context())
         wrapped = OperatorRelation(relation)
+        from .datasets import ScanDataset
+
         self._leaves.append((wrapped, ScanDataset(wrapped, self._control, self._failures)))
         columns = list(dict.fromkeys(column for _, column in picked))
         schema = pa.schema(
@@ -381,6 +386,8 @@ class Execution:
     def _datasets(
         self, specs: dict[int, ScanSpec], answered: frozenset[int]
     ) -> dict[str, ScanDataset]:
+        from .datasets import ScanDataset
+
         datasets = {}
         for site in self._prepared.sites:
             relation: StreamRelation | AggregateRelation | OperatorRelation
@@ -410,7 +417,8 @@ class Execution:
                 low = tail_start(snapshot, spec.low, spec.high, limit)
                 spec = ScanSpec(low, spec.high, spec.prune, spec.exact)
                 limit = None
-        return StreamRelation(name, snapshot, spec, self._control, limit)
+        indexes = getattr(self._engine.catalog, "indexes_of", lambda _: None)(name)
+        return StreamRelation(name, snapshot, spec, self._control, limit, indexes)
 
     def _context(self) -> RunContext:
         return RunContext(
@@ -483,6 +491,8 @@ class Execution:
         """What names the executor gives to the columns of a query over our relations."""
 
         def names(sql: str) -> list[str]:
+            from .datasets import ScanDataset
+
             control, failures = QueryControl(), FailureBox()
             datasets = {
                 relation_name(site.index): ScanDataset(

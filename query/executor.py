@@ -27,15 +27,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pyarrow as pa
 
 from ..errors import QueryCancelled, ResourceLimit, SqlError, StoreClosed
 from .cancellation import QueryControl, interruptibly
-from .datasets import FailureBox, ScanDataset
 from .dialect import error_at, token_offset
+from .scans import FailureBox
+
+if TYPE_CHECKING:
+    from .datasets import ScanDataset
 
 __all__ = ["Answer", "Executor"]
 

@@ -15,15 +15,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from .datasets import ScanDataset
 from .plan import Operator
 from .relations import AggregateRelation, OperatorRelation, StreamRelation
+from .scans import ScanRequest
 
 __all__ = ["Leaf", "plan_of"]
 
-Leaf = tuple[StreamRelation | AggregateRelation | OperatorRelation, ScanDataset]
+
+class Scanned(Protocol):
+    """A dataset that remembers how it was scanned."""
+
+    requests: list[ScanRequest]
+
+
+Leaf = tuple[StreamRelation | AggregateRelation | OperatorRelation, Scanned]
 
 _OURS = "PYTHON_ARROW_SCAN"
 _SILENT = ("EXPLAIN_ANALYZE", "RESULT_COLLECTOR", "QUERY_ROOT")

@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..schema import Attribute, Storage, StreamSchema
-from ..store.prune import IsNull, NotNull, Prune, Range
+from ..store.prune import AllOf, IsNull, NotNull, Prune, Range
 from .predicates import Compiled, all_of, any_of, exact_bounds, ordered_bounds, widened_bounds
 from .ranges import TICK_MAX, TICK_MIN, tick_ns, time_bounds
 
@@ -43,6 +43,8 @@ _TOKEN = re.compile(
     | (?P<number>-?(?:\d+(?:\.\d*)?(?:e[+-]?\d+)?|inf|nan)(?![\w]))
     | (?P<in>if_else\(is_valid\((?P<in_name>\w+)\),\ is_in\((?P=in_name),\ \{value_set=[^:\]]+:
         \[(?P<in_values>[^\]]*)\],\ null_matching_behavior=MATCH\}\),\ null\[bool\]\))
+    | (?P<bare>is_in\((?P<bare_name>\w+),\ \{value_set=[^:\]]+:
+        \[(?P<bare_values>[^\]]*)\],\ null_matching_behavior=MATCH\}\))
     | (?P<null>is_null\((?P<null_name>\w+),\ \{nan_is_null=false\}\))
     | (?P<valid>is_valid\((?P<valid_name>\w+)\))
     | (?P<word>[^\W\d]\w*)
@@ -137,7 +139,8 @@ def split_filter(expression: pc.Expression | None, schema: StreamSchema) -> Spli
             rest = other.build if rest is None else rest & other.build
     else:
         rest, others = expression, list(parts)
-    return Split(low, high, all_of([p.true for p in others]).prune, rest)
+    prune = all_of([p.true for p in others]).prune
+    return Split(low, high, None if prune == AllOf(()) else prune, rest)
 
 
 def _is_time_range(compiled: Compiled, time: str) -> bool:
@@ -179,7 +182,11 @@ class _Reader:
     def expression(self) -> _Part:
         token = self._next()
         if token.group("in"):
-            return self._is_in(token)
+            return self._is_in(token.group("in_name"), token.group("in_values"))
+        if token.group("bare"):
+            found = self._is_in(token.group("bare_name"), token.group("bare_values"))
+            # without the guard a null is not "unknown" but outside: the negation holds for it
+            return _Part(found.true, Compiled(None), None)
         if token.group("null"):
             name = self._attribute(token.group("null_name")).name
             null, valid = Compiled(IsNull(name), True), Compiled(NotNull(name), True)
@@ -230,12 +237,16 @@ class _Reader:
         negated = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "=": "<>", "<>": "="}[operator]
         true = _bounds(attribute, operator, value)
         false = _bounds(attribute, negated, value)
+        if attribute.storage is Storage.FLOAT and operator in (">", ">="):
+            # Arrow compares as IEEE 754: NaN is neither above nor below, so the negation holds
+            nan = Compiled(Range(attribute.name, math.nan, None))
+            false = any_of([false, nan])
         return _Part(true, false, _build(attribute, operator, value))
 
-    def _is_in(self, token: re.Match[str]) -> _Part:
-        attribute = self._attribute(token.group("in_name"))
+    def _is_in(self, name: str, listed: str) -> _Part:
+        attribute = self._attribute(name)
         parts = []
-        for piece in _pieces(token.group("in_values")):
+        for piece in _pieces(listed):
             match = _TOKEN.fullmatch(piece)
             if match is None:
                 raise _Unreadable

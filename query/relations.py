@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,6 +28,9 @@ from .operators import Relation
 from .plan import Operator
 from .ranges import TICK_MAX, TICK_MIN, describe, shown_time
 from .tree_aggregates import Candidate, one_row, one_row_schema
+
+if TYPE_CHECKING:
+    from .replay.filtering import FilterPlan
 
 __all__ = ["AggregateRelation", "OperatorRelation", "ScanSpec", "StreamRelation", "half_open"]
 
@@ -93,6 +96,8 @@ class StreamRelation:
     limit : int, optional
         Events after which a scan may stop.
     control : QueryControl
+    indexes : StreamIndexes, optional
+        Secondary indexes of the stream.
     """
 
     def __init__(
@@ -102,10 +107,13 @@ class StreamRelation:
         spec: ScanSpec,
         control: QueryControl,
         limit: int | None = None,
+        indexes: Any = None,
     ) -> None:
         self.name = name
         self.spec = spec
         self.limit = limit
+        self.index: FilterPlan | None = None
+        self._indexes = indexes
         self.metrics = ScanMetrics()
         self._snapshot = snapshot
         self._control = control
@@ -126,6 +134,18 @@ class StreamRelation:
         start, end = half_open(low, high)
         parts = tuple(part for part in (self.spec.prune, split.prune) if part is not None)
         prune = None if not parts else parts[0] if len(parts) == 1 else AllOf(parts)
+        if self._indexes is not None and prune is not None:
+            from .replay.filtering import plan_filter
+
+            found = plan_filter(
+                self._snapshot, self._indexes, prune, low, high, self._control.check
+            )
+            if found is not None:
+                self.index = found
+                yield from found.scan(
+                    low, high, columns, split.rest, self.limit, self.metrics, self._control.check
+                )
+                return
         yield from self._snapshot.scan(
             start,
             end,
@@ -156,6 +176,7 @@ class StreamRelation:
             ("prune", describe(self.spec.prune, schema)),
             ("filter", " and ".join(_listed(executor.get("Filters"))) or None),
             ("limit", self.limit),
+            ("index", self.index.details() if self.index is not None else None),
         )
         known = tuple((key, value) for key, value in details if value is not None)
         actual: tuple[tuple[str, int | float], ...] = ()

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
@@ -277,6 +278,10 @@ def _array(call: Call, value: Any, type_: pa.DataType) -> pa.Array:
         return pa.array([value], pa.int32()).cast(type_)
     if pa.types.is_boolean(type_):
         return pa.array([bool(value)], type_)
+    if pa.types.is_integer(type_) or pa.types.is_float64(type_):
+        # not by pa.array: where pandas is installed, that loads it into a cold process
+        raw = np.array([value], type_.to_pandas_dtype())
+        return pa.Array.from_buffers(type_, 1, [None, pa.py_buffer(raw)])
     return pa.array([value], type_)
 
 
