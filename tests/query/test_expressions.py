@@ -1,0 +1,204 @@
+"""Arrow filters taken apart: the range, the predicate and the rest together say what the whole said."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from chronicle.query.expressions import split_filter
+from chronicle.query.ranges import TICK_MAX, TICK_MIN
+from chronicle.schema import StreamSchema
+from chronicle.store.prune import AllOf, AnyOf, IsNull, Never, NotNull, Range
+
+EPOCH = dt.datetime(1970, 1, 1)
+ROWS = 300
+ARROW = pa.schema(
+    [
+        ("t", pa.timestamp("ms")),
+        ("n", pa.int64()),
+        ("x", pa.float64()),
+        ("f", pa.float32()),
+        ("s", pa.string()),
+        ("b", pa.bool_()),
+        ("d", pa.date32()),
+    ]
+)
+SCHEMA = StreamSchema(ARROW, "t")
+
+
+def table() -> pa.RecordBatch:
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=ROWS) * 10
+    x[::17] = np.nan
+
+    def nulls(values):
+        return [None if rng.random() < 0.1 else value for value in values]
+
+    return pa.record_batch(
+        [
+            pa.array(np.sort(rng.integers(-5000, 5000, ROWS)), pa.int64()).cast(pa.timestamp("ms")),
+            pa.array(nulls(rng.integers(-20, 20, ROWS).tolist()), pa.int64()),
+            pa.array(nulls(x.tolist()), pa.float64()),
+            pa.array(rng.normal(size=ROWS).astype(np.float32)),
+            pa.array(nulls([f'w{i % 7}"\\' for i in range(ROWS)])),
+            pa.array(nulls((rng.random(ROWS) < 0.5).tolist())),
+            pa.array(rng.integers(-5, 5, ROWS).astype(np.int32)).cast(pa.date32()),
+        ],
+        schema=ARROW,
+    )
+
+
+BATCH = table()
+ROWS_AS_PYTHON = [
+    {name: (column[i].value if name in ("t", "d") else column[i].as_py()) for name, column in
+     zip(ARROW.names, BATCH.columns, strict=True)}
+    for i in range(ROWS)
+]  # fmt: skip
+
+
+def satisfies(row: dict, prune: object) -> bool:
+    """What a pruning predicate says about one row, with NaN as the greatest value."""
+    if isinstance(prune, AllOf):
+        return all(satisfies(row, item) for item in prune.items)
+    if isinstance(prune, AnyOf):
+        return any(satisfies(row, item) for item in prune.items)
+    if isinstance(prune, Never):
+        return False
+    value = row[prune.column]
+    if isinstance(prune, IsNull):
+        return value is None
+    if value is None or isinstance(prune, NotNull):
+        return value is not None
+    assert isinstance(prune, Range)
+    if prune.low is not None and prune.low != prune.low:  # NaN and above: NaN alone
+        return isinstance(value, float) and value != value
+    if isinstance(value, float) and value != value:
+        return prune.high is None or prune.high != prune.high
+    if prune.low is not None and (value < prune.low or (prune.low_open and value == prune.low)):
+        return False
+    return prune.high is None or not (
+        value > prune.high or (prune.high_open and value == prune.high)
+    )
+
+
+def comparison(pick: random.Random) -> pc.Expression:
+    name = pick.choice(ARROW.names)
+    value = {
+        "t": pa.scalar(EPOCH + dt.timedelta(milliseconds=pick.randrange(-5500, 5500))),
+        "n": pick.choice([pick.randrange(-25, 25), 3.5]),
+        "x": pick.choice([pick.uniform(-15, 15), 2, 0.1]),
+        "f": pick.choice([0.5, 0.1, -1]),
+        "s": pick.choice(['w3"\\', "w", "zz", ""]),
+        "b": pick.choice([True, False]),
+        "d": pa.scalar(dt.date(1970, 1, 1) + dt.timedelta(days=pick.randrange(-6, 6))),
+    }[name]
+    field, literal = pc.field(name), pc.scalar(value)
+    return pick.choice(
+        [
+            field < literal,
+            field <= literal,
+            field > literal,
+            field >= literal,
+            field == literal,
+            field != literal,
+            field.is_null(),
+            field.is_valid(),
+            field.isin(pa.array([value.as_py() if isinstance(value, pa.Scalar) else value],
+                                ARROW.field(name).type if name != "n" else None)),
+        ]
+    )  # fmt: skip
+
+
+def expression(pick: random.Random, depth: int = 0) -> pc.Expression:
+    roll = pick.random()
+    if depth > 2 or roll < 0.35:
+        return comparison(pick)
+    if roll < 0.45:
+        return ~expression(pick, depth + 1)
+    left, right = expression(pick, depth + 1), expression(pick, depth + 1)
+    return left & right if roll < 0.8 else left | right
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_the_parts_say_what_the_whole_said(seed):
+    whole = expression(random.Random(seed))
+    split = split_filter(whole, SCHEMA)
+    wanted = BATCH.filter(whole)
+    ticks = BATCH.column("t").cast(pa.int64())
+    in_range = pc.and_(
+        pc.greater_equal(ticks, pa.scalar(split.low, pa.int64())),
+        pc.less_equal(ticks, pa.scalar(split.high, pa.int64())),
+    )
+    got = BATCH.filter(in_range)
+    if split.rest is not None:
+        got = got.filter(split.rest)
+    assert repr(got.to_pylist()) == repr(wanted.to_pylist()), str(whole)
+    if split.prune is not None:
+        kept = {i for i, row in enumerate(ROWS_AS_PYTHON) if satisfies(row, split.prune)}
+        marked = BATCH.append_column("row", pa.array(range(ROWS)))
+        assert set(marked.filter(whole).column("row").to_pylist()) <= kept, str(whole)
+
+
+def test_most_expressions_are_understood():
+    splits = [split_filter(expression(random.Random(seed)), SCHEMA) for seed in range(300)]
+    useful = [s for s in splits if s.prune is not None or (s.low, s.high) != (TICK_MIN, TICK_MAX)]
+    assert len(useful) > 150
+
+
+def test_a_range_of_time_leaves_nothing_to_filter():
+    low, high = EPOCH, EPOCH + dt.timedelta(seconds=1)
+    split = split_filter((pc.field("t") >= low) & (pc.field("t") < high), SCHEMA)
+    assert (split.low, split.high, split.prune, split.rest) == (0, 999, None, None)
+
+
+def test_a_range_of_time_beside_a_condition_leaves_the_condition():
+    split = split_filter((pc.field("t") >= EPOCH) & (pc.field("n") > 5), SCHEMA)
+    assert (split.low, split.high) == (0, TICK_MAX)
+    assert split.prune == Range("n", 6, None)
+    assert str(split.rest) == "(n > 5)"
+
+
+def test_lists_of_values_become_ranges():
+    listed = pc.field("n").isin([1, 5])
+    guarded = pc.if_else(
+        pc.field("n").is_valid(), listed, pc.scalar(pa.scalar(None, pa.bool_()))
+    )
+    for whole in (listed, guarded):
+        split = split_filter(whole, SCHEMA)
+        assert split.prune == AnyOf((Range("n", 1, 1), Range("n", 5, 5)))
+        assert split.rest is not None
+    assert split_filter(~guarded, SCHEMA).prune is not None
+    assert split_filter(~listed, SCHEMA).prune is None  # it holds for null
+    assert split_filter(pc.field("n").isin([1, None]), SCHEMA).prune is None
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        pc.field("n") + 1 > 5,
+        pc.utf8_length(pc.field("s")) > 3,
+        pc.field("n") > pc.field("x"),
+        pc.match_substring(pc.field("s"), "and (n > 5)"),
+    ],
+)
+def test_what_is_not_understood_stays_whole(whole):
+    split = split_filter(whole, SCHEMA)
+    assert (split.low, split.high, split.prune) == (TICK_MIN, TICK_MAX, None)
+    assert str(split.rest) == str(whole)
+
+
+@pytest.mark.parametrize("name", ["and", "a b", "true", "n)", "is_valid"])
+def test_names_that_look_like_syntax_leave_everything_whole(name):
+    schema = StreamSchema(pa.schema([("t", pa.int64()), (name, pa.int64())]), "t")
+    whole = pc.field("t") > 5
+    assert str(split_filter(whole, schema).rest) == str(whole)
+
+
+def test_text_that_looks_like_syntax_is_text():
+    text = 'x") or (n > 5'
+    split = split_filter(pc.field("s") == text, SCHEMA)
+    assert split.prune == Range("s", text, text)

@@ -1,0 +1,280 @@
+"""DDL, SHOW, DESCRIBE, INSERT and EXPLAIN against a database."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from decimal import Decimal
+
+import chronicle
+import pyarrow as pa
+import pytest
+from chronicle.errors import (
+    ChronicleError,
+    InvalidData,
+    SchemaMismatch,
+    SqlError,
+    StreamExists,
+)
+
+UTC = dt.timezone.utc
+
+
+@pytest.fixture
+def db(tmp_path):
+    with chronicle.open(tmp_path / "store") as database:
+        yield database
+
+
+def test_create_stream_maps_types_and_options(db):
+    db.sql(
+        "CREATE STREAM everything (at TIMESTAMP, a BOOLEAN, b TINYINT, c SMALLINT, d INTEGER, "
+        "e BIGINT NOT NULL, f UTINYINT, g USMALLINT, h UINTEGER, i UBIGINT, j FLOAT, k DOUBLE, "
+        "l VARCHAR, m BLOB, n DATE, o TIMESTAMP_S, p TIMESTAMP_MS, q TIMESTAMP_NS, r TIMESTAMPTZ, "
+        "s DECIMAL(10, 2), t TEXT, u DECIMAL) TIMESTAMP BY at "
+        "WITH (codec = 'zstd', retention = '30 days', leaf_bytes = 65536)"
+    )
+    stream = db.stream("everything")
+    assert stream.time == "at"
+    assert [str(f.type) for f in stream.schema] == [
+        "timestamp[us]", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
+        "uint64", "float", "double", "string", "binary", "date32[day]", "timestamp[s]",
+        "timestamp[ms]", "timestamp[ns]", "timestamp[us, tz=UTC]", "decimal128(10, 2)", "string",
+        "decimal128(18, 3)",
+    ]  # fmt: skip
+    assert [f.name for f in stream.schema if not f.nullable] == ["at", "e"]
+    options = db.stream_options("everything")
+    assert (options["codec"], options["retention"], options["leaf_bytes"]) == (
+        "zstd",
+        "30 days",
+        65536,
+    )
+
+
+def test_create_and_drop_if(db):
+    text = "CREATE STREAM s (t BIGINT, x DOUBLE) TIMESTAMP BY t"
+    assert db.sql(text).fetchall() == [("created stream s",)]
+    with pytest.raises(StreamExists):
+        db.sql(text)
+    assert db.sql(text.replace("STREAM", "STREAM IF NOT EXISTS")).arrow().num_rows == 1
+    assert db.streams() == ["s"]
+    assert db.sql("DROP STREAM S").fetchall() == [("dropped stream s",)]
+    assert db.sql("DROP STREAM IF EXISTS s").arrow().num_rows == 1
+    with pytest.raises(SqlError, match="no stream 's'"):
+        db.sql("DROP STREAM s")
+
+
+def test_wrong_options_leave_nothing_behind(db):
+    for options in ("codec = 'gzip'", "retention = 'soon'", "durability = 'maybe'"):
+        with pytest.raises(ChronicleError):
+            db.sql(f"CREATE STREAM s (t BIGINT) TIMESTAMP BY t WITH ({options})")
+    assert db.streams() == []
+
+
+def test_show_and_describe(db):
+    assert db.sql("SHOW STREAMS").fetchall() == []
+    db.sql("CREATE STREAM b (t BIGINT, x DOUBLE NOT NULL) TIMESTAMP BY t")
+    db.sql("CREATE STREAM a (at TIMESTAMPTZ, v DECIMAL(9, 3)) TIMESTAMP BY at")
+    db.sql("INSERT INTO b VALUES (7, 1), (9, 2)")
+    assert db.sql("SHOW STREAMS").fetchall() == [
+        ("a", "at", 0, None, None),
+        ("b", "t", 2, "7", "9"),
+    ]
+    assert db.sql("DESCRIBE b").fetchall() == [
+        ("t", "BIGINT", "NO", "TIME"),
+        ("x", "DOUBLE", "NO", ""),
+    ]
+    assert db.sql("DESC a").fetchall() == [
+        ("at", "TIMESTAMPTZ", "NO", "TIME"),
+        ("v", "DECIMAL(9,3)", "YES", ""),
+    ]
+    assert db.sql("DESCRIBE SELECT t + 1 AS n, sum(x) AS s FROM b GROUP BY t").fetchall() == [
+        ("n", "BIGINT"),
+        ("s", "DOUBLE"),
+    ]
+    assert db.sql("SHOW INDEXES").columns[:3] == ["stream", "attribute", "state"]
+
+
+def test_alter_stream_adds_a_nullable_column(db):
+    db.sql("CREATE STREAM s (t BIGINT) TIMESTAMP BY t")
+    db.sql("INSERT INTO s VALUES (1)")
+    db.sql("ALTER STREAM s ADD COLUMN note VARCHAR")
+    db.sql("INSERT INTO s VALUES (2, 'new')")
+    assert db.sql("SELECT * FROM s").fetchall() == [(1, None), (2, "new")]
+    with pytest.raises(SqlError, match="nullable"):
+        db.sql("ALTER STREAM s ADD COLUMN y BIGINT NOT NULL")
+    with pytest.raises(SchemaMismatch):
+        db.sql("ALTER STREAM s ADD COLUMN Note VARCHAR")
+
+
+def test_insert_values(db):
+    db.sql("CREATE STREAM s (t TIMESTAMP, x DOUBLE, s VARCHAR, d DECIMAL(6, 2)) TIMESTAMP BY t")
+    inserted = db.sql(
+        "INSERT INTO s VALUES ('2020-01-02', 1, 'a', 1.5), ('2020-01-01', 2, NULL, 2)"
+    )
+    assert inserted.fetchall() == [(2,)]
+    assert db.sql("INSERT INTO s (s, T) VALUES ('b', TIMESTAMP '2020-01-03')").fetchall() == [(1,)]
+    assert db.sql(
+        "INSERT INTO s (t, x) VALUES ($t, $x)", {"t": "2020-01-04", "x": 9}
+    ).fetchall() == [(1,)]
+    assert db.sql("INSERT INTO s BY NAME SELECT 7 AS x, DATE '2020-01-05' AS t").fetchall() == [
+        (1,)
+    ]
+    assert db.sql("SELECT * FROM s").fetchall() == [
+        (dt.datetime(2020, 1, 1), 2.0, None, Decimal("2.00")),
+        (dt.datetime(2020, 1, 2), 1.0, "a", Decimal("1.50")),
+        (dt.datetime(2020, 1, 3), None, "b", None),
+        (dt.datetime(2020, 1, 4), 9.0, None, None),
+        (dt.datetime(2020, 1, 5), 7.0, None, None),
+    ]
+
+
+def test_insert_select_between_streams(db):
+    db.sql("CREATE STREAM a (t BIGINT, x DOUBLE) TIMESTAMP BY t")
+    db.sql("CREATE STREAM b (t BIGINT, y FLOAT, n BIGINT) TIMESTAMP BY t")
+    db.stream("a").append(pa.table({"t": list(range(100)), "x": [i / 2 for i in range(100)]}))
+    db.sql("INSERT INTO b (t, y) SELECT t * 10, x FROM a WHERE x > 40")
+    db.sql("INSERT INTO b WITH q AS (SELECT max(t) AS m FROM a) SELECT m, 0, 1 FROM q")
+    assert db.sql("SELECT count(*), min(t), max(y), sum(n) FROM b").fetchall() == [
+        (20, 99, 49.5, 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sql", "error", "words"),
+    [
+        ("INSERT INTO s VALUES (NULL, 1)", InvalidData, "the time is missing in row 1"),
+        ("INSERT INTO s VALUES (1, 1), (2, NULL)", InvalidData, "row 2"),
+        ("INSERT INTO s (t) VALUES (1)", SchemaMismatch, "'x'"),
+        ("INSERT INTO s VALUES ('a', 1)", SqlError, ""),
+        ("INSERT INTO s VALUES (1, 2, 3)", SqlError, "3 columns for the 2"),
+        ("INSERT INTO s (t, T) VALUES (1, 2)", SqlError, "named twice"),
+        ("INSERT INTO q VALUES (1, 2)", SqlError, "no stream 'q'"),
+        ("INSERT INTO s VALUES (1, 2) ON CONFLICT DO NOTHING", SqlError, "CONFLICT"),
+        ("INSERT INTO s VALUES (1, 2) RETURNING t", SqlError, "RETURNING"),
+    ],
+)
+def test_wrong_inserts_store_nothing(db, sql, error, words):
+    db.sql("CREATE STREAM s (t BIGINT, x DOUBLE NOT NULL) TIMESTAMP BY t")
+    with pytest.raises(error) as caught:
+        db.sql(sql)
+    assert words in str(caught.value)
+    assert db.stream("s").count == 0
+
+
+# ------------------------------------------------------------------------------- EXPLAIN
+
+
+@pytest.fixture
+def filled(db):
+    stream = db.create_stream(
+        "s",
+        pa.schema([("t", pa.timestamp("us")), ("x", pa.float64()), ("k", pa.string())]),
+        "t",
+        options={"leaf_bytes": 4096},
+    )
+    start = dt.datetime(2020, 1, 1)
+    rows = 20_000
+    stream.append(
+        pa.table(
+            {
+                "t": [start + dt.timedelta(seconds=i) for i in range(rows)],
+                "x": [float(i) for i in range(rows)],
+                "k": [f"k{i % 5}" for i in range(rows)],
+            }
+        )
+    )
+    return db
+
+
+def scans(plan):
+    return [operator for operator in plan.operators() if operator.name == "Scan"]
+
+
+def test_explain_says_what_is_pushed_into_a_scan(filled):
+    plan = filled.explain(
+        "SELECT k, count(*) FROM s WHERE t >= '2020-01-01 01:00:00' AND t < '2020-01-01 02:00:00' "
+        "AND x > 4000 GROUP BY k"
+    )
+    (scan,) = scans(plan)
+    said = scan.to_dict()
+    assert said["stream"] == "s"
+    assert said["range"] == "[2020-01-01 01:00:00.000000, 2020-01-01 02:00:00.000000)" or (
+        said["range"] == "[2020-01-01 01:00:00, 2020-01-01 02:00:00)"
+    )
+    assert said["prune"] == "x > 4000.0"
+    assert sorted(said["columns"]) == ["k", "x"]
+    assert not plan.analyzed
+    assert "figures" not in said
+    text = str(plan)
+    assert "HashGroupBy" in text
+    assert "└─ " in text
+    assert "stream: s" in text
+
+
+def test_explain_analyze_says_what_was_read(filled):
+    plan = filled.explain("SELECT avg(x) FROM s WHERE x BETWEEN 100 AND 200", analyze=True)
+    (scan,) = scans(plan)
+    figures = dict(scan.figures)
+    assert figures["blocks_read"] > 0
+    assert figures["blocks_skipped"] > figures["blocks_read"]
+    assert figures["bytes_read"] > 0
+    assert 101 <= figures["rows"] <= 4000
+    assert figures["events_read"] > 0
+    assert figures["time_ms"] >= 0
+    assert plan.analyzed
+    assert {"planning_ms", "total_ms"} <= dict(plan.figures).keys()
+    json.dumps(plan.to_dict())
+
+
+def test_explain_of_an_ad_hoc_aggregate(filled):
+    plan = filled.explain(
+        "SELECT avg(x), max(x) FROM s WHERE t >= '2020-01-01 02:00:00'", analyze=True
+    )
+    assert plan.root.name == "TreeAggregate"
+    said = plan.root.to_dict()
+    assert said["aggregates"] == ["avg(x)", "max(x)"]
+    assert said["figures"]["events_read"] < 2_000
+    json.dumps(plan.to_dict())
+
+
+def test_explain_as_a_statement(filled):
+    lines = [line for (line,) in filled.sql("EXPLAIN SELECT k FROM s WHERE x > 5").fetchall()]
+    assert any("Scan" in line for line in lines)
+    analyzed = filled.sql("EXPLAIN ANALYZE SELECT k FROM s WHERE x > 5")
+    assert any("actual: rows" in line for (line,) in analyzed.fetchall())
+    assert analyzed.plan is not None
+    assert analyzed.plan.analyzed
+    assert filled.explain("EXPLAIN ANALYZE SELECT 1 FROM s").analyzed
+    with pytest.raises(SqlError):
+        filled.explain("SHOW STREAMS")
+
+
+def test_a_result_knows_its_plan(filled):
+    result = filled.sql("SELECT k FROM s WHERE x < 3")
+    assert scans(result.plan)[0].to_dict()["stream"] == "s"
+    assert result.fetchall() == [("k0",), ("k1",), ("k2",)]
+    assert filled.sql("SELECT max(x) FROM s").plan.root.name == "TreeAggregate"
+    assert filled.sql("SHOW STREAMS").plan is None
+
+
+def test_explain_tells_the_scans_of_a_self_join_apart(filled):
+    plan = filled.explain(
+        "SELECT count(*) FROM s a JOIN s b ON a.x = b.x WHERE a.t < '2020-01-01 00:01:00' "
+        "AND b.t < '2020-01-01 00:02:00'",
+        analyze=True,
+    )
+    ranges = sorted(scan.to_dict()["range"] for scan in scans(plan))
+    assert len(ranges) == 2
+    assert ranges[0] != ranges[1]
+
+
+def test_order_by_time_and_limits_reach_the_scan(filled):
+    (scan,) = scans(filled.explain("SELECT x FROM s ORDER BY t LIMIT 5 OFFSET 2"))
+    assert scan.to_dict()["limit"] == 7
+    plan = filled.explain("SELECT x FROM s ORDER BY t DESC LIMIT 3", analyze=True)
+    (scan,) = scans(plan)
+    assert scan.to_dict()["range"].startswith("[2020-01-01 05:33:17")
+    assert dict(scan.figures)["rows"] == 3
+    rows = filled.sql("SELECT x FROM s ORDER BY t DESC LIMIT 3").fetchall()
+    assert rows == [(19_999.0,), (19_998.0,), (19_997.0,)]
