@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,14 @@ def flink(body: str, table: pa.Table) -> dict[str, Any] | None:
     return dict(json.loads(done.stdout.strip().split("\n")[-1]))
 
 
+def _ours(match: CompiledMatch, table: pa.Table) -> float:
+    return seconds(match, table)[0]
+
+
+def _theirs(ranges: list[tuple[float, float]], tenth: pa.Table) -> float:
+    return by_lead(ranges, tenth) * 10
+
+
 def run(short: bool = False) -> Section:
     """Measure every case; each rate is the median of its runs."""
     n = 1_000_000 if short else 50_000_000
@@ -152,8 +161,8 @@ def run(short: bool = False) -> Section:
         match = compiled(body, table)
         peer_table = table.slice(0, n // 10)
         mine, theirs, _ = paired(
-            lambda match=match: seconds(match, table)[0],
-            lambda ranges=ranges, peer_table=peer_table: by_lead(ranges, peer_table) * 10,
+            partial(_ours, match, table),
+            partial(_theirs, ranges, peer_table),
             runs,
         )
         _add(section, f"{symbols} symbols, contiguous", n / mine, n / theirs, _bar(symbols))

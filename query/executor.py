@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -35,10 +35,7 @@ import pyarrow as pa
 from ..errors import QueryCancelled, ResourceLimit, SqlError, StoreClosed
 from .cancellation import QueryControl, interruptibly
 from .dialect import error_at, token_offset
-from .scans import FailureBox
-
-if TYPE_CHECKING:
-    from .datasets import ScanDataset
+from .scans import FailureBox, Scanned
 
 __all__ = ["Answer", "Executor"]
 
@@ -146,7 +143,7 @@ class Executor:
         return found
 
     def columns(
-        self, sql: str, relations: Mapping[str, ScanDataset], values: Mapping[str, Any], text: str
+        self, sql: str, relations: Mapping[str, Scanned], values: Mapping[str, Any], text: str
     ) -> list[tuple[str, str]]:
         """Names and DuckDB types of a query's columns, without running it."""
         cursor = self._cursor()
@@ -163,7 +160,7 @@ class Executor:
     def explain(
         self,
         sql: str,
-        relations: Mapping[str, ScanDataset],
+        relations: Mapping[str, Scanned],
         values: Mapping[str, Any],
         text: str,
         control: QueryControl,
@@ -191,7 +188,7 @@ class Executor:
     def run(
         self,
         sql: str,
-        relations: Mapping[str, ScanDataset],
+        relations: Mapping[str, Scanned],
         values: Mapping[str, Any],
         text: str,
         control: QueryControl,

@@ -15,19 +15,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from .plan import Operator
 from .relations import AggregateRelation, OperatorRelation, StreamRelation
-from .scans import ScanRequest
+from .scans import Scanned
 
 __all__ = ["Leaf", "plan_of"]
-
-
-class Scanned(Protocol):
-    """A dataset that remembers how it was scanned."""
-
-    requests: list[ScanRequest]
 
 
 Leaf = tuple[StreamRelation | AggregateRelation | OperatorRelation, Scanned]

@@ -14,7 +14,7 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["FailureBox", "ScanRequest", "Scannable"]
+__all__ = ["FailureBox", "ScanRequest", "Scannable", "Scanned"]
 
 
 class FailureBox:
@@ -62,3 +62,9 @@ class Scannable(Protocol):
         self, columns: Sequence[str] | None, filter: pc.Expression | None
     ) -> Iterator[pa.RecordBatch]:
         """Batches of the columns, in this order, of the rows for which the filter is true."""
+
+
+class Scanned(Protocol):
+    """A dataset that remembers how it was scanned."""
+
+    requests: list[ScanRequest]
