@@ -1,14 +1,14 @@
 """Kernels of the secondary indexes: settling runs, packing positions, reading ranges as bits.
 
 Purpose
-    The loops over entries.  A range query finds its ends in two
-    key blocks (:func:`lower_entry`, :func:`upper_entry`) and turns the positions between into bits of a
-    bitmap over stream positions (:func:`mark`).
+    The loops over entries.  A range query finds its ends in two key blocks (:func:`lower_entry`,
+    :func:`upper_entry`) and turns the positions between into bits of a bitmap over stream
+    positions (:func:`mark`).
 
 Layout
-    A key block is what :func:`chronicle.store.packing.pack` makes of sorted keys with DELTA: ``z`` bases,
-    ``z`` minimum deltas, ``z + 1`` word starts, ``z`` widths, packed words; zones of 512.  A position block
-    holds position ``i`` at bit ``i * width`` of its 64-bit words.
+    A key block is what :func:`chronicle.store.packing.pack` makes of sorted keys with DELTA: ``z``
+    bases, ``z`` minimum deltas, ``z + 1`` word starts, ``z`` widths, packed words; zones of 512.
+    A position block holds position ``i`` at bit ``i * width`` of its 64-bit words.
 
 Guarantee
     Keys compare as unsigned 64-bit integers throughout.
@@ -17,6 +17,7 @@ Guarantee
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from ..compiled import kernel
 
@@ -36,7 +37,7 @@ __all__ = [
 
 @kernel
 def settle(keys, positions, budget):  # type: ignore[no-untyped-def]
-    """Insertion sort of pairs that are nearly in order; False when that takes more than ``budget`` moves."""
+    """Insertion sort of pairs nearly in order; False when it takes over ``budget`` moves."""
     moves = 0
     for i in range(1, keys.shape[0]):
         key = keys[i]
@@ -94,7 +95,7 @@ def unpack_positions(words, width, first, end, out):  # type: ignore[no-untyped-
 
 @kernel
 def mark(words, width, first, end, base, bits, size):  # type: ignore[no-untyped-def]
-    """Set bit ``base + position`` for entries [first, end) of a position block, where it is in [0, size)."""
+    """Set bit ``base + position``, where in [0, size), for entries [first, end) of a block."""
     mask = (np.uint64(1) << np.uint64(width)) - np.uint64(1)
     one = np.uint64(1)
     for i in range(first, end):
@@ -112,13 +113,12 @@ def mark(words, width, first, end, base, bits, size):  # type: ignore[no-untyped
 @kernel
 def count_bits(bits):  # type: ignore[no-untyped-def]
     """Number of set bits."""
-    total = 0
+    total = np.int64(0)
     for i in range(bits.shape[0]):
         x = bits[i]
         x = x - ((x >> np.uint64(1)) & np.uint64(0x5555555555555555))
-        x = (x & np.uint64(0x3333333333333333)) + (
-            (x >> np.uint64(2)) & np.uint64(0x3333333333333333)
-        )
+        y = (x >> np.uint64(2)) & np.uint64(0x3333333333333333)
+        x = (x & np.uint64(0x3333333333333333)) + y
         x = (x + (x >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
         total += np.int64((x * np.uint64(0x0101010101010101)) >> np.uint64(56))
     return total
@@ -126,7 +126,7 @@ def count_bits(bits):  # type: ignore[no-untyped-def]
 
 @kernel
 def positions_of_bits(bits, base, out):  # type: ignore[no-untyped-def]
-    """Positions of the set bits, ascending, each plus ``base``; ``out`` holds as many as there are."""
+    """Positions of the set bits, ascending, each plus ``base``; ``out`` has room for all."""
     at = 0
     for i in range(bits.shape[0]):
         word = bits[i]
@@ -193,12 +193,12 @@ def _entry(block, count, key, upper):  # type: ignore[no-untyped-def]
     return zone * 512 + events
 
 
-def lower_entry(block, count, key):  # type: ignore[no-untyped-def]
+def lower_entry(block: npt.NDArray[np.int64], count: int, key: np.uint64) -> int:
     """First entry of a key block whose key is at least ``key``."""
     return int(_entry(block, count, key, False))
 
 
-def upper_entry(block, count, key):  # type: ignore[no-untyped-def]
+def upper_entry(block: npt.NDArray[np.int64], count: int, key: np.uint64) -> int:
     """First entry of a key block whose key is above ``key``."""
     return int(_entry(block, count, key, True))
 

@@ -9,14 +9,15 @@ Layout
     integers, dates, times      the value plus 2**63 (unsigned ones as they are)
     floats                      the bits, all flipped when negative, else the sign bit flipped;
                                 ``-0.0`` is ``0.0``, every NaN is the one greatest key
-    booleans                    0 and 1
-    strings, binary             rank in the run's dictionary of distinct values while there are at most
+    booleans                    0 and 1 strings, binary             rank in the run's dictionary of
+    distinct values while there are at most
                                 :data:`DICTIONARY_VALUES`, else the first eight bytes, big-endian
     ==========================  ==================================================================
 
 Guarantee
-    An index answers with at least the events whose value lies in the range.  It answers with exactly those
-    except where strings are cut to eight bytes; whoever uses the answer checks it on the events.
+    An index answers with at least the events whose value lies in the range.  It answers with
+    exactly those except where strings are cut to eight bytes; whoever uses the answer checks it on
+    the events.
 
 Limits
     Decimals have no keys.
@@ -53,8 +54,8 @@ def indexable(attribute: Attribute) -> None:
     """Raise :class:`UnsupportedType` for an attribute whose values have no keys."""
     if attribute.storage is Storage.DECIMAL:
         raise UnsupportedType(
-            f"attribute {attribute.name!r} is a {attribute.type}; indexes cover booleans, integers, floats, "
-            "dates, timestamps, strings and binary"
+            f"attribute {attribute.name!r} is a {attribute.type}; indexes cover booleans, "
+            "integers, floats, dates, timestamps, strings and binary"
         )
 
 
@@ -120,8 +121,8 @@ def _text_keys(array: pa.Array) -> Keys:
 
 def _prefixes(values: pa.Array) -> npt.NDArray[np.uint64]:
     """First eight bytes of each value as a big-endian number."""
-    padded = pc.binary_slice(pc.binary_join_element_wise(values, b"\0" * 8, b""), 0, 8)
-    raw = np.frombuffer(b"".join(padded.to_pylist()), ">u8")
+    parts = pc.binary_slice(values, 0, 8).to_pylist()
+    raw = np.frombuffer(b"".join(part.ljust(8, b"\0") for part in parts), ">u8")
     return raw.astype(np.uint64)
 
 
@@ -191,7 +192,7 @@ def _float_range(condition: Range) -> tuple[int, int] | None:
 
 
 def _nearest(value: Any, upper: bool) -> tuple[int, bool]:
-    """Key of the double nearest to a bound on its outer side, and whether it is the bound itself."""
+    """Key of the double nearest to a bound, on its outer side; whether it is the bound."""
     try:
         number = float(value)
     except OverflowError:
@@ -201,9 +202,7 @@ def _nearest(value: Any, upper: bool) -> tuple[int, bool]:
     return _float_key(number), True
 
 
-def _text_range(
-    condition: Range, dictionary: Sequence[bytes] | None
-) -> tuple[int, int] | None:
+def _text_range(condition: Range, dictionary: Sequence[bytes] | None) -> tuple[int, int] | None:
     low = _bytes(condition.low)
     high = _bytes(condition.high)
     if dictionary is None:

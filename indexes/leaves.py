@@ -1,12 +1,13 @@
 """The leaves of a segment as arrays: where each begins in the stream, and what its entry says.
 
 Purpose
-    Positions are how indexes speak of events.  :class:`LeafMap` finds the leaf that holds a position, reads
-    columns by position, and keeps the entries of all leaves together as a coarse map of the segment: counts,
-    time bounds and the minimum and maximum of every attribute.
+    Positions are how indexes speak of events.  :class:`LeafMap` finds the leaf that holds a
+    position, reads columns by position, and keeps the entries of all leaves together as a coarse
+    map of the segment: counts, time bounds and the minimum and maximum of every attribute.
 
 Cost
-    Making one reads the index nodes of the segment, not its leaves.  Maps of recent views are remembered.
+    Making one reads the index nodes of the segment, not its leaves.  Maps of recent views are
+    remembered.
 """
 
 from __future__ import annotations
@@ -53,12 +54,14 @@ class LeafMap:
     @property
     def first_ticks(self) -> Table:
         """First tick of each leaf."""
-        return self.table[ROW_FIRST]
+        row: Table = self.table[ROW_FIRST]
+        return row
 
     @property
     def last_ticks(self) -> Table:
         """Last tick of each leaf."""
-        return self.table[ROW_LAST]
+        row: Table = self.table[ROW_LAST]
+        return row
 
     def leaf(self, number: int) -> LeafReader:
         """A leaf by its number."""
@@ -82,7 +85,7 @@ class LeafMap:
         return parts[0] if len(parts) == 1 else np.concatenate(parts or [np.zeros(0, np.int64)])
 
     def column(self, name: str, first: int, end: int) -> pa.ChunkedArray | None:
-        """An attribute at positions [first, end); None when the segment is older than the attribute."""
+        """An attribute at positions [first, end); None when the segment is older than it."""
         schema = self.view.file.schema
         if name not in schema:
             return None

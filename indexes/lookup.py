@@ -1,8 +1,9 @@
 """Range lookups: from ranges over values to bits over positions.
 
 Purpose
-    :func:`mark_run` sets a bit for every event of a run that satisfies one of several atoms (ranges, IS NULL,
-    IS NOT NULL on one attribute); :func:`estimate_run` says about how many there are without reading blocks.
+    :func:`mark_run` sets a bit for every event of a run that satisfies one of several atoms
+    (ranges, IS NULL, IS NOT NULL on one attribute); :func:`estimate_run` says about how many there
+    are without reading blocks.
 
 Cost
     A range reads two key blocks to find its ends, then only position blocks between them.
@@ -76,9 +77,7 @@ def estimate_run(
     return sum(run.estimate(low, high) for low, high in spans) + (run.nulls if nulls else 0)
 
 
-def excluded(
-    indexes: StreamIndexes, run: Run, atoms: Sequence[Atom], attribute: Attribute
-) -> bool:
+def excluded(indexes: StreamIndexes, run: Run, atoms: Sequence[Atom], attribute: Attribute) -> bool:
     """Whether the bounds of a run rule every atom out."""
     spans, nulls = _ranges(indexes, run, atoms, attribute)
     if nulls and run.nulls:

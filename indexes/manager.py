@@ -1,12 +1,13 @@
 """The indexes of all streams of a store: made, kept up to date, closed.
 
 Purpose
-    What :class:`chronicle.database.Database` calls.  In a writing process one background thread builds runs for
-    committed leaves: after each commit of an indexed stream, and for existing data when an index is made.
+    What :class:`chronicle.database.Database` calls.  In a writing process one background thread
+    builds runs for committed leaves: after each commit of an indexed stream, and for existing data
+    when an index is made.
 
 Guarantee
-    Appends never wait for the thread, unless a limit on its lag was asked for; queries are right at any lag.
-    Closing stops between two runs: what is missing is built after the next opening.
+    Appends never wait for the thread, unless a limit on its lag was asked for; queries are right
+    at any lag. Closing stops between two runs: what is missing is built after the next opening.
 
 Limits
     A reading process sees the runs that the writer has put on disk: after each round of the thread.
@@ -17,7 +18,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +160,7 @@ class StoreIndexes:
             indexes.forget(state)
             indexes.catch_up(state)
 
-    def check(self, repair: bool = False) -> list[str]:
+    def check(self, repair: bool = False) -> Sequence[str]:
         """Compare every index with its events; with ``repair``, rebuild those that differ.
 
         Returns
@@ -214,7 +215,7 @@ class StoreIndexes:
             self._wake.notify_all()
 
     def wait_idle(self, timeout: float = 60.0) -> bool:
-        """Wait until the thread has nothing to do; False when that takes longer than ``timeout`` seconds."""
+        """Wait until the thread has nothing to do; False after ``timeout`` seconds."""
         until = time.monotonic() + timeout
         with self._wake:
             while self._todo or self._busy is not None:
@@ -237,7 +238,9 @@ class StoreIndexes:
                 self._advance(name)
             except Exception:
                 # what is not indexed is replayed: a failure here costs time, not answers
-                logger.exception("%s: building indexes failed; it is tried again at the next commit", name)
+                logger.exception(
+                    "%s: building indexes failed; it is tried again at the next commit", name
+                )
             finally:
                 with self._wake:
                     self._busy = None

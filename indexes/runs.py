@@ -1,22 +1,25 @@
 """Runs: the entries of one attribute over a range of positions of one segment, sorted by key.
 
 Purpose
-    :func:`build_run` makes a run from a column; :class:`Run` is what its descriptor says and what queries keep
-    in memory.  An entry is (key, position); the time of a position is stored once per range of positions, for
-    all attributes together (:func:`build_times`), because it does not depend on the attribute.
+    :func:`build_run` makes a run from a column; :class:`Run` is what its descriptor says and what
+    queries keep in memory.  An entry is (key, position); the time of a position is stored once per
+    range of positions, for all attributes together (:func:`build_times`), because it does not
+    depend on the attribute.
 
 Layout
     Per :data:`BLOCK_ENTRIES` entries one key block and one position block (see
     :mod:`~chronicle.indexes.kernels`)::
 
-        descriptor   first, end, entries, nulls, kind, fences: first key of each block, last key of the run
-        key blocks   sorted keys, delta-packed         position blocks   bit-packed, in key order
-        nulls        positions without a value         dictionary        sorted distinct strings
+        descriptor   first, end, entries, nulls, kind, fences: first key of each block, last key of
+        the run key blocks   sorted keys, delta-packed         position blocks   bit-packed, in key
+        order nulls        positions without a value         dictionary        sorted distinct
+        strings
 
     Positions count from the run's first.  Fences double as an equi-depth histogram.
 
 Invariants
-    Keys ascend over the whole run; positions ascend among equal keys.  ``entries + nulls == end - first``.
+    Keys ascend over the whole run; positions ascend among equal keys.  ``entries + nulls == end -
+    first``.
 """
 
 from __future__ import annotations
@@ -38,7 +41,15 @@ from ..store.packing import pack
 from .kernels import pack_positions, settle
 from .keys import encode
 
-__all__ = ["BLOCK_ENTRIES", "RUN_EVENTS", "BuiltRun", "Run", "build_run", "build_times", "read_dictionary"]
+__all__ = [
+    "BLOCK_ENTRIES",
+    "RUN_EVENTS",
+    "BuiltRun",
+    "Run",
+    "build_run",
+    "build_times",
+    "read_dictionary",
+]
 
 BLOCK_ENTRIES = 8192
 RUN_EVENTS = 1 << 20
@@ -114,7 +125,8 @@ class Run:
             raise CorruptStore(f"the descriptor of an index run does not read: {error}") from error
         if len(fences) != (run.blocks + 1 if run.entries else 0):
             raise CorruptStore(
-                f"an index run of {run.entries} entries has {len(fences)} fences, expected {run.blocks + 1}"
+                f"an index run of {run.entries} entries has {len(fences)} fences, expected "
+                f"{run.blocks + 1}"
             )
         return run
 
@@ -163,8 +175,8 @@ def _sorted(
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32]]:
     """Pairs by key, then position; ``positions`` None stands for 0, 1, 2, ...
 
-    Sorting one word of key prefix and place is far faster than sorting pairs; what the prefix leaves
-    undecided is settled afterwards.
+    Sorting one word of key prefix and place is far faster than sorting pairs; what the prefix
+    leaves undecided is settled afterwards.
     """
     n = len(keys)
     bits = max(1, (n - 1).bit_length())
@@ -235,9 +247,12 @@ def build_run(
     size = sum(map(len, key_blocks)) + sum(map(len, position_blocks))
     size += len(nulls or b"") + len(words or b"")
     text = "" if dictionary is None else "dictionary"
-    if dictionary is None and (pa.types.is_string(attribute.type) or pa.types.is_large_string(
-        attribute.type
-    ) or pa.types.is_binary(attribute.type) or pa.types.is_large_binary(attribute.type)):
+    if dictionary is None and (
+        pa.types.is_string(attribute.type)
+        or pa.types.is_large_string(attribute.type)
+        or pa.types.is_binary(attribute.type)
+        or pa.types.is_large_binary(attribute.type)
+    ):
         text = "prefix"
     run = Run(
         index, segment, first, end, generation, len(keys), events - len(keys), width, text, size,

@@ -1,29 +1,28 @@
 """The RocksDB database that holds the indexes of one stream.
 
 Purpose
-    Key-value storage for run descriptors and blocks, in ``<stream>/indexes/``.  One value is a block of
-    thousands of entries; RocksDB brings checksums, an LSM-tree that many runs can be written to, and readers
-    in other processes.
+    Key-value storage for run descriptors and blocks, in ``<stream>/indexes/``.  One value is a
+    block of thousands of entries; RocksDB brings checksums, an LSM-tree that many runs can be
+    written to, and readers in other processes.
 
 Layout
     Keys, all integers big-endian (so that they sort)::
 
-        i <name>                                  definition of an index: JSON
-        d <index 4> <segment 8> <first 8>         descriptor of a run        (the run exists when this does)
-        k <index 4> <segment 8> <first 8> <generation 4> <block 4>    key block
-        p ...                                     position block
-        n ... / s ...                             nulls / dictionary (block 0)
-        D <segment 8> <first 8>                   descriptor of the times of a range
-        t <segment 8> <first 8> <generation 4>    its times
+        i <name>                                  definition of an index: JSON d <index 4> <segment
+        8> <first 8>         descriptor of a run        (the run exists when this does) k <index 4>
+        <segment 8> <first 8> <generation 4> <block 4>    key block p ...
+        position block n ... / s ...                             nulls / dictionary (block 0) D
+        <segment 8> <first 8>                   descriptor of the times of a range t <segment 8>
+        <first 8> <generation 4>    its times
 
 Guarantee
-    Writes reach the disk in the order in which they were made, so a descriptor that is there after a crash
-    has its blocks.  There is no write-ahead log: what a crash takes is built again.  :meth:`flush` makes
-    writes visible to readers in other processes.
+    Writes reach the disk in the order in which they were made, so a descriptor that is there after
+    a crash has its blocks.  There is no write-ahead log: what a crash takes is built again.
+    :meth:`flush` makes writes visible to readers in other processes.
 
 Limits
-    Readers open as RocksDB *secondaries*, which need a directory of their own for their log: a temporary
-    one.  RocksDB takes one writer; the stream's own lock has seen to that already.
+    Readers open as RocksDB *secondaries*, which need a directory of their own for their log: a
+    temporary one.  RocksDB takes one writer; the stream's own lock has seen to that already.
 """
 
 from __future__ import annotations
@@ -120,8 +119,8 @@ class IndexStorage:
         except Exception as error:
             self._discard()
             raise StorageFailed(
-                f"the indexes in {path} cannot be opened: {error}; remove that directory and create them "
-                "again, queries answer the same without"
+                f"the indexes in {path} cannot be opened: {error}; remove that directory and "
+                "create them again, queries answer the same without"
             ) from error
         self._write = rocksdict.WriteOptions()
         self._write.disable_wal = True
@@ -147,7 +146,7 @@ class IndexStorage:
             del items  # a live iterator keeps the database's lock after it is closed
 
     def write(self, puts: list[tuple[bytes, bytes]], deletes: list[bytes] | None = None) -> None:
-        """Write in pieces of :data:`BATCH_BYTES`, in order; the last piece is atomic with the deletes.
+        """Write in pieces of :data:`BATCH_BYTES`, in order; the deletes go with the last one.
 
         The last put, a descriptor, is what makes the ones before it count.
         """

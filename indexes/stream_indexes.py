@@ -1,26 +1,27 @@
 """The indexes of one stream: what is defined, what is built, and building more.
 
 Purpose
-    :class:`StreamIndexes` keeps the definitions and run descriptors of a stream's indexes in memory, builds
-    missing runs from committed leaves, and removes those whose segment is gone.  Queries take
-    :meth:`StreamIndexes.catalogue`, a picture that does not change.
+    :class:`StreamIndexes` keeps the definitions and run descriptors of a stream's indexes in
+    memory, builds missing runs from committed leaves, and removes those whose segment is gone.
+    Queries take :meth:`StreamIndexes.catalogue`, a picture that does not change.
 
 Layout
-    A segment's positions are cut at multiples of :data:`~chronicle.indexes.runs.RUN_EVENTS`; each piece has
-    one run per index and its times.  The last piece of the active segment grows: its run is replaced once the
+    A segment's positions are cut at multiples of :data:`~chronicle.indexes.runs.RUN_EVENTS`; each
+    piece has one run per index and its times.  The last piece of the active segment grows: its run
+    is replaced once the
     leaves committed since are as many as it covers, so upkeep costs a constant factor. ::
 
         segment 7 |---- run ----|---- run ----|-- run --|........ not indexed: replayed
         segment 9 |---- run ----|- run -| tail .......
 
 Guarantee
-    A run tells the truth about its positions for ever, because segments only grow.  A run exists once its
-    descriptor is written, after its blocks; what a crash interrupts is built again.  Positions without a run
-    are *uncovered*, never wrong.
+    A run tells the truth about its positions for ever, because segments only grow.  A run exists
+    once its descriptor is written, after its blocks; what a crash interrupts is built again.
+    Positions without a run are *uncovered*, never wrong.
 
 Limits
-    Events in late runs, the late buffer and the tail are not indexed: compaction and sealing bring them into
-    segments.
+    Events in late runs, the late buffer and the tail are not indexed: compaction and sealing bring
+    them into segments.
 """
 
 from __future__ import annotations
@@ -417,7 +418,9 @@ class StreamIndexes:
                 entries += run.entries
         return {
             "attribute": attribute,
-            "state": "ready" if not any(True for _ in self._lacking(attribute, state)) else "building",
+            "state": "ready"
+            if not any(True for _ in self._lacking(attribute, state))
+            else "building",
             "covered": covered / events if events else 1.0,
             "covered_events": covered,
             "entries": entries,
@@ -452,7 +455,9 @@ class StreamIndexes:
         names = {index: name for name, index in catalogue.attributes.items()}
         for (index, segment), listed in catalogue.runs.items():
             if segment not in views:
-                problems.append(f"index on {names[index]}: segment {segment} is not part of the stream")
+                problems.append(
+                    f"index on {names[index]}: segment {segment} is not part of the stream"
+                )
                 continue
             for run in listed:
                 try:
@@ -468,7 +473,9 @@ class StreamIndexes:
                     if segment in views:
                         verify_times(self, times, views[segment])
                 except (CorruptStore, RunsChanged, ValueError, IndexError) as error:
-                    problems.append(f"times of segment {segment} from {times.first}: {error or 'missing'}")
+                    problems.append(
+                        f"times of segment {segment} from {times.first}: {error or 'missing'}"
+                    )
         return problems
 
 

@@ -1,8 +1,8 @@
 """Checking runs against the events that they stand for.
 
 Purpose
-    ``chronicle check`` asks of every run: are its keys in order, is every position there exactly once, and
-    does each carry the key of its event?
+    ``chronicle check`` asks of every run: are its keys in order, is every position there exactly
+    once, and does each carry the key of its event?
 
 Cost
     Reads every block of the index and every value of the attribute.

@@ -36,7 +36,8 @@ from .operators import OperatorSite, RunContext, register_match, table_function_
 from .pattern.scalar import evaluate
 from .plan import Operator
 from .relations import figures_of
-from .replay.planning import ReplayPlan, plan_match
+from .replay.planning import plan_match
+from .replay.replay_plan import ReplayPlan
 from .replay.running import ReplayRun, run_match
 
 __all__ = ["BoundMatch", "MatchFactory", "MatchResult"]

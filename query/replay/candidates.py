@@ -1,10 +1,11 @@
-"""Candidates: where the chosen symbols occur in the order and at the distances that the pattern asks for.
+"""Candidates: where the chosen symbols occur in the order and at the distances of the pattern.
 
 Purpose
-    Algorithm 3.1 of the thesis.  Its first merge, occurrences of a basic block, is a shift-AND: an index
-    answer sets bits at *block position* (the event's position less the symbol's place in the block), and the
-    block occurs where the bits of all chosen terms meet.  Its second merge, blocks to candidates, is one sweep
-    over the occurrences of the first block with a pointer into each other.
+    Algorithm 3.1 of the thesis.  Its first merge, occurrences of a basic block, is a shift-AND: an
+    index answer sets bits at *block position* (the event's position less the symbol's place in the
+    block), and the block occurs where the bits of all chosen terms meet.  Its second merge, blocks
+    to candidates, is one sweep over the occurrences of the first block with a pointer into each
+    other.
 
 Layout
     ::
@@ -14,11 +15,12 @@ Layout
         B             . . x . . . . x            bits of B at p - 1:  . x . . . . x .
         occurs        . x . . . . x .            AND
 
-    For every occurrence of the first block only the nearest and the farthest end of a candidate matter: the
-    intervals of all candidates between overlap (see ``docs/indexes.md``).
+    For every occurrence of the first block only the nearest and the farthest end of a candidate
+    matter: the intervals of all candidates between overlap (see ``docs/indexes.md``).
 
 Guarantee
-    Every match whose events all lie in covered positions and have no late event between them has a candidate.
+    Every match whose events all lie in covered positions and have no late event between them has a
+    candidate.
 """
 
 from __future__ import annotations
@@ -74,7 +76,8 @@ class ChosenBlock:
     length : int
         Symbols in the block, looked up or not.
     between : int
-        Events that lie at least between the end of the chosen block before and the start of this one.
+        Events that lie at least between the end of the chosen block before and the start of this
+        one.
     """
 
     terms: tuple[ChosenTerm, ...]
@@ -121,9 +124,7 @@ class Candidates:
     farthest_ticks: Ints
 
 
-def chunks_of(
-    catalogue: Catalogue, timeline: Timeline, attributes: Sequence[str]
-) -> list[Chunk]:
+def chunks_of(catalogue: Catalogue, timeline: Timeline, attributes: Sequence[str]) -> list[Chunk]:
     """Stretches of the base events for which all of some attributes are indexed."""
     found = []
     for part in timeline.parts:
@@ -131,7 +132,10 @@ def chunks_of(
             continue
         segment, events = part.view.file.segment_id, part.view.events
         columns = [
-            {run.first: run for run in catalogue.runs.get((catalogue.attributes[name], segment), ())}
+            {
+                run.first: run
+                for run in catalogue.runs.get((catalogue.attributes[name], segment), ())
+            }
             for name in attributes
         ]
         timed = {times.first: times.end for times in catalogue.times.get(segment, ())}
@@ -227,11 +231,13 @@ def _mark_term(
 
 
 @kernel
-def _merge(first, starts, bounds, lengths, between, ends_at, ticks, end_ticks, window, span, out):  # type: ignore[no-untyped-def]
-    """Second merge; see :func:`find_candidates`.  Returns the number of candidates written to ``out``.
+def _merge(  # type: ignore[no-untyped-def]
+    first, starts, bounds, lengths, between, ends_at, ticks, end_ticks, window, span, out
+):
+    """Second merge, see :func:`find_candidates`; returns the number of candidates in ``out``.
 
-    ``starts[bounds[b]:bounds[b + 1]]`` are the occurrences of block ``b``; ``first`` and ``ticks`` go with those
-    of block 0, ``ends_at`` and ``end_ticks`` with those of the last block.
+    ``starts[bounds[b]:bounds[b + 1]]`` are the occurrences of block ``b``; ``first`` and ``ticks``
+    go with those of block 0, ``ends_at`` and ``end_ticks`` with those of the last block.
     """
     blocks = bounds.shape[0] - 1
     pointer = np.zeros(blocks, np.int64)

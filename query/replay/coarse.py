@@ -1,10 +1,11 @@
 """The coarse pattern map: which leaves can hold which symbol of a match.
 
 Purpose
-    Thesis section 3.4.3, "Adaption to Non-Uniform Data".  The entries of the TAB+-tree just above the leaves
-    are a histogram of the stream in time.  Per symbol the minimum and maximum of its attributes exclude leaves; a
-    sweep forward and one backward over the symbols in order, never further than the window, exclude leaves that
-    no match can reach.  What is left costs no index read to know.
+    Thesis section 3.4.3, "Adaption to Non-Uniform Data".  The entries of the TAB+-tree just above
+    the leaves are a histogram of the stream in time.  Per symbol the minimum and maximum of its
+    attributes exclude leaves; a sweep forward and one backward over the symbols in order, never
+    further than the window, exclude leaves that no match can reach.  What is left costs no index
+    read to know.
 
 Layout
     ::

@@ -1,17 +1,19 @@
 """The cost model: how much of the stream a choice of indexes would replay, and what that costs.
 
 Purpose
-    Thesis section 3.4.3.  Under the assumptions that a block occurs at each position with its own probability,
-    independently, the distance from an occurrence of the first chosen block to the first place where all others
-    have followed is hypoexponential; an urn model turns the number and length of intervals into the fraction
-    of the stream that they cover.  Costs are in nanoseconds.
+    Thesis section 3.4.3.  Under the assumptions that a block occurs at each position with its own
+    probability, independently, the distance from an occurrence of the first chosen block to the
+    first place where all others have followed is hypoexponential; an urn model turns the number
+    and length of intervals into the fraction of the stream that they cover.  Costs are in
+    nanoseconds.
 
 Guarantee
     Estimates steer the choice between plans that give the same rows; they never touch the rows.
 
 Notes
-    :func:`_spread` is the distribution on a grid of :data:`GRID` steps of the window, one geometric filter per
-    block, which stays exact where closed forms of the hypoexponential distribution cancel (equal rates).
+    :func:`_spread` is the distribution on a grid of :data:`GRID` steps of the window, one
+    geometric filter per block, which stays exact where closed forms of the hypoexponential
+    distribution cancel (equal rates).
 """
 
 from __future__ import annotations
@@ -19,14 +21,18 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from ...compiled import kernel
 
-__all__ = ["Estimate", "Weights", "estimate", "load_weights", "save_weights"]
+__all__ = ["BlockCosts", "Estimate", "Weights", "estimate", "load_weights", "save_weights"]
+
+Table = npt.NDArray[np.float64]
 
 GRID = 64
 
@@ -141,7 +147,6 @@ def _spread(rates, window, grid):  # type: ignore[no-untyped-def]
                 mass[g] = 0.0
             else:
                 mass[g] = served
-        # what arrives within a step may be served in the same step: shift by half a step on average
     total = 0.0
     mean = 0.0
     for g in range(grid + 1):
@@ -152,12 +157,100 @@ def _spread(rates, window, grid):  # type: ignore[no-untyped-def]
     return total, mean
 
 
+@dataclass(frozen=True)
+class BlockCosts:
+    """What taking the 0, 1, 2, ... rarest terms of each block means; row ``b``, column ``k``.
+
+    Attributes
+    ----------
+    rates : float64[blocks, terms + 1]
+        Chance that the block begins at a position of the region, as far as ``k`` terms tell.
+    entries, runs, passes : float64[blocks, terms + 1]
+        Index entries and runs read, and positions that bitmaps go over.
+    lengths : int64[blocks]
+        Symbols of each block.
+    """
+
+    rates: Table
+    entries: Table
+    runs: Table
+    passes: Table
+    lengths: npt.NDArray[np.int64]
+
+
+@kernel
+def _estimate(  # type: ignore[no-untyped-def]
+    counts, rates, entries, runs, passes, lengths, region, window, leading, trailing, gap, weights,
+    out,
+):  # fmt: skip
+    """Fill ``out`` with intervals, spans, events, entries, runs, primary and secondary cost.
+
+    ``weights``: event, interval, entry, run, occurrence, word.
+    """
+    blocks = counts.shape[0]
+    chosen = np.empty(blocks, np.float64)
+    used = 0
+    first = 0
+    last = 0
+    read = 0.0
+    opened = 0.0
+    swept = 0.0
+    for b in range(blocks):
+        if counts[b] > 0:
+            if used == 0:
+                first = b
+            last = b
+            chosen[used] = rates[b, counts[b]]
+            used += 1
+            read += entries[b, counts[b]]
+            opened += runs[b, counts[b]]
+            swept += passes[b, counts[b]]
+    out[3] = read
+    out[4] = opened
+    secondary = read * weights[2] + opened * weights[3] + swept / 64.0 * weights[5]
+    if used == 0:
+        out[0] = 1.0
+        out[1] = 1.0
+        out[2] = region
+        out[5] = region * weights[0]
+        out[6] = 0.0
+        return
+    for i in range(used):
+        secondary += chosen[i] * region * weights[4]
+    chance = 1.0
+    mean = 0.0
+    if used > 1:
+        chance, mean = _spread(chosen[1:used], window, GRID)
+    count = region * chosen[0] * chance
+    before = leading or first > 0
+    after = trailing or last < blocks - 1
+    rest = max(0.0, window - mean)
+    if before and after:
+        extent = 2.0 * window - mean
+    elif before or after:
+        extent = window
+    elif used == 1:
+        extent = float(lengths[first])
+    else:
+        # from the first to the last occurrence of the last block within the window
+        rate = chosen[used - 1]
+        slack = (1.0 - math.exp(-rate * rest)) / rate if rate > 0.0 else rest
+        extent = mean + max(0.0, rest - slack)
+    extent = min(max(1.0, extent), region)
+    covered = -math.expm1(count * math.log1p(-min(extent / region, 1.0 - 1e-12)))
+    spans = max(1.0, count * math.exp(-count * min(1.0, (extent + gap) / region)))
+    # joining neighbours reads the gaps between them
+    joined = max(0.0, min(count, region / max(gap, 1.0)) - spans) * gap / 2.0
+    out[0] = count
+    out[1] = spans
+    out[2] = region * covered
+    out[5] = min(region * covered + joined, region) * weights[0] + spans * weights[1]
+    out[6] = secondary
+
+
 def estimate(
-    rates: list[float],
-    lengths: list[int],
-    entries: float,
-    runs: float,
-    passes: float,
+    counts: Sequence[int],
+    costs: BlockCosts,
     region: float,
     window: float,
     leading: bool,
@@ -169,51 +262,28 @@ def estimate(
 
     Parameters
     ----------
-    rates : list of float
-        Chance that a chosen block begins at a position of the region, for each chosen block in order.
-    lengths : list of int
-        Symbols of the blocks.
-    entries, runs : float
-        Index entries and runs that the choice reads.
-    passes : float
-        Positions that its bitmaps go over.
+    counts : sequence of int
+        Terms taken of each block.
+    costs : BlockCosts
     region : float
         Events left by the coarse pattern map.
     window : float
         Events that a match can span.
     leading, trailing : bool
-        Whether the match may begin before the first, end after the last chosen block.
+        Whether events may come before the first, after the last block of the pattern.
     weights : Weights
     gap : float
         Intervals nearer than that are read as one.
     """
-    secondary = entries * weights.entry + runs * weights.run + passes / 64 * weights.word
-    if not rates or region <= 0:
-        primary = region * weights.event
-        return Estimate(1, 1, max(region, 0.0), 0.0, 0.0, primary, secondary)
-    occurrences = sum(rate * region for rate in rates)
-    secondary += occurrences * weights.occurrence
-    chance, mean = 1.0, 0.0
-    if len(rates) > 1:
-        found = _spread(np.array(rates[1:]), float(window), GRID)
-        chance, mean = float(found[0]), float(found[1])
-    count = region * rates[0] * chance
-    own = sum(lengths[:1])
-    if leading and trailing:
-        extent = 2 * window - mean
-    elif leading or trailing:
-        extent = window
-    else:
-        last = rates[-1]
-        # from the first to the last occurrence of the last block within the window
-        rest = max(0.0, window - mean)
-        slack = (1 - math.exp(-last * rest)) / last if last > 0 else rest
-        extent = own if len(rates) == 1 else mean + max(0.0, rest - slack)
-    extent = min(max(1.0, extent), region)
-    covered = -math.expm1(count * math.log1p(-min(extent / region, 1 - 1e-12)))
-    spans = max(1.0, count * math.exp(-count * min(1.0, (extent + gap) / region))) if count else 0.0
-    # joining neighbours reads the gaps between them
-    read = region * covered + max(0.0, min(count, region / max(gap, 1.0)) - spans) * gap / 2
-    events = min(region, region * covered)
-    primary = min(read, region) * weights.event + spans * weights.interval
-    return Estimate(count, spans, events, entries, runs, primary, secondary)
+    out = np.empty(7)
+    told = np.array(
+        [
+            weights.event, weights.interval, weights.entry, weights.run, weights.occurrence,
+            weights.word,
+        ]
+    )  # fmt: skip
+    _estimate(
+        np.array(counts, np.int64), costs.rates, costs.entries, costs.runs, costs.passes,
+        costs.lengths, max(1.0, region), window, leading, trailing, gap, told, out,
+    )  # fmt: skip
+    return Estimate(*out.tolist())

@@ -1,21 +1,22 @@
 """Replay intervals: from candidates, uncovered positions and late events to what must be replayed.
 
 Purpose
-    ``Interval(c, w)`` of thesis section 3.4.2 with its special cases and shortening, in positions wherever the
-    pattern fixes them and in time elsewhere; and the widening of whatever must be replayed as it is.
+    ``Interval(c, w)`` of thesis section 3.4.2 with its special cases and shortening, in positions
+    wherever the pattern fixes them and in time elsewhere; and the widening of whatever must be
+    replayed as it is.
 
 Layout
-    With ``A`` the latest position at which a candidate's match can begin and ``Z`` the earliest at which it can
+    With ``A`` the latest position at which a candidate's match can begin and ``Z`` the earliest at
+    which it can
     end (see :mod:`.candidates`; the symbols before and after the chosen ones are counted in)::
 
-        gap before   gap after     interval
-        no           no            [A, farthest Z]                                    S2, exact positions
-        no           yes           [A, last position with t <= t(A) + w]              S1
-        yes          no            [first position with t >= t(Z) - w, farthest Z]    S3
-        yes          yes           [first ... t(Z) - w, last ... t(A) + w]            base case
+        gap before   gap after     interval no           no            [A, farthest Z]
+        S2, exact positions no           yes           [A, last position with t <= t(A) + w]
+        S1 yes          no            [first position with t >= t(Z) - w, farthest Z]    S3 yes
+        yes           [first ... t(Z) - w, last ... t(A) + w]            base case
 
-    A bound in events (no Kleene symbol, contiguous) gives a second set; both contain every match, so their
-    intersection does.
+    A bound in events (no Kleene symbol, contiguous) gives a second set; both contain every match,
+    so their intersection does.
 """
 
 from __future__ import annotations
@@ -86,9 +87,7 @@ def candidate_spans(
     return result
 
 
-def widened(
-    spans: Spans, timeline: Timeline, within: int | None, longest: int | None
-) -> Spans:
+def widened(spans: Spans, timeline: Timeline, within: int | None, longest: int | None) -> Spans:
     """Spans with everything that a match which touches them can reach."""
     if not len(spans):
         return spans

@@ -1,15 +1,15 @@
 """The matcher over replay intervals: rows around intervals are seen but never matched.
 
 Purpose
-    :class:`IntervalStream` is the ordinary streaming matcher with one difference: in rows that only surround
-    intervals no variable holds.  PREV, NEXT and measures read them as they are; no match can contain one, so
-    none reaches from one interval into another.
+    :class:`IntervalStream` is the ordinary streaming matcher with one difference: in rows that
+    only surround intervals no variable holds.  PREV, NEXT and measures read them as they are; no
+    match can contain one, so none reaches from one interval into another.
 
 Guarantee
-    With intervals that contain every match, the results are those of a full replay, in the same order: skips
-    and MATCH_NUMBER depend only on matches, every match lies in one interval, and between intervals a search
-    finds nothing in either run.  ``^`` and ``$`` stay right because an interval that does not begin (end) the
-    stream has a row before (after) it.
+    With intervals that contain every match, the results are those of a full replay, in the same
+    order: skips and MATCH_NUMBER depend only on matches, every match lies in one interval, and
+    between intervals a search finds nothing in either run.  ``^`` and ``$`` stay right because an
+    interval that does not begin (end) the stream has a row before (after) it.
 """
 
 from __future__ import annotations

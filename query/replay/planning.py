@@ -1,26 +1,26 @@
 """Planning a pattern query: what to look up, what to replay, and saying so.
 
 Purpose
-    :func:`plan_match` turns a compiled clause and a snapshot into a :class:`ReplayPlan`: either the whole
-    stream, with the reason, or spans of positions that contain every match.
+    :func:`plan_match` turns a compiled clause and a snapshot into a :class:`ReplayPlan`: either
+    the whole stream, with the reason, or spans of positions that contain every match.
 
 Layout
     ::
 
         clause -> outline -> coarse pattern map -> choice of terms -> candidates -> spans
-                                    |                                              + uncovered + late
+                                    |                                             + uncovered, late
                                     '-- what it excludes costs nothing further
 
 Guarantee
-    Whatever is chosen, the spans contain every match of the snapshot.  A run that disappears while it is read
-    makes the plan start again.
+    Whatever is chosen, the spans contain every match of the snapshot.  A run that disappears while
+    it is read makes the plan start again.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -29,39 +29,29 @@ from ...indexes.stream_indexes import Catalogue, RunsChanged, StreamIndexes
 from ...store.snapshot import Snapshot
 from ..constants import Folder
 from ..match import CompiledMatch
-from ..pattern.binding import Navigation
-from ..pattern.tree import (
-    Alternation,
-    Anchor,
-    Concatenation,
-    Pattern,
-    Quantified,
-    Variable,
-    children,
-    matches_nothing,
-    walk,
-)
+from .applicability import not_applicable
 from .candidates import (
-    Chunk,
     ChosenBlock,
     ChosenTerm,
+    Chunk,
     chunks_of,
     find_candidates,
     occurrences,
 )
 from .coarse import CoarseMap, coarse_map
-from .cost import Estimate, Weights, estimate, load_weights
+from .cost import BlockCosts, Estimate, Weights, estimate, load_weights
 from .intervals import candidate_spans, dirty_spans, widened
+from .replay_plan import ReplayPlan
 from .selection import Counts, greedy, optimal
 from .spans import Spans
 from .symbols import Outline, Term, outline
 from .timeline import Timeline
 
-__all__ = ["STRATEGIES", "ReplayPlan", "plan_match"]
+__all__ = ["STRATEGIES", "Offer", "Planner", "ReplayPlan", "plan_match"]
 
 STRATEGIES = ("auto", "replay", "none", "all", "greedy", "optimal")
 READ_GAP = 2048
-"""Events between two spans that are read rather than skipped: beginning a span costs about as much."""
+"""Events between two spans that are read, not skipped: beginning a span costs about as much."""
 SAMPLE_CHUNKS = 12
 RETRIES = 4
 
@@ -76,159 +66,6 @@ class Offer:
     offset: int
     share: float  # of the events of its alive buckets that satisfy it
     entries: float
-
-
-@dataclass
-class ReplayPlan:
-    """What a pattern query will replay.
-
-    Attributes
-    ----------
-    strategy : str
-        As asked for.
-    reason : str
-        Why the whole stream is replayed; empty when it is not.
-    outline : Outline or None
-    spans : Spans or None
-        Positions to replay; None for the whole stream.
-    by_time : dict
-        Spans (by number) read by ticks because late events lie in them.
-    chosen : tuple of str
-        Terms that were looked up.
-    offered : tuple of str
-    estimate : Estimate or None
-    examined : int
-        Choices of terms that were looked at.
-    total : int
-        Base events.
-    covered : float
-        Fraction of them that the indexes used cover.
-    metrics : IndexMetrics
-    phases : dict of str to float
-        Milliseconds.
-    """
-
-    strategy: str
-    reason: str = ""
-    outline: Outline | None = None
-    spans: Spans | None = None
-    by_time: dict[int, tuple[int, int]] = field(default_factory=dict)
-    chosen: tuple[str, ...] = ()
-    offered: tuple[str, ...] = ()
-    estimate: Estimate | None = None
-    examined: int = 0
-    total: int = 0
-    covered: float = 0.0
-    allowed: int = 0
-    metrics: IndexMetrics = field(default_factory=IndexMetrics)
-    phases: dict[str, float] = field(default_factory=dict)
-    timeline: Timeline | None = None
-    before: int = 1
-    after: int = 1
-
-    @property
-    def replayed(self) -> float:
-        """Fraction of the base events that will be replayed."""
-        if self.spans is None:
-            return 1.0
-        return self.spans.total / self.total if self.total else 0.0
-
-    def details(self) -> tuple[tuple[str, str | int | float | tuple[str, ...]], ...]:
-        """What EXPLAIN shows."""
-        found: list[tuple[str, str | int | float | tuple[str, ...]]] = [("strategy", self.strategy)]
-        if self.outline is not None:
-            found.append(("symbols", str(self.outline)))
-        if self.reason:
-            found.append(("replay", f"whole stream: {self.reason}"))
-            return tuple(found)
-        assert self.spans is not None
-        found.append(("indexes", self.chosen or ("none: the coarse pattern map alone",)))
-        rest = tuple(text for text in self.offered if text not in self.chosen)
-        if rest:
-            found.append(("indexes_not_used", rest))
-        if self.estimate is not None and self.total:
-            share = self.estimate.events / self.total
-            found.append(("estimated_replay", f"{share:.4%} of the stream"))
-        found.append(("replay", f"{self.replayed:.4%} of the stream in {len(self.spans)} intervals"))
-        return tuple(found)
-
-
-    def figures(self) -> tuple[tuple[str, int | float], ...]:
-        """What EXPLAIN ANALYZE shows."""
-        if self.spans is None:
-            return tuple(self.phases.items())
-        return (
-            ("intervals", len(self.spans)),
-            ("events_replayed", self.spans.total),
-            ("share_replayed", self.replayed),
-            ("covered_by_indexes", self.covered),
-            ("choices_examined", self.examined),
-            ("index_entries_read", self.metrics.entries_read),
-            ("index_blocks_read", self.metrics.blocks_read),
-            ("index_bytes_read", self.metrics.bytes_read),
-            ("index_runs_skipped", self.metrics.runs_skipped),
-            *self.phases.items(),
-        )
-
-
-def not_applicable(compiled: CompiledMatch) -> str:
-    """Why a clause cannot be answered from intervals; empty when it can."""
-    clause = compiled.clause
-    if not compiled.in_time_order:
-        return "ORDER BY does not begin with time"
-    if len(compiled.order_by) > 1:
-        return "ORDER BY has keys besides time, which reorder the events of one time"
-    if clause.rows == "all with unmatched":
-        return "WITH UNMATCHED ROWS puts every event out"
-    if matches_nothing(clause.pattern):
-        return "the pattern can match no event at all, so every event begins a match"
-    if compiled.partition_by:
-        if any(isinstance(node, Anchor) for node in walk(clause.pattern)):
-            return "^ and $ of a partition depend on events outside the intervals"
-        if compiled.lookahead or _reads_outside(compiled):
-            return "PREV or NEXT of a partition may read events outside the intervals"
-    return ""
-
-
-def _reads_outside(compiled: CompiledMatch) -> bool:
-    """Whether PREV may read a row of the partition before the first row of a match."""
-    for bound in compiled.measures:
-        for leaf in bound.leaves:
-            if isinstance(leaf, Navigation) and leaf.shift:
-                return True
-    for name, bound in compiled.definitions.items():
-        back = max((-leaf.shift for leaf in bound.leaves if isinstance(leaf, Navigation)), default=0)
-        if back > 0:
-            place = _earliest(compiled.clause.pattern, name)
-            if place is not None and place < back:
-                return True
-    return False
-
-
-def _least(node: Pattern) -> int:
-    """Fewest events of a pattern."""
-    if isinstance(node, Variable):
-        return 1
-    if isinstance(node, Alternation):
-        return min(_least(choice) for choice in node.choices)
-    if isinstance(node, Quantified):
-        return node.low * _least(node.body)
-    return sum(_least(part) for part in children(node))
-
-
-def _earliest(node: Pattern, name: str) -> int | None:
-    """Fewest events before one that carries a variable; None when none does."""
-    if isinstance(node, Variable):
-        return 0 if node.name == name else None
-    found = [(part, _earliest(part, name)) for part in children(node)]
-    if isinstance(node, Concatenation):
-        before, best = 0, None
-        for part, place in found:
-            if place is not None:
-                best = before + place if best is None else min(best, before + place)
-            before += _least(part)
-        return best
-    return min((place for _, place in found if place is not None), default=None)
 
 
 def plan_match(
@@ -250,8 +87,9 @@ def plan_match(
     compiled : CompiledMatch
     indexes : StreamIndexes, optional
     strategy : str
-        ``replay``: the whole stream.  ``none``: the coarse pattern map alone.  ``all``, ``greedy``, ``optimal``:
-        how terms are chosen.  ``auto``: ``optimal``, or ``replay`` where that is expected to be cheaper.
+        ``replay``: the whole stream.  ``none``: the coarse pattern map alone.  ``all``,
+        ``greedy``, ``optimal``: how terms are chosen.  ``auto``: ``optimal``, or ``replay`` where
+        that is expected to be cheaper.
     folder : Folder, optional
         Knows the parameters of this execution.
     weights : Weights, optional
@@ -280,7 +118,11 @@ def plan_match(
     for _ in range(RETRIES):
         catalogue = None if indexes is None else indexes.catalogue()
         try:
-            _Planner(snapshot, compiled, pattern, indexes, catalogue, plan, weights, check).run(choose)
+            planner = Planner(
+                snapshot, max(1, compiled.history), max(1, compiled.lookahead), pattern, indexes,
+                catalogue, plan, weights, check,
+            )  # fmt: skip
+            planner.run(choose)
             return plan
         except RunsChanged:
             continue
@@ -292,13 +134,27 @@ def _since(begun: float) -> float:
     return (time.perf_counter() - begun) * 1000
 
 
-class _Planner:
-    """One attempt at a plan."""
+class Planner:
+    """One attempt at a plan.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+    before, after : int
+        Rows around an interval that are read with it.
+    pattern : Outline
+    indexes, catalogue : optional
+    plan : ReplayPlan
+        Filled in.
+    weights : Weights, optional
+    check : callable, optional
+    """
 
     def __init__(
         self,
         snapshot: Snapshot,
-        compiled: CompiledMatch,
+        before: int,
+        after: int,
         pattern: Outline,
         indexes: StreamIndexes | None,
         catalogue: Catalogue | None,
@@ -307,27 +163,35 @@ class _Planner:
         check: Callable[[], None] | None,
     ) -> None:
         self.snapshot = snapshot
-        self.compiled = compiled
         self.pattern = pattern
+        plan.before, plan.after = before, after
         self.indexes = indexes
         self.catalogue = catalogue
         self.plan = plan
         self.weights = weights or load_weights()
         self.check = check or (lambda: None)
 
-    def run(self, choose: Callable[[Sequence[Offer]], Sequence[int]] | None) -> None:
+    def run(
+        self,
+        choose: Callable[[Sequence[Offer]], Sequence[int]] | None = None,
+        bounds: tuple[int, int] | None = None,
+    ) -> None:
+        """Fill the plan in; ``bounds`` are the ticks, inclusive, that matter at all."""
         plan, pattern = self.plan, self.pattern
         begun = time.perf_counter()
         timeline = Timeline(self.snapshot, self.indexes, self.catalogue)
         plan.timeline, plan.total, plan.metrics = timeline, timeline.total, IndexMetrics()
-        plan.before, plan.after = max(1, self.compiled.history), max(1, self.compiled.lookahead)
         if not timeline.total:
             plan.reason = "there are only late events" if self.snapshot.count else "no events"
             return
         if pattern.impossible:
             plan.spans = Spans.empty()
             return
-        self.coarse: CoarseMap = coarse_map(self.snapshot, timeline, pattern, 0, timeline.total)
+        low, high = 0, timeline.total
+        if bounds is not None:
+            low = int(timeline.lower(np.array([bounds[0]], np.int64))[0])
+            high = int(timeline.upper(np.array([bounds[1]], np.int64))[0])
+        self.coarse: CoarseMap = coarse_map(self.snapshot, timeline, pattern, low, high)
         plan.allowed = self.coarse.allowed.total
         plan.phases["coarse_ms"] = _since(begun)
         begun = time.perf_counter()
@@ -359,9 +223,11 @@ class _Planner:
         symbol = 0
         for number, block in enumerate(self.pattern.blocks):
             for offset, wanted in enumerate(block.symbols):
-                for term in wanted.terms:
-                    if all(name in known for name in term.attributes):
-                        usable.append(Offer(term, symbol, number, offset, 0.0, 0.0))
+                usable.extend(
+                    Offer(term, symbol, number, offset, 0.0, 0.0)
+                    for term in wanted.terms
+                    if all(name in known for name in term.attributes)
+                )
                 symbol += 1
         if not usable:
             return []
@@ -411,9 +277,7 @@ class _Planner:
             return [offers[i] for i in choose(offers)]
         if plan.strategy == "none" or not offers:
             if plan.strategy == "auto" and self.coarse.allowed.total > 0.9 * plan.total:
-                plan.reason = (
-                    "no index can be used and the coarse pattern map excludes too little"
-                )
+                plan.reason = "no index can be used and the coarse pattern map excludes too little"
                 return None
             return []
         by_block: list[list[Offer]] = [[] for _ in self.pattern.blocks]
@@ -421,9 +285,11 @@ class _Planner:
             by_block[offer.block].append(offer)
         for listed in by_block:
             listed.sort(key=lambda offer: offer.entries)
+        self.window = self._window()
+        costs = self._costs(by_block)
         if plan.strategy == "all":
             plan.examined = 1
-            plan.estimate = self._estimate(by_block, tuple(map(len, by_block)))
+            plan.estimate = self._estimate(costs, tuple(map(len, by_block)))
             return [offer for listed in by_block for offer in listed]
         used = [i for i, listed in enumerate(by_block) if listed]
         sizes = [len(by_block[i]) for i in used]
@@ -432,8 +298,13 @@ class _Planner:
             spread = [0] * len(by_block)
             for i, count in zip(used, counts, strict=True):
                 spread[i] = count
-            return self._estimate(by_block, tuple(spread))
+            return self._estimate(costs, spread)
 
+        if plan.strategy == "auto":
+            alone = evaluate((0,) * len(used))
+            if alone.total_ns < self.weights.query:  # less than choosing would cost
+                plan.examined, plan.estimate = 1, alone
+                return []
         if plan.strategy == "greedy":
             rarest = sorted(offers, key=lambda offer: offer.entries)
             found = greedy([used.index(offer.block) for offer in rarest], sizes, evaluate)
@@ -455,29 +326,33 @@ class _Planner:
             for offer in by_block[i][:count]
         ]
 
-    def _estimate(self, by_block: list[list[Offer]], counts: tuple[int, ...]) -> Estimate:
+    def _costs(self, by_block: list[list[Offer]]) -> BlockCosts:
+        """What taking the rarest terms of each block means, for the cost model."""
         region = float(max(1, self.plan.allowed))
-        rates, lengths, entries, runs, passes = [], [], 0.0, 0.0, 0.0
-        chosen = [i for i, count in enumerate(counts) if count]
-        chunks = len(self.chunks)
-        for i in chosen:
-            rate = 1.0
-            taken = by_block[i][: counts[i]]
-            for offer in taken:
-                rate *= max(offer.share, 1e-12)
-                entries += offer.entries
-                runs += chunks * len(offer.term.attributes)
-            passes += self.plan.total * (2 + 3 * (len(taken) - 1))
-            alive = min(self.coarse.events_alive(taken[0].symbol), region)
-            rates.append(rate * alive / region)
-            lengths.append(len(self.pattern.blocks[i].symbols))
-        leading = trailing = False
-        if chosen:
-            leading = self.pattern.leading or chosen[0] > 0
-            trailing = self.pattern.trailing or chosen[-1] < len(self.pattern.blocks) - 1
+        shape = (len(by_block), max(map(len, by_block)) + 1)
+        rates, entries, runs, passes = (
+            np.ones(shape),
+            np.zeros(shape),
+            np.zeros(shape),
+            np.zeros(shape),
+        )
+        for b, listed in enumerate(by_block):
+            for k, offer in enumerate(listed, 1):
+                if k == 1:
+                    alive = min(self.coarse.events_alive(offer.symbol), region)
+                    rates[b, 0] = alive / region
+                rates[b, k] = rates[b, k - 1] * max(offer.share, 1e-12)
+                entries[b, k] = entries[b, k - 1] + offer.entries
+                opened = len(self.chunks) * len(offer.term.attributes)
+                runs[b, k] = runs[b, k - 1] + opened
+                passes[b, k] = passes[b, k - 1] + self.plan.total * (2 if k == 1 else 3)
+        lengths = np.array([len(block.symbols) for block in self.pattern.blocks], np.int64)
+        return BlockCosts(rates, entries, runs, passes, lengths)
+
+    def _estimate(self, costs: BlockCosts, counts: Sequence[int]) -> Estimate:
         return estimate(
-            rates, lengths, entries, runs, passes, region, self._window(), leading, trailing,
-            self.weights, READ_GAP,
+            counts, costs, float(self.plan.allowed), self.window, self.pattern.leading,
+            self.pattern.trailing, self.weights, READ_GAP,
         )  # fmt: skip
 
     def _window(self) -> float:
@@ -498,7 +373,7 @@ class _Planner:
     # -- looking up ---------------------------------------------------------------------------
 
     def _lookup(self, picked: list[Offer]) -> Spans:
-        """Intervals of the candidates of chosen terms, and positions that their indexes do not cover."""
+        """Intervals of the candidates of chosen terms, and what their indexes do not cover."""
         pattern, timeline = self.pattern, self.plan.timeline
         assert timeline is not None
         assert self.catalogue is not None

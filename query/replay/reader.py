@@ -1,13 +1,13 @@
 """Reading the events of replay intervals, with the rows around them that conditions may look at.
 
 Purpose
-    :func:`read_spans` yields batches in stream order, each with the flag whether its rows belong to an interval
-    or only surround one.  Base events are read by position, straight from the leaves; spans near late events
-    are read by time through the snapshot, which merges them in.
+    :func:`read_spans` yields batches in stream order, each with the flag whether its rows belong
+    to an interval or only surround one.  Base events are read by position, straight from the
+    leaves; spans near late events are read by time through the snapshot, which merges them in.
 
 Guarantee
-    Rows come in the order of a full scan.  Between two intervals there is at least one surrounding row, and
-    the rows right before and after each interval are those of the stream.
+    Rows come in the order of a full scan.  Between two intervals there is at least one surrounding
+    row, and the rows right before and after each interval are those of the stream.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
 from ..match import CompiledMatch, MatchLimits
 from .masked import IntervalStream
-from .planning import ReplayPlan
 from .reader import read_spans
+from .replay_plan import ReplayPlan
 
 __all__ = ["ReplayRun", "run_match"]
 

@@ -1,13 +1,14 @@
 """Which indexes to use: greedy inside a block, Pareto frontiers across blocks.
 
 Purpose
-    Algorithm 3.2 of the thesis.  Within a basic block the best ``k`` terms are the ``k`` rarest.  Across blocks
-    neither that nor combining optima is right, but the best choice of ``k`` terms lies on the frontier of
-    (replay cost, index cost), and frontiers of disjoint sets of blocks combine.
+    Algorithm 3.2 of the thesis.  Within a basic block the best ``k`` terms are the ``k`` rarest.
+    Across blocks neither that nor combining optima is right, but the best choice of ``k`` terms
+    lies on the frontier of (replay cost, index cost), and frontiers of disjoint sets of blocks
+    combine.
 
 Guarantee
-    Each choice that is looked at is an assignment of a number of terms to every block; ``examined`` counts
-    them.
+    Each choice that is looked at is an assignment of a number of terms to every block;
+    ``examined`` counts them.
 """
 
 from __future__ import annotations

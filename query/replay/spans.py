@@ -1,7 +1,8 @@
 """Sets of positions as sorted, disjoint, half-open spans: union, intersection, dilation.
 
 Purpose
-    Replay intervals are such sets.  Everything here is vectorised over ``int64[n]`` starts and ends.
+    Replay intervals are such sets.  Everything here is vectorised over ``int64[n]`` starts and
+    ends.
 
 Invariants
     ``starts[i] < ends[i] <= starts[i + 1]``; neighbours that touch are joined.
@@ -34,7 +35,7 @@ class Spans:
 
     @classmethod
     def of(cls, starts: Ints | Sequence[int], ends: Ints | Sequence[int], gap: int = 0) -> Spans:
-        """From any spans, in any order; those at most ``gap`` apart are joined, empty ones left out."""
+        """From spans in any order; those at most ``gap`` apart are joined, empty ones left out."""
         first = np.asarray(starts, np.int64)
         last = np.asarray(ends, np.int64)
         kept = last > first

@@ -1,9 +1,9 @@
 """From a row pattern to basic blocks: the symbols that every match must contain, and where.
 
 Purpose
-    Thesis sections 3.4.1, 3.4.2 and 3.4.4.  :func:`outline` rewrites a pattern to basic symbols and gaps
-    (``true*``) so that every match of the pattern is one of the outline; conditions are reduced to ranges over
-    single attributes.  What cannot be used becomes ``true``.
+    Thesis sections 3.4.1, 3.4.2 and 3.4.4.  :func:`outline` rewrites a pattern to basic symbols
+    and gaps (``true*``) so that every match of the pattern is one of the outline; conditions are
+    reduced to ranges over single attributes.  What cannot be used becomes ``true``.
 
 Layout
     Table 3.2, with tighter rows where they cost nothing::
@@ -15,16 +15,16 @@ Layout
 
         pattern  (A, (B, C+)+, D)  ->  A B C gap D  ->  blocks (A B C) (D)
 
-    A *term* is a disjunction of ranges over indexed attributes that every event of its symbol satisfies; a
-    symbol whose condition is a conjunction has several, at the same place.
+    A *term* is a disjunction of ranges over indexed attributes that every event of its symbol
+    satisfies; a symbol whose condition is a conjunction has several, at the same place.
 
 Guarantee
-    Sound: a match of the pattern matches the outline, event by event.  Never complete: what an outline finds
-    is a place to run the pattern, not a match.
+    Sound: a match of the pattern matches the outline, event by event.  Never complete: what an
+    outline finds is a place to run the pattern, not a match.
 
 Limits
-    Beyond :data:`SYMBOLS_MAX` symbols the rest of a pattern is a gap.  A gap forgets its upper bound except in
-    ``longest``, the greatest number of events of a whole match.
+    Beyond :data:`SYMBOLS_MAX` symbols the rest of a pattern is a gap.  A gap forgets its upper
+    bound except in ``longest``, the greatest number of events of a whole match.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from ..pattern.tree import (
 from ..pattern.typed import leaf_index
 from ..predicates import PredicateCompiler
 
-__all__ = ["Block", "Outline", "Symbol", "Term", "outline"]
+__all__ = ["Block", "Outline", "Symbol", "Term", "index_terms", "outline"]
 
 SYMBOLS_MAX = 128
 
@@ -190,7 +190,7 @@ def outline(compiled: CompiledMatch, schema: StreamSchema, folder: Folder | None
         if fresh or not contiguous:
             blocks.append([])
             fresh = False
-        blocks[-1].append(replace(part, terms=_terms(part.prune, schema)))
+        blocks[-1].append(replace(part, terms=index_terms(part.prune, schema)))
     trailing = bool(parts) and isinstance(parts[-1], _Gap)
     return Outline(
         tuple(Block(tuple(block)) for block in blocks),
@@ -306,7 +306,7 @@ def _repeated(node: Quantified, conditions: dict[str, Prune | None]) -> tuple[_P
 # ------------------------------------------------------------------------------------ terms
 
 
-def _terms(prune: Prune | None, schema: StreamSchema) -> tuple[Term, ...]:
+def index_terms(prune: Prune | None, schema: StreamSchema) -> tuple[Term, ...]:
     """Conjuncts of a condition that indexes could look up."""
     terms = []
     for item in _merged(prune):

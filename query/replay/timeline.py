@@ -1,9 +1,9 @@
 """Positions and times of a snapshot's base events.
 
 Purpose
-    Base events are those of the segments, in order, then the tail.  The position of an event is its place
-    among them.  :class:`Timeline` answers which time a position has and which positions a time has, from the
-    times that indexes keep where there are some, else from leaves.
+    Base events are those of the segments, in order, then the tail.  The position of an event is
+    its place among them.  :class:`Timeline` answers which time a position has and which positions
+    a time has, from the times that indexes keep where there are some, else from leaves.
 
 Layout
     ::
@@ -22,6 +22,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -195,11 +197,13 @@ class Timeline:
 
     def _places(self, ticks: Ints, upper: bool) -> Ints:
         # the wanted place lies in the first piece whose last tick is not below (not at or below)
-        side = "right" if upper else "left"
-        number = np.searchsorted(self._last_ticks, ticks, side=side)  # type: ignore[call-overload]
+        side: Any = "right" if upper else "left"
+        number = np.searchsorted(self._last_ticks, ticks, side=side)
         out = np.full(len(ticks), self.total, np.int64)
         inside = number < len(self._pieces)
-        begins = self._first_ticks[np.minimum(number, len(self._pieces) - 1)] if len(ticks) else ticks
+        begins = (
+            self._first_ticks[np.minimum(number, len(self._pieces) - 1)] if len(ticks) else ticks
+        )
         early = inside & ((ticks < begins) if upper else (ticks <= begins))
         out[early] = self._starts[number[early]]
         rest = np.flatnonzero(inside & ~early)
@@ -216,9 +220,9 @@ class Timeline:
 
     def _piece_places(self, piece: _Piece, ticks: Ints, upper: bool, out: Ints) -> None:
         part = piece.part
+        side: Any = "right" if upper else "left"
         if part.tail is not None:
-            side = "right" if upper else "left"
-            out[:] = part.start + np.searchsorted(part.tail.ticks(), ticks, side=side)  # type: ignore[call-overload]
+            out[:] = part.start + np.searchsorted(part.tail.ticks(), ticks, side=side)
             return
         if piece.times is not None and self._indexes is not None:
             times = piece.times
@@ -228,18 +232,17 @@ class Timeline:
             return
         leaves = part.leaves
         assert leaves is not None
-        side = "right" if upper else "left"
-        numbers = np.searchsorted(leaves.last_ticks, ticks, side=side)  # type: ignore[call-overload]
+        numbers = np.searchsorted(leaves.last_ticks, ticks, side=side)
         for i, number in enumerate(numbers.tolist()):
             if number >= len(leaves.last_ticks):
                 out[i] = part.end
                 continue
             leaf = leaves.leaf(number)
             firsts = leaf.zones[3]
-            zone = max(0, int(np.searchsorted(firsts, ticks[i], side=side)) - 1)  # type: ignore[call-overload]
+            zone = max(0, int(np.searchsorted(firsts, ticks[i], side=side)) - 1)
             base = zone * 512
             inside = leaf.ticks(base, min(base + 512, leaf.events))
-            place = base + int(np.searchsorted(inside, ticks[i], side=side))  # type: ignore[call-overload]
+            place = base + int(np.searchsorted(inside, ticks[i], side=side))
             out[i] = part.start + int(leaves.starts[number]) + place
 
 
@@ -247,4 +250,4 @@ def _near(positions: Ints, gap: int) -> Iterator[tuple[int, int]]:
     """Runs of ascending positions whose neighbours are at most ``gap`` apart."""
     breaks = np.flatnonzero(np.diff(positions) > gap) + 1
     bounds = [0, *breaks.tolist(), len(positions)]
-    yield from zip(bounds[:-1], bounds[1:], strict=True)
+    yield from pairwise(bounds)

@@ -1,4 +1,4 @@
-"""Replay intervals: the same rows as a full replay, whatever is indexed, chosen, late or half built."""
+"""Replay intervals: the rows of a full replay, whatever is indexed, late or half built."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ def events(rng: random.Random, count: int, start: int, spread: int) -> pa.Table:
 def build(rng: random.Random, path: Path) -> tuple[Store, Any, StreamIndexes]:
     """A stream with segments, perhaps late events, and indexes over part of it."""
     store = Store.open(path, "rw")
-    options = StreamOptions(codec=rng.choice(["none", "lz4"]), leaf_bytes=4096, segment_bytes=30_000)
+    options = StreamOptions(
+        codec=rng.choice(["none", "lz4"]), leaf_bytes=4096, segment_bytes=30_000
+    )
     stream = store.create_stream("s", SCHEMA, options)
     indexes = StreamIndexes(path / "idx", True)
     for name in rng.sample(["k", "x", "y"], rng.randrange(4)):
@@ -81,7 +83,9 @@ def build(rng: random.Random, path: Path) -> tuple[Store, Any, StreamIndexes]:
             for _ in range(rng.randrange(3)):
                 indexes.build_next(stream.snapshot().state, eager=rng.random() < 0.7)
         if rng.random() < 0.35 and start > 10:
-            stream.append(events(rng, rng.choice([1, 5, 60]), rng.randrange(start), rng.choice([1, 30])))
+            stream.append(
+                events(rng, rng.choice([1, 5, 60]), rng.randrange(start), rng.choice([1, 30]))
+            )
         if rng.random() < 0.15:
             stream.compact()
             indexes.forget(stream.snapshot().state)
@@ -106,8 +110,10 @@ def condition(rng: random.Random, own: str, others: list[str], depth: int = 0) -
     return rng.choice(
         [
             f"x BETWEEN {low} AND {low + rng.randrange(2)}",
-            f"{own}.y = {low}", f"y IN ({low}, {low + 2})", f"x > {low}", f"y < {low}", f"x <= {low}",
-            f"y <> {low}", f"k = '{rng.choice('abc')}'", "k IN ('a', 'b')", f"k LIKE '{rng.choice('ab')}%'",
+            f"{own}.y = {low}", f"y IN ({low}, {low + 2})", f"x > {low}", f"y < {low}",
+            f"x <= {low}",
+            f"y <> {low}", f"k = '{rng.choice('abc')}'", "k IN ('a', 'b')",
+            f"k LIKE '{rng.choice('ab')}%'",
             "y IS NULL", "x IS NOT NULL", "y > PREV(y)", "NEXT(x) > x",
             f"{rng.choice(others)}.y = {low}", f"y >= {rng.choice(others)}.y", f"t % 3 = {low % 3}",
             f"x > {low} AND y < {low + 3}",
@@ -142,7 +148,12 @@ def clause(rng: random.Random) -> str:
     partition = "PARTITION BY k " if rng.random() < 0.25 else ""
     order = "ORDER BY t, y" if rng.random() < 0.15 else "ORDER BY t"
     rows = rng.choice(
-        ["ONE ROW PER MATCH", "ONE ROW PER MATCH", "ALL ROWS PER MATCH", "ALL ROWS PER MATCH OMIT EMPTY MATCHES"]
+        [
+            "ONE ROW PER MATCH",
+            "ONE ROW PER MATCH",
+            "ALL ROWS PER MATCH",
+            "ALL ROWS PER MATCH OMIT EMPTY MATCHES",
+        ]
     )
     within = f"WITHIN {rng.choice([0, 1, 3, 10, 40, 200])}" if rng.random() < 0.8 else ""
     selection = after = ""
@@ -153,10 +164,14 @@ def clause(rng: random.Random) -> str:
         after = rng.choice(["", "AFTER MATCH SKIP TO NEXT ROW", "AFTER MATCH SKIP PAST LAST ROW"])
         if rng.random() < 0.1:
             after = f"AFTER MATCH SKIP TO LAST {used[-1]}"
-    defines = ", ".join(f"{name} AS {condition(rng, name, used)}" for name in used if rng.random() < 0.85)
+    defines = ", ".join(
+        f"{name} AS {condition(rng, name, used)}" for name in used if rng.random() < 0.85
+    )
     if not defines:
         defines = f"{used[0]} AS x > 5"
-    measures = "MATCH_NUMBER() AS number, FIRST(t) AS f, LAST(t) AS l, count(*) AS n, CLASSIFIER() AS c"
+    measures = (
+        "MATCH_NUMBER() AS number, FIRST(t) AS f, LAST(t) AS l, count(*) AS n, CLASSIFIER() AS c"
+    )
     if rng.random() < 0.2:
         measures += ", PREV(FIRST(y)) AS before"
     return (
@@ -254,7 +269,10 @@ def test_a_pattern_without_bounds_is_replayed_and_says_so(tmp_path: Path) -> Non
     store = Store.open(tmp_path, "rw")
     stream = store.create_stream("s", SCHEMA)
     stream.append(events(random.Random(1), 100, 0, 100))
-    text = "SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t PATTERN (A B* C) DEFINE A AS x > 8, C AS y > 8)"
+    text = (
+        "SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t PATTERN (A B* C) "
+        "DEFINE A AS x > 8, C AS y > 8)"
+    )
     compiled = compile_match(clause_of_text(text), SCHEMA)
     plan = plan_match(stream.snapshot(), compiled, None, "optimal")
     assert plan.spans is None

@@ -1,0 +1,100 @@
+"""Which clauses replay intervals can answer.
+
+Purpose
+    :func:`not_applicable` says why a clause needs the whole stream, for EXPLAIN.
+
+Layout
+    ================================  =========================================================
+    ORDER BY other than time alone    positions in the stream are not the matcher's order
+    WITH UNMATCHED ROWS               every event is a result
+    a pattern that can match nothing  every event begins a match
+    PARTITION BY with ``^`` or ``$``  the ends of a partition lie anywhere
+    PARTITION BY with NEXT, or with   the neighbour of an event in its partition may lie far
+    PREV beyond the match             outside of every interval
+    ================================  =========================================================
+
+Notes
+    Under PARTITION BY, PREV within the match is no obstacle: a row whose predecessor in the
+    partition was left out could only go wrong as the first row of a match, and there PREV is not
+    asked for.
+"""
+
+from __future__ import annotations
+
+from ..match import CompiledMatch
+from ..pattern.binding import Navigation
+from ..pattern.tree import (
+    Alternation,
+    Anchor,
+    Concatenation,
+    Pattern,
+    Quantified,
+    Variable,
+    children,
+    matches_nothing,
+    walk,
+)
+
+__all__ = ["not_applicable"]
+
+
+def not_applicable(compiled: CompiledMatch) -> str:
+    """Why a clause cannot be answered from intervals; empty when it can."""
+    clause = compiled.clause
+    if not compiled.in_time_order:
+        return "ORDER BY does not begin with time"
+    if len(compiled.order_by) > 1:
+        return "ORDER BY has keys besides time, which reorder the events of one time"
+    if clause.rows == "all with unmatched":
+        return "WITH UNMATCHED ROWS puts every event out"
+    if matches_nothing(clause.pattern):
+        return "the pattern can match no event at all, so every event begins a match"
+    if compiled.partition_by:
+        if any(isinstance(node, Anchor) for node in walk(clause.pattern)):
+            return "^ and $ of a partition depend on events outside the intervals"
+        if compiled.lookahead or _reads_outside(compiled):
+            return "PREV or NEXT of a partition may read events outside the intervals"
+    return ""
+
+
+def _reads_outside(compiled: CompiledMatch) -> bool:
+    """Whether PREV may read a row of the partition before the first row of a match."""
+    for bound in compiled.measures:
+        for leaf in bound.leaves:
+            if isinstance(leaf, Navigation) and leaf.shift:
+                return True
+    for name, bound in compiled.definitions.items():
+        back = max(
+            (-leaf.shift for leaf in bound.leaves if isinstance(leaf, Navigation)), default=0
+        )
+        if back > 0:
+            place = _earliest(compiled.clause.pattern, name)
+            if place is not None and place < back:
+                return True
+    return False
+
+
+def _least(node: Pattern) -> int:
+    """Fewest events of a pattern."""
+    if isinstance(node, Variable):
+        return 1
+    if isinstance(node, Alternation):
+        return min(_least(choice) for choice in node.choices)
+    if isinstance(node, Quantified):
+        return node.low * _least(node.body)
+    return sum(_least(part) for part in children(node))
+
+
+def _earliest(node: Pattern, name: str) -> int | None:
+    """Fewest events before one that carries a variable; None when none does."""
+    if isinstance(node, Variable):
+        return 0 if node.name == name else None
+    found = [(part, _earliest(part, name)) for part in children(node)]
+    if isinstance(node, Concatenation):
+        before, best = 0, None
+        for part, place in found:
+            if place is not None:
+                best = before + place if best is None else min(best, before + place)
+            before += _least(part)
+        return best
+    return min((place for _, place in found if place is not None), default=None)

@@ -1,0 +1,160 @@
+"""Filters through indexes: a condition is a pattern of one event.
+
+Purpose
+    ``WHERE altitude > 40000`` on a thousandth of the events should read those and little more.
+    :func:`plan_filter` plans a pruning predicate as an outline of one symbol, with the machinery
+    of replay intervals: coarse pattern map, index lookup, uncovered and late ranges as they are.
+    :class:`FilterPlan` reads what is left.
+
+Guarantee
+    What a plan leaves out does not satisfy the predicate; the exact filter is applied to what it
+    reads.
+
+Cost
+    The lookup is made before the decision: it costs some nanoseconds per entry, and only it knows
+    whether the hits lie together.  Where they would need more reading than a pruned scan, None is
+    returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...indexes.stream_indexes import RunsChanged, StreamIndexes
+from ...store.prune import Never, Prune
+from ...store.segment import ScanMetrics
+from ...store.snapshot import Snapshot
+from .cost import Weights
+from .planning import Offer, Planner
+from .reader import read_spans
+from .replay_plan import ReplayPlan
+from .spans import Spans
+from .symbols import Block, Outline, Symbol, index_terms
+
+__all__ = ["FilterPlan", "plan_filter"]
+
+SCAN_EVENT_NS = 3.0
+SPAN_NS = 40_000.0
+SHARE_MAX = 0.02
+"""A term that more events than this satisfy is not worth a lookup for a filter."""
+
+
+@dataclass
+class FilterPlan:
+    """Where the events that may satisfy a predicate are.
+
+    Attributes
+    ----------
+    snapshot : Snapshot
+    replay : ReplayPlan
+    """
+
+    snapshot: Snapshot
+    replay: ReplayPlan
+
+    def details(self) -> tuple[str, ...]:
+        """Conditions that were looked up."""
+        return tuple(text.partition(": ")[2] for text in self.replay.chosen)
+
+    def scan(
+        self,
+        low: int,
+        high: int,
+        columns: Sequence[str] | None,
+        filter: pc.Expression | None,
+        limit: int | None,
+        metrics: ScanMetrics,
+        check: Callable[[], None],
+    ) -> Iterator[pa.RecordBatch]:
+        """Events with low <= t <= high (ticks) that satisfy a filter, in time order."""
+        schema, timeline = self.snapshot.schema, self.replay.timeline
+        assert timeline is not None
+        assert self.replay.spans is not None
+        wanted = schema.select(columns)
+        text = "" if filter is None else str(filter)
+        needed = wanted + [n for n in schema.names if n not in wanted and n in text]
+        with_time = needed if schema.time in needed else [*needed, schema.time]
+        pieces = read_spans(
+            self.snapshot, timeline, self.replay.spans, self.replay.by_time, with_time, 0, 0,
+            metrics, check,
+        )  # fmt: skip
+        remaining = limit
+        for batch, _ in pieces:
+            kept = _within(batch, with_time.index(schema.time), low, high)
+            if filter is not None and kept.num_rows:
+                kept = kept.filter(filter)
+            if not kept.num_rows:
+                continue
+            if remaining is not None:
+                kept = kept.slice(0, remaining)
+                remaining -= kept.num_rows
+            yield kept.select(wanted)
+            if remaining == 0:
+                return
+
+
+def _within(batch: pa.RecordBatch, column: int, low: int, high: int) -> pa.RecordBatch:
+    """Rows of a sorted batch in a closed range of ticks."""
+    from ...store.tail import ticks_of_column
+
+    ticks = ticks_of_column(batch.column(column))
+    if not len(ticks) or (ticks[0] >= low and ticks[-1] <= high):
+        return batch
+    first = int(ticks.searchsorted(low, "left"))
+    end = int(ticks.searchsorted(high, "right"))
+    return batch.slice(first, max(0, end - first))
+
+
+def plan_filter(
+    snapshot: Snapshot,
+    indexes: StreamIndexes,
+    prune: Prune,
+    low: int,
+    high: int,
+    check: Callable[[], None] | None = None,
+) -> FilterPlan | None:
+    """Plan a filter, or return None when a pruned scan is expected to be as good.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+    indexes : StreamIndexes
+    prune : Prune
+        Implied by the filter.
+    low, high : int
+        Ticks, inclusive.
+    check : callable, optional
+        May raise.
+    """
+    terms = index_terms(prune, snapshot.schema)
+    if not terms or isinstance(prune, Never):
+        return None
+    symbol = Symbol("filter", prune, terms)
+    pattern = Outline((Block((symbol,)),), False, False, 1, None, True, False)
+    catalogue = indexes.catalogue()
+    plan = ReplayPlan("filter", outline=pattern)
+    planner = Planner(
+        snapshot, 0, 0, pattern, indexes, catalogue, plan, Weights(event=SCAN_EVENT_NS), check
+    )
+
+    def choose(offers: Sequence[Offer]) -> Sequence[int]:
+        rare = [
+            i for i, offer in enumerate(offers) if offer.entries <= SHARE_MAX * max(1, plan.total)
+        ]
+        return sorted(rare, key=lambda i: offers[i].entries)[:2]
+
+    try:
+        planner.run(choose, bounds=(low, high))
+    except RunsChanged:
+        return None
+    if plan.reason or plan.spans is None or not plan.chosen:
+        return None
+    spans: Spans = plan.spans
+    scanned = plan.allowed * SCAN_EVENT_NS
+    if len(spans) * SPAN_NS + spans.total * SCAN_EVENT_NS > 0.8 * scanned:
+        return None
+    return FilterPlan(snapshot, plan)

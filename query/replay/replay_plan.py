@@ -1,0 +1,107 @@
+"""What a pattern query will replay, as a value: for the run, and for EXPLAIN."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ...indexes.lookup import IndexMetrics
+from .cost import Estimate
+from .spans import Spans
+from .symbols import Outline
+from .timeline import Timeline
+
+__all__ = ["ReplayPlan"]
+
+
+@dataclass
+class ReplayPlan:
+    """What a pattern query will replay.
+
+    Attributes
+    ----------
+    strategy : str
+        As asked for.
+    reason : str
+        Why the whole stream is replayed; empty when it is not.
+    outline : Outline or None
+    spans : Spans or None
+        Positions to replay; None for the whole stream.
+    by_time : dict
+        Spans (by number) read by ticks because late events lie in them.
+    chosen : tuple of str
+        Terms that were looked up.
+    offered : tuple of str
+    estimate : Estimate or None
+    examined : int
+        Choices of terms that were looked at.
+    total : int
+        Base events.
+    covered : float
+        Fraction of them that the indexes used cover.
+    metrics : IndexMetrics
+    phases : dict of str to float
+        Milliseconds.
+    """
+
+    strategy: str
+    reason: str = ""
+    outline: Outline | None = None
+    spans: Spans | None = None
+    by_time: dict[int, tuple[int, int]] = field(default_factory=dict)
+    chosen: tuple[str, ...] = ()
+    offered: tuple[str, ...] = ()
+    estimate: Estimate | None = None
+    examined: int = 0
+    total: int = 0
+    covered: float = 0.0
+    allowed: int = 0
+    metrics: IndexMetrics = field(default_factory=IndexMetrics)
+    phases: dict[str, float] = field(default_factory=dict)
+    timeline: Timeline | None = None
+    before: int = 1
+    after: int = 1
+
+    @property
+    def replayed(self) -> float:
+        """Fraction of the base events that will be replayed."""
+        if self.spans is None:
+            return 1.0
+        return self.spans.total / self.total if self.total else 0.0
+
+    def details(self) -> tuple[tuple[str, str | int | float | tuple[str, ...]], ...]:
+        """What EXPLAIN shows."""
+        found: list[tuple[str, str | int | float | tuple[str, ...]]] = [("strategy", self.strategy)]
+        if self.outline is not None:
+            found.append(("symbols", str(self.outline)))
+        if self.reason:
+            found.append(("replay", f"whole stream: {self.reason}"))
+            return tuple(found)
+        assert self.spans is not None
+        found.append(("indexes", self.chosen or ("none: the coarse pattern map alone",)))
+        rest = tuple(text for text in self.offered if text not in self.chosen)
+        if rest:
+            found.append(("indexes_not_used", rest))
+        if self.estimate is not None and self.total:
+            share = self.estimate.events / self.total
+            found.append(("estimated_replay", f"{share:.4%} of the stream"))
+        found.append(
+            ("replay", f"{self.replayed:.4%} of the stream in {len(self.spans)} intervals")
+        )
+        return tuple(found)
+
+    def figures(self) -> tuple[tuple[str, int | float], ...]:
+        """What EXPLAIN ANALYZE shows."""
+        if self.spans is None:
+            return tuple(self.phases.items())
+        return (
+            ("intervals", len(self.spans)),
+            ("events_replayed", self.spans.total),
+            ("share_replayed", self.replayed),
+            ("covered_by_indexes", self.covered),
+            ("choices_examined", self.examined),
+            ("index_entries_read", self.metrics.entries_read),
+            ("index_blocks_read", self.metrics.blocks_read),
+            ("index_bytes_read", self.metrics.bytes_read),
+            ("index_runs_skipped", self.metrics.runs_skipped),
+            *self.phases.items(),
+        )

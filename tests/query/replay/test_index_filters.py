@@ -1,0 +1,94 @@
+"""Filters through indexes: the rows of a scan, and few of its blocks."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import chronicle
+from chronicle.query.replay import filtering
+
+ARROW = pa.schema(
+    [pa.field("t", pa.int64(), False), pa.field("x", pa.float64()), pa.field("k", pa.string())]
+)
+
+
+def table(count: int, seed: int, start: int = 0) -> pa.Table:
+    rng = np.random.default_rng(seed)
+    x = rng.random(count)
+    x[rng.random(count) < 0.01] = np.nan
+    k = np.array(["a", "b", "rare"])[rng.choice(3, count, p=[0.5, 0.4995, 0.0005])]
+    return pa.table(
+        {
+            "t": start + np.sort(rng.integers(0, count * 2, count)),
+            "x": pa.array(x, mask=x > 0.9995),
+            "k": k,
+        },
+        schema=ARROW,
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_filter_gives_the_rows_of_a_scan(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(seed)
+    monkeypatch.setattr(filtering, "SPAN_NS", 0.0)  # as if beginning a span cost nothing
+    used = 0
+    with chronicle.open(tmp_path / "s") as database:
+        options = {"leaf_bytes": 1 << 14, "segment_bytes": 1 << 20}
+        stream = database.create_stream("s", ARROW, "t", options=options)
+        stream.append(table(60_000, seed))
+        stream.create_index("x")
+        stream.create_index("k")
+        stream.append(table(5_000, seed + 100, start=120_000))
+        if seed:
+            stream.append(table(300, seed + 200, start=40_000))
+        everything = pa.table(stream.scan().read_all())
+        x, k, t = everything["x"], everything["k"], everything["t"]
+        rare = pc.equal(k, "rare")
+        for _ in range(12):
+            low = rng.random()
+            until = 30_000 + int(low * 90_000)
+            near = pc.and_(pc.greater_equal(x, low), pc.less_equal(x, low + 1e-4))
+            inside = pc.and_(pc.greater_equal(t, 30_000), pc.less(t, until))
+            where, mask = rng.choice(
+                [
+                    (f"x BETWEEN {low} AND {low + 1e-4}", near),
+                    ("k = 'rare'", rare),
+                    ("x IS NULL", pc.is_null(x)),
+                    (f"k = 'rare' AND t >= 30000 AND t < {until}", pc.and_(rare, inside)),
+                ]
+            )
+            got = database.sql(f"SELECT t, x FROM s WHERE {where}").arrow()
+            expected = everything.filter(mask).select(["t", "x"])
+            assert repr(got.to_pylist()) == repr(expected.to_pylist()), where
+            used += "index:" in str(
+                database.explain(f"SELECT t, x FROM s WHERE {where}", analyze=True)
+            )
+    assert used > 3
+
+
+def test_a_rare_value_reads_little(tmp_path: Path) -> None:
+    count = 400_000
+    x = np.zeros(count)
+    x[[1234, 200_000, 399_000]] = 7.0
+    x[::2] = 9.0  # minimum and maximum exclude nothing
+    with chronicle.open(tmp_path / "s") as database:
+        stream = database.create_stream("s", ARROW, "t")
+        data: dict[str, Any] = {"t": np.arange(count), "x": x, "k": ["a"] * count}
+        stream.append(pa.table(data, schema=ARROW))
+        stream.seal()
+        stream.create_index("x")
+        plan = database.explain("SELECT count(*) FROM s WHERE x = 7", analyze=True)
+        scan = next(node for node in plan.operators() if node.name == "Scan")
+        assert dict(scan.details)["index"]
+        assert dict(scan.figures)["events_read"] <= 10
+        found = database.sql("SELECT t FROM s WHERE x = 7").fetchall()
+        assert found == [(int(t),) for t in np.flatnonzero(x == 7.0)]
