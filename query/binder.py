@@ -24,6 +24,7 @@ Limits
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -52,6 +53,7 @@ from .scope import (
 
 __all__ = ["Bound", "bind", "conjuncts", "is_plain", "relation_name"]
 
+_ALL_HINT = re.compile(r"strategy\s*\(\s*all\s*\)", re.IGNORECASE)
 _STRATEGIES = ("auto", "replay", "index", "all", "greedy", "optimal", "none")
 
 
@@ -218,6 +220,8 @@ class _Binder:
         for item in hint.expressions:
             name = item.name.lower() if isinstance(item, exp.Anonymous) else str(item).lower()
             value = item.expressions[0].name.lower() if item.expressions else ""
+            if not value and _ALL_HINT.search(self.text):  # ALL is a keyword: it leaves no argument
+                value = "all"
             if name != "strategy" or value not in _STRATEGIES:
                 raise error_at(
                     self.text,
