@@ -3,7 +3,6 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-SITE = $(shell $(BIN)/python -c "import site; print(site.getsitepackages()[0])")
 STAMP := $(VENV)/.installed
 
 .PHONY: help setup java demo test test-all crash spark lint format bench clean
@@ -20,7 +19,8 @@ $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet --editable ".[all]" --group dev
-	echo "$(CURDIR)/spark_connector/discovery" > "$(SITE)/chronicle_discovery.pth"
+	echo "$(CURDIR)/spark_connector/discovery" > \
+		"$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/chronicle_discovery.pth"
 	touch $(STAMP)
 
 java: ## have a Java 17+ runtime for Spark; where that cannot be, say so
