@@ -134,8 +134,8 @@ class StreamSchema:
             other = folded.setdefault(name.lower(), name)
             if other != name:
                 raise InvalidArgument(
-                    f"attributes {other!r} and {name!r} differ only in case; SQL could not tell them "
-                    "apart, rename one"
+                    f"attributes {other!r} and {name!r} differ only in case; SQL could not tell "
+                    "them apart, rename one"
                 )
         if time not in names:
             raise InvalidArgument(
@@ -153,14 +153,14 @@ class StreamSchema:
                     type_ = pa.int64()
                 elif not pa.types.is_timestamp(type_):
                     raise UnsupportedType(
-                        f"the time attribute {time!r} must be a timestamp or an integer, found {type_}; "
-                        "give --time-format or cast it"
+                        f"the time attribute {time!r} must be a timestamp or an integer, found "
+                        f"{type_}; give --time-format or cast it"
                     )
             storage = _storage_of(type_)
             if storage is None:
                 raise UnsupportedType(
-                    f"attribute {field.name!r} has type {type_}, which a stream cannot store; use bool, "
-                    "integers, float32/64, string, binary, date, timestamp or decimal128"
+                    f"attribute {field.name!r} has type {type_}, which a stream cannot store; use "
+                    "bool, integers, float32/64, string, binary, date, timestamp or decimal128"
                 )
             attributes.append(Attribute(field.name, type_, nullable, storage))
         self.attributes: tuple[Attribute, ...] = tuple(attributes)
