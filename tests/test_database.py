@@ -9,11 +9,12 @@ import sys
 import time
 from decimal import Decimal
 
-import chronicle
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+
+import chronicle
 from chronicle.errors import (
     AttributeNotFound,
     InvalidArgument,
@@ -136,7 +137,7 @@ def test_a_reader_sees_what_the_writer_commits(tmp_path):
 def test_importing_chronicle_is_light():
     script = (
         "import sys, chronicle; "
-        "heavy = {'pyarrow', 'numpy', 'numba', 'duckdb', 'sqlglot', 'pandas', 'pyspark', 'fastapi'};"
+        "heavy = {'pyarrow', 'numpy', 'numba', 'duckdb', 'sqlglot', 'pandas', 'pyspark', 'fastapi'};"  # noqa: E501
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run(

@@ -6,12 +6,13 @@ import datetime as dt
 import math
 from decimal import Decimal
 
-import chronicle
 import numpy as np
 import pandas
 import polars
 import pyarrow as pa
 import pytest
+
+import chronicle
 from chronicle import incoming
 from chronicle.errors import InvalidData, SchemaMismatch
 from chronicle.incoming import tables_of

@@ -1,4 +1,4 @@
-"""Arrow filters taken apart: the range, the predicate and the rest together say what the whole said."""
+"""Arrow filters taken apart: range, predicate and rest together say what the whole said."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+
 from chronicle.query.expressions import split_filter
 from chronicle.query.ranges import TICK_MAX, TICK_MIN
 from chronicle.schema import StreamSchema
@@ -164,9 +165,7 @@ def test_a_range_of_time_beside_a_condition_leaves_the_condition():
 
 def test_lists_of_values_become_ranges():
     listed = pc.field("n").isin([1, 5])
-    guarded = pc.if_else(
-        pc.field("n").is_valid(), listed, pc.scalar(pa.scalar(None, pa.bool_()))
-    )
+    guarded = pc.if_else(pc.field("n").is_valid(), listed, pc.scalar(pa.scalar(None, pa.bool_())))
     for whole in (listed, guarded):
         split = split_filter(whole, SCHEMA)
         assert split.prune == AnyOf((Range("n", 1, 1), Range("n", 5, 5)))

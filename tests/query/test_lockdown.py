@@ -1,11 +1,12 @@
-"""SQL reaches our streams and nothing else: no file, network, setting, catalog or runaway memory."""
+"""SQL reaches our streams and nothing else: no file, network, setting or runaway memory."""
 
 from __future__ import annotations
 
-import chronicle
 import duckdb
 import pyarrow as pa
 import pytest
+
+import chronicle
 from chronicle.errors import ChronicleError, ReadOnlyStore, SqlError
 from chronicle.query import planner
 from chronicle.query.gate import AGGREGATES, SCALARS, WINDOWS

@@ -7,11 +7,12 @@ import math
 import random
 from decimal import Decimal
 
-import chronicle
 import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
+
+import chronicle
 from chronicle.query.engine import Execution
 
 ROWS = 4_000
@@ -133,7 +134,7 @@ class Texts:
                 f"TIMESTAMP '{text}' - INTERVAL '90' SECOND",
                 f"(TIMESTAMP '{text}' + INTERVAL 1 HOUR)",
                 f"TIMESTAMPTZ '{text}+00'",
-                f"make_timestamp({(value - dt.datetime(1970, 1, 1)) // dt.timedelta(microseconds=1)})",
+                f"make_timestamp({(value - dt.datetime(1970, 1, 1)) // dt.timedelta(microseconds=1)})",  # noqa: E501
                 "DATE '1970-01-01'",
                 "NULL",
             ]
@@ -202,11 +203,11 @@ class Texts:
             return pick.choice(
                 [
                     f"CAST({prefix}t AS DATE) {self.operator()} DATE '1970-01-01'",
-                    f"date_trunc('hour', {prefix}t) {self.operator()} TIMESTAMP '1970-01-01 00:00:00'",
+                    f"date_trunc('hour', {prefix}t) {self.operator()} TIMESTAMP '1970-01-01 00:00:00'",  # noqa: E501
                     f"date_trunc('minute', {prefix}t) {self.operator()} {self.moment()}",
                     f"CAST({prefix}n AS DOUBLE) {self.operator()} 3.5",
                     f"CAST({prefix}small AS DECIMAL(6, 1)) {self.operator()} 12.5",
-                    f"CAST({prefix}t AS TIMESTAMP_S) {self.operator()} TIMESTAMP '1970-01-01 00:00:10'",
+                    f"CAST({prefix}t AS TIMESTAMP_S) {self.operator()} TIMESTAMP '1970-01-01 00:00:10'",  # noqa: E501
                     f"{prefix}n + 1 {self.operator()} 5",
                     f"starts_with({prefix}s, 'al')",
                 ]
@@ -265,7 +266,7 @@ def test_most_random_predicates_are_valid(pair):
 def test_random_aggregates_over_time_equal_those_of_a_scan(pair, seed):
     texts = Texts(1000 + seed)
     calls = [
-        "count(*)", "count(n)", "sum(n)", "min(n)", "max(n)", "avg(n)", "sum(x)", "min(x)", "max(x)",
+        "count(*)", "count(n)", "sum(n)", "min(n)", "max(n)", "avg(n)", "sum(x)", "min(x)", "max(x)",  # noqa: E501
         "avg(x)", "min(t)", "max(t)", "count(t)", "sum(b)", "min(b)", "max(b)", "min(f)", "sum(f)",
         "sum(u)", "max(u)", "avg(u)", "min(d)", "max(m)", "sum(small)", "count(s)", "count(dec)",
         "min(small)", "avg(f)",
@@ -321,7 +322,7 @@ def test_random_derived_tables_equal_those_of_duckdb(pair, seed):
         f"WITH q AS (SELECT * FROM e WHERE {inner}) SELECT t, n FROM q WHERE {outer}",
         f"WITH q AS (SELECT * FROM e WHERE {inner}) SELECT count(*) FROM q, q AS r "
         f"WHERE q.t = r.t AND {outer.replace('(t', '(q.t')}",
-        f"SELECT n, count(*) FROM (SELECT * FROM e WHERE {inner} ORDER BY t, n, small, u LIMIT 200) "
+        f"SELECT n, count(*) FROM (SELECT * FROM e WHERE {inner} ORDER BY t, n, small, u LIMIT 200) "  # noqa: E501
         f"WHERE {outer} GROUP BY n",
         f"SELECT t, s FROM e WHERE {inner} AND n IN (SELECT n FROM o WHERE {outer})",
     ):
@@ -355,7 +356,7 @@ def test_random_derived_tables_equal_those_of_duckdb(pair, seed):
         "FROM e SELECT count(*)",
         "SELECT COLUMNS('n|x') FROM e ORDER BY ALL LIMIT 3",
         "SELECT * EXCLUDE (x, f) REPLACE (n + 1 AS n) FROM o ORDER BY t, small, u",
-        "SELECT (SELECT max(b.n) FROM o b WHERE b.small = a.small) FROM e a WHERE a.n BETWEEN 5 AND 9 "
+        "SELECT (SELECT max(b.n) FROM o b WHERE b.small = a.small) FROM e a WHERE a.n BETWEEN 5 AND 9 "  # noqa: E501
         "ORDER BY a.t, a.n, 1",
         "SELECT d, s, sum(n) FROM e GROUP BY GROUPING SETS ((d), (s), ()) ORDER BY ALL",
         "SELECT date_trunc('hour', t) h, arg_max(n, x), quantile_cont(n, 0.5), stddev(n) FROM e "

@@ -1,4 +1,4 @@
-"""Running SQL: errors with positions, parameters, streaming, limits of time, result forms, types."""
+"""Running SQL: errors with positions, parameters, streaming, time limits, result forms."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import threading
 import time
 from decimal import Decimal
 
-import chronicle
 import numpy as np
 import pandas
 import pyarrow as pa
 import pytest
+
+import chronicle
 from chronicle.errors import (
     InvalidArgument,
     QueryCancelled,
@@ -219,7 +220,7 @@ def test_other_parameters(database):
     ],
 )
 def test_wrong_parameters_are_refused(database, sql, params, words):
-    with pytest.raises(SqlError, match="(?s)") as caught:
+    with pytest.raises(SqlError) as caught:
         database.sql(sql, params)
     assert words in str(caught.value)
 
@@ -263,7 +264,7 @@ def test_results_stream_without_reading_ahead(database, monkeypatch):
 
 
 def test_a_result_in_every_form(database):
-    sql = "SELECT timestamp, icao24, altitude FROM flights WHERE squawk = 5 ORDER BY timestamp LIMIT 4"
+    sql = "SELECT timestamp, icao24, altitude FROM flights WHERE squawk = 5 ORDER BY timestamp LIMIT 4"  # noqa: E501
     table = database.sql(sql).arrow()
     assert table.num_rows == 4
     assert database.sql(sql).df().shape == (4, 3)
@@ -527,7 +528,7 @@ def test_integer_sums_are_int64_where_they_fit(typed):
 def test_fetchall_gives_python_values(typed):
     database, _ = typed
     row = database.sql(
-        "SELECT us, ms, d32, d64, dec, b, bin, us - TIMESTAMP '2019-12-31', [1, 2], {'a': 1} FROM typed "
+        "SELECT us, ms, d32, d64, dec, b, bin, us - TIMESTAMP '2019-12-31', [1, 2], {'a': 1} FROM typed "  # noqa: E501
         "WHERE i8 = 5"
     ).fetchone()
     assert row[0] == dt.datetime(2020, 1, 1, 0, 0, 0, 7)

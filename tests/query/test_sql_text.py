@@ -1,4 +1,5 @@
-"""What is written is what runs: our tree of a query, written out, reads in DuckDB as the original."""
+# ruff: noqa: E501  (one query a line)
+"""What is written is what runs: a query written out reads in DuckDB as the original."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import json
 
 import duckdb
 import pytest
+
 from chronicle.query.dialect import parse_statement, to_text
 
 QUERIES = """

@@ -6,9 +6,10 @@ import datetime as dt
 import json
 from decimal import Decimal
 
-import chronicle
 import pyarrow as pa
 import pytest
+
+import chronicle
 from chronicle.errors import (
     ChronicleError,
     InvalidData,
