@@ -364,10 +364,20 @@ class Database:
         self._check_open()
         self._store.backup(path)
 
-    def check(self) -> CheckReport:
-        """Verify every checksum, order and aggregate of the store."""
+    def check(self, repair: bool = False) -> CheckReport:
+        """Verify every checksum, order and aggregate of the store, and every index.
+
+        With ``repair``, save what can be saved of damaged streams and rebuild indexes that differ
+        from their events.
+        """
+        from .store.check import Problem
+
         self._check_open()
-        return self._store.check()
+        report = self._store.check(repair=repair)
+        for told in self._indexes.check(repair) if self._indexes is not None else ():
+            name, _, what = told.partition(": ")
+            report.problems.append(Problem(name, "indexes", what))
+        return report
 
     def close(self) -> None:
         """Flush and release the store; closing twice is fine, any other use afterwards is not."""

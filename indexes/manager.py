@@ -174,6 +174,8 @@ class StoreIndexes:
                 indexes = self.of(name)
                 if indexes is None:
                     continue
+                if self._writable:
+                    self._attach(name)  # a repair has opened the stream anew
                 state = self._store.stream(name).snapshot().state
                 if self._writable:
                     indexes.forget(state)
