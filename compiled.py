@@ -24,12 +24,13 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numba
 from numba.core import config as numba_config
 
-__all__ = ["cache_directory", "kernel"]
+__all__ = ["cache_directory", "kernel", "kernel_calling"]
 
 KERNEL_GENERATION = 1
 """Raised when kernels change in a way that a cache from an older release must not survive."""
@@ -73,3 +74,30 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
         )
     result: Callable[..., Any] = compiled
     return result
+
+
+def kernel_calling(*modules: ModuleType) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Compile as :func:`kernel` does, anew also when one of these modules has changed.
+
+    Parameters
+    ----------
+    *modules : module
+        Those whose kernels the function calls, and those that these call.
+    """
+    stamps = []
+    for module in modules:
+        found = os.stat(str(module.__file__))
+        stamps.append((found.st_mtime_ns, found.st_size))
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        compiled: Any = kernel(function)
+        index = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
+        if index is None:  # nothing is kept on disk that could be stale
+            return compiled  # type: ignore[no-any-return]
+        if not hasattr(index, "_source_stamp"):  # another Numba: better cold than stale
+            options = {"nogil": True, "fastmath": False, "error_model": "numpy"}
+            return numba.njit(cache=False, **options)(function)  # type: ignore[no-any-return]
+        index._source_stamp = (index._source_stamp, *stamps)
+        return compiled  # type: ignore[no-any-return]
+
+    return decorate

@@ -24,9 +24,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import ResourceLimit
-from . import kernels as k
 from .fields import FieldPlan
+from .kernels import fill_identity
 from .slices import Chunk
+from .slide_kernels import slide_windows
 from .spec import TICK_MIN, CountWindows, TimeWindows
 
 __all__ = ["Slider"]
@@ -60,7 +61,7 @@ class Slider:
         self._ring_ids = np.empty(_FIRST_ROOM, np.int64)
         self._ring = np.empty((_FIRST_ROOM, plan.width), np.int64)
         self._back = np.empty((1, plan.width), np.int64)
-        k.fill_identity(self._back, 0, 1, self._fields)
+        fill_identity(self._back, 0, 1, self._fields)
         first = 0 if isinstance(windows, CountWindows) else TICK_MIN
         self._state = np.array([0, 0, 0, first], np.int64)
 
@@ -82,7 +83,7 @@ class Slider:
             room = WINDOWS_AT_ONCE
             out = np.empty(room, np.int64)
             out_words = np.empty((room, self._width), np.int64)
-            at, written, reason = k.slide_windows(
+            at, written, reason = slide_windows(
                 ids, words, at, ids.size, finish, self._doubled, self._windows.overlap,
                 self._fields, self._ring_ids, self._ring, self._back, self._state, out, out_words,
             )  # fmt: skip

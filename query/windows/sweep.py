@@ -43,7 +43,7 @@ from ...store.layout import NODE_FANOUT, PAGE_EVENTS, ROW_COUNT, ROW_LENGTH, ROW
 from ...store.layout import ZONE_EVENTS as ZONE
 from ...store.leaf import LeafReader
 from ...store.segment import SegmentFile, SegmentView
-from . import kernels as k
+from . import sweep_kernels as k
 from .fields import FieldPlan, SchemaFields
 from .slices import Chunk, WindowMetrics, frozen, words_of
 
