@@ -15,6 +15,11 @@ Algorithm
     first, then with the base, column by column.  A batch that no other source reaches into passes
     through untouched.
 
+    The same kernels keep the buffer of late events: a short tuple of sorted batches in arrival
+    order, each at least twice as large as the next, so that adding costs O(log n) amortised and a
+    reader merges few batches (:func:`add_late`); and they sort a batch that is nearly in order
+    (:func:`sort_nearly`).
+
 Limits
     Holds one batch of each source, and more only where a single tick spans batches.
 """
@@ -34,7 +39,7 @@ from ..schema import StreamSchema
 from .packing import pooled
 from .tail import concat_batches, sort_batch, ticks_of
 
-__all__ = ["merge_sources"]
+__all__ = ["add_late", "merge_sources", "sort_nearly"]
 
 _WORDS: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
@@ -137,6 +142,36 @@ def merge_sources(
                         source.extend()
                 continue
         yield _merged(pieces, schema)
+
+
+def add_late(
+    buffer: tuple[pa.RecordBatch, ...], batch: pa.RecordBatch, schema: StreamSchema
+) -> tuple[pa.RecordBatch, ...]:
+    """Add a sorted batch of late events to a buffer in arrival order.
+
+    Neighbours are merged while the older is less than twice as large, which keeps the tuple short.
+    """
+    result = [*buffer, batch]
+    while len(result) > 1 and result[-2].num_rows < 2 * result[-1].num_rows:
+        result[-2:] = [_merged(result[-2:], schema)]
+    return tuple(result)
+
+
+def sort_nearly(
+    batch: pa.RecordBatch, ticks: npt.NDArray[np.int64], schema: StreamSchema
+) -> pa.RecordBatch:
+    """The batch in time order, ties in their order; fast where most events are in order already.
+
+    Events that are not older than any before them form one sorted sequence, and only the others
+    are sorted.  An event of theirs comes behind those of its time in the first sequence: when it
+    arrived, that sequence had gone on to a newer time.
+    """
+    in_order = ticks == np.maximum.accumulate(ticks)
+    if 2 * int(np.count_nonzero(in_order)) < ticks.size:
+        return batch.take(pa.array(np.argsort(ticks, kind="stable")))
+    late = np.flatnonzero(~in_order)
+    order = late[np.argsort(ticks[late], kind="stable")]
+    return _merged([batch.filter(pa.array(in_order)), batch.take(pa.array(order))], schema)
 
 
 def _merged(pieces: list[pa.RecordBatch], schema: StreamSchema) -> pa.RecordBatch:

@@ -42,11 +42,12 @@ from .compaction import active_first, spill
 from .file_contract import Files
 from .journal import Journal, RecordKind, encode_batch, encode_state
 from .log import LogWriter
+from .merge import add_late, sort_nearly
 from .options import DURABILITIES, StreamOptions, retention_limits
 from .segment import SegmentView
 from .segment_writer import leaf_events, plain_row_bytes
 from .snapshot import Snapshot, StreamState
-from .tail import Tail, add_late, concat_batches, is_sorted, ticks_of
+from .tail import Tail, concat_batches, is_sorted, ticks_of
 
 __all__ = ["AppendResult", "EventStream"]
 
@@ -180,7 +181,7 @@ class EventStream:
             return AppendResult(0, 0, self.snapshot().count)
         ticks = ticks_of(batch, shape.schema)
         if rows > 1 and not is_sorted(ticks):
-            batch = batch.take(pa.array(np.argsort(ticks, kind="stable")))
+            batch = sort_nearly(batch, ticks, shape.schema)
             ticks = ticks_of(batch, shape.schema)
         size = 0 if shape.fixed else batch.nbytes
         with commits.lock:

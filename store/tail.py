@@ -6,9 +6,7 @@ Purpose
 
 Guarantee
     A :class:`MemoryLeaf` never changes.  A :class:`Tail` only grows, so a snapshot that remembers
-    how many rows it saw keeps seeing exactly those.  :func:`add_late` keeps the buffer a short
-    tuple of sorted batches in arrival order, each at least twice as large as the next: adding is
-    O(log n) amortised per event and a reader merges few batches.
+    how many rows it saw keeps seeing exactly those.
 """
 
 from __future__ import annotations
@@ -36,7 +34,6 @@ from .layout import (
 __all__ = [
     "MemoryLeaf",
     "Tail",
-    "add_late",
     "concat_batches",
     "is_sorted",
     "sort_batch",
@@ -219,17 +216,3 @@ class Tail:
             leaf = MemoryLeaf(self.batch(rows), self.schema)
             self._leaf = leaf
         return leaf
-
-
-def add_late(
-    buffer: tuple[pa.RecordBatch, ...], batch: pa.RecordBatch, schema: StreamSchema
-) -> tuple[pa.RecordBatch, ...]:
-    """Add a sorted batch of late events to a buffer in arrival order.
-
-    Neighbours are merged while the older is less than twice as large, which keeps the tuple short.
-    """
-    result = [*buffer, batch]
-    while len(result) > 1 and result[-2].num_rows < 2 * result[-1].num_rows:
-        merged = concat_batches(result[-2:], schema.arrow)
-        result[-2:] = [sort_batch(merged, schema)]
-    return tuple(result)

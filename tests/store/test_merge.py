@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronicle.schema import StreamSchema
-from chronicle.store.merge import merge_sources
-from chronicle.store.tail import Tail, add_late, sort_batch, ticks_of
+from chronicle.store.merge import add_late, merge_sources, sort_nearly
+from chronicle.store.tail import Tail, sort_batch, ticks_of
 
 TYPES = {
     "n": pa.int64(),
@@ -114,3 +114,13 @@ def test_sorting_leaves_sorted_batches_alone() -> None:
     assert sort_batch(batch, SCHEMA) is batch
     mixed = sort_batch(batch_of([2, 1, 2, 1], 0, False), SCHEMA)
     assert mixed["n"].to_pylist() == [1, 3, 0, 2]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=40), st.booleans(), st.booleans())
+def test_nearly_sorted_batches(times: list[int], nulls: bool, rising: bool) -> None:
+    if rising:
+        times = [t if t < 3 else t + i for i, t in enumerate(times)]
+    batch = batch_of(times, 0, nulls)
+    found = sort_nearly(batch, ticks_of(batch, SCHEMA), SCHEMA)
+    assert found.equals(batch.take(pa.array(np.argsort(times, kind="stable"))))
