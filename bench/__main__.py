@@ -12,7 +12,9 @@ import sys
 
 from .harness import write_section
 
-BENCHMARKS = ["store", "startup", "windows", "patterns", "spark_connector"]
+BENCHMARKS = [
+    "store", "startup", "windows", "patterns", "pattern_indexes", "index_ingest", "spark_connector",
+]  # fmt: skip
 
 
 def main(arguments: list[str] | None = None) -> int:

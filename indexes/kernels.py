@@ -24,6 +24,7 @@ from ..compiled import kernel
 __all__ = [
     "count_bits",
     "first_not_below",
+    "float_keys",
     "lower_entry",
     "mark",
     "pack_positions",
@@ -33,6 +34,24 @@ __all__ = [
     "unpack_positions",
     "upper_entry",
 ]
+
+
+@kernel
+def float_keys(bits, keys):  # type: ignore[no-untyped-def]
+    """Order-preserving keys of doubles given as their bits; one key for zero, one for NaN."""
+    sign = np.uint64(1 << 63)
+    infinity = np.uint64(0x7FF0000000000000)
+    for i in range(bits.shape[0]):
+        word = bits[i]
+        size = word & ~sign
+        if size > infinity:
+            keys[i] = np.uint64(0xFFF8000000000000)
+        elif size == np.uint64(0):
+            keys[i] = sign
+        elif word & sign:
+            keys[i] = ~word
+        else:
+            keys[i] = word | sign
 
 
 @kernel

@@ -38,13 +38,13 @@ import pyarrow.compute as pc
 from ..errors import UnsupportedType
 from ..schema import Attribute, Storage
 from ..store.prune import Range, prefix_of
+from .kernels import float_keys
 
 __all__ = ["DICTIONARY_VALUES", "KEY_MAX", "Keys", "encode", "indexable", "key_range"]
 
 DICTIONARY_VALUES = 1 << 16
 KEY_MAX = 2**64 - 1
 _SIGN = np.uint64(1 << 63)
-_NAN = np.uint64(0xFFF8000000000000)  # of the one NaN, after the flip
 
 Keys = tuple[npt.NDArray[np.uint64], list[bytes] | None]
 """Keys of the values that are not null, and the run's dictionary for strings that have one."""
@@ -60,10 +60,10 @@ def indexable(attribute: Attribute) -> None:
 
 
 def _float_keys(values: npt.NDArray[np.float64]) -> npt.NDArray[np.uint64]:
-    bits = (values + 0.0).view(np.uint64)  # -0.0 + 0.0 is 0.0
-    negative = (bits & _SIGN) != 0
-    keys = np.where(negative, ~bits, bits | _SIGN)
-    keys[np.isnan(values)] = _NAN
+    bits = np.ascontiguousarray(values).view(np.uint64)
+    bits.flags.writeable = False
+    keys = np.empty(len(bits), np.uint64)
+    float_keys(bits, keys)
     return keys
 
 
@@ -96,7 +96,7 @@ def encode(array: pa.Array, attribute: Attribute) -> Keys:
         return _text_keys(array)
     values = _fixed(array)
     if attribute.storage is Storage.FLOAT:
-        return _float_keys(values.astype(np.float64)), None
+        return _float_keys(values.astype(np.float64, copy=False)), None
     if attribute.storage is Storage.SIGNED:
         return values.astype(np.int64).view(np.uint64) ^ _SIGN, None
     return values.astype(np.uint64), None

@@ -8,8 +8,8 @@ Purpose
 Layout
     A segment's positions are cut at multiples of :data:`~chronicle.indexes.runs.RUN_EVENTS`; each
     piece has one run per index and its times.  The last piece of the active segment grows: its run
-    is replaced once the
-    leaves committed since are as many as it covers, so upkeep costs a constant factor. ::
+    is replaced once three
+    times as many events are committed as it covers, so upkeep costs a constant factor. ::
 
         segment 7 |---- run ----|---- run ----|-- run --|........ not indexed: replayed
         segment 9 |---- run ----|- run -| tail .......
@@ -236,7 +236,7 @@ class StreamIndexes:
                     run = runs.get((index, segment, first))
                     covered = first if run is None else run.end
                     fresh = end - covered
-                    worth = whole or eager or fresh >= max(STEP_EVENTS, covered - first)
+                    worth = whole or eager or fresh >= max(STEP_EVENTS, 3 * (covered - first))
                     if fresh > 0 and worth:
                         wanting.append(name)
                 if wanting:

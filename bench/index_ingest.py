@@ -1,0 +1,69 @@
+"""Ingest with indexes kept up to date, against ingest without."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from ..indexes import StreamIndexes
+from ..store import Store, StreamOptions
+from .harness import Row, Section, paired
+from .pattern_indexes import SCHEMA, events
+
+__all__ = ["run"]
+
+BATCH = 1 << 18
+
+
+def _ingest(batches: list[pa.Table], indexed: int) -> float:
+    with tempfile.TemporaryDirectory() as directory, Store.open(directory, "rw") as store:
+        stream = store.create_stream("s", SCHEMA, StreamOptions(codec="none"))
+        indexes = StreamIndexes(Path(directory) / "bench-indexes", True)
+        for j in range(5, 5 - indexed, -1):
+            indexes.create(f"a{j}", SCHEMA)
+        begun = time.perf_counter()
+        for batch in batches:
+            stream.append(batch)
+            while indexed and indexes.build_next(stream.snapshot().state):
+                pass
+        if indexed:
+            indexes.catch_up(stream.snapshot().state)
+        spent = time.perf_counter() - begun
+        indexes.close()
+    return spent
+
+
+def run(short: bool) -> Section:
+    """Measure; 2 M events when short, else 10 M."""
+    total = 2_000_000 if short else 10_000_000
+    rng = np.random.default_rng(2021)
+    batches = [
+        events(first, min(total, first + BATCH), total, rng) for first in range(0, total, BATCH)
+    ]
+    section = Section(
+        "Ingest with indexes",
+        f"{total:,} events of five doubles and a time in batches of {BATCH:,}, no codec; indexes "
+        "built in the same thread until every committed leaf is covered; peer: the same without "
+        "indexes.",
+    )
+    for indexed, bar in ((1, 5.0), (5, 1.5)):
+        ours, theirs, ratio = paired(
+            partial(_ingest, batches, indexed), partial(_ingest, batches, 0), runs=3 if short else 5
+        )
+        rate = total / ours / 1e6
+        section.rows.append(
+            Row(
+                f"{indexed} index" + ("es" if indexed > 1 else ""),
+                f"{rate:.2f} M events/s",
+                f"{total / theirs / 1e6:.2f} M events/s",
+                f"{ratio:.2f}x",
+                f"at least {bar} M events/s",
+                rate >= bar,
+            )
+        )
+    return section
