@@ -374,7 +374,6 @@ class Commits:
             if tail.rows:
                 writer.write(tail.batch())
             entry, view = self.seal_writer(writer)
-            self.files.sync_directory(self.directory)
             self.writer = self.active = None
             self.commit(
                 replace(self.manifest, segments=(*self.manifest.segments, entry)),
@@ -417,7 +416,7 @@ class Commits:
         path = self.path(log_name(manifest.log))
         with suppress(FileNotFoundError):
             self.files.remove(path)
-        log = LogWriter.create(self.files, path, manifest.log)
+        log = LogWriter.create(self.files, path, manifest.log, durable=False)
         try:
             late = concat_batches(journal.late, self.schema.arrow) if journal.late else None
             if late is not None:
@@ -428,6 +427,7 @@ class Commits:
             )
             log.append(RecordKind.CHECKPOINT, parts)
             log.sync()
+            # the names of the log and of every segment made for this commit
             self.files.sync_directory(self.directory)
         except BaseException:
             log.close()

@@ -260,7 +260,6 @@ def _finish(commits: Commits, fold: _Fold) -> bool:
             return False
         if not fold.segments and manifest.segments:
             return False
-        commits.files.sync_directory(commits.directory)
         present: list[SegmentEntry] = []
         for entry in manifest.segments:
             present += fold.replaced.get(entry.id, [entry])
@@ -329,7 +328,6 @@ def spill(commits: Commits) -> None:
             entry, view = commits.seal_writer(merged)
             runs[-2:] = [entry]
             views[entry.id] = view
-        commits.files.sync_directory(commits.directory)
         kept = {entry.id for entry in runs}
         commits.commit(
             replace(commits.manifest, runs=tuple(runs)),

@@ -171,7 +171,9 @@ class LogWriter:
     Made by :meth:`create` or :meth:`reopen`.
     """
 
-    def __init__(self, file: AppendFile, sequence: int, salt: int, records: int) -> None:
+    def __init__(
+        self, file: AppendFile, sequence: int, salt: int, records: int, durable: int | None = None
+    ) -> None:
         self.path = file.path
         self.sequence = sequence
         self._file = file
@@ -180,10 +182,20 @@ class LogWriter:
         self._size = file.size
         self._closed = False
         self._lock = threading.Lock()
-        self._commit = GroupCommit(file.sync, self._end, file.size, f"log {file.path}")
+        self._commit = GroupCommit(
+            file.sync, self._end, file.size if durable is None else durable, f"log {file.path}"
+        )
 
     @classmethod
-    def create(cls, files: Files, path: str, sequence: int, *, nonce: int | None = None) -> Self:
+    def create(
+        cls,
+        files: Files,
+        path: str,
+        sequence: int,
+        *,
+        nonce: int | None = None,
+        durable: bool = True,
+    ) -> Self:
         """Create an empty log; it is durable, with its name, when this returns.
 
         Parameters
@@ -195,6 +207,9 @@ class LogWriter:
             Number of the log among those of its stream.
         nonce : int, optional
             32 bits; random unless a test wants the same bytes each time.
+        durable : bool
+            False leaves the name to the caller's next sync of the directory, and the header to the
+            first :meth:`sync`.
         """
         if nonce is None:
             nonce = int.from_bytes(os.urandom(4), "little")
@@ -203,12 +218,13 @@ class LogWriter:
         file = files.create(path)
         try:
             file.write(header + LOG_CHECKSUM.pack(salt))
-            file.sync()
-            files.sync_directory(posixpath.dirname(path))
+            if durable:
+                file.sync()
+                files.sync_directory(posixpath.dirname(path))
         except BaseException:
             file.close()
             raise
-        return cls(file, sequence, salt, 0)
+        return cls(file, sequence, salt, 0, file.size if durable else 0)
 
     @classmethod
     def reopen(cls, files: Files, path: str, valid_length: int, records: int) -> Self:
