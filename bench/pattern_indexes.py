@@ -151,8 +151,8 @@ def _setting(bed: _Bed, section: Section, symbols: int, special: str, queries: i
         ratios.append(theirs / ours)
         choosing.append(plan.phases.get("selection_ms", 0.0))
         examined.append(plan.examined)
-        if plan.estimate is not None and plan.spans is not None and plan.spans.total:
-            actual = plan.spans.total
+        if plan.estimate is not None and plan.spans is not None and plan.needed:
+            actual = plan.needed
             errors.append(abs(actual - plan.estimate.events) / actual)
     ratio = statistics.median(ratios)
     bar = {("a5", 8): 5, ("a5", 16): 10}.get((special, symbols))

@@ -452,6 +452,7 @@ class Planner:
         """Add what late events make unsure, join near spans, and fix which are read by time."""
         plan, pattern, timeline = self.plan, self.pattern, self.plan.timeline
         assert timeline is not None
+        plan.needed = spans.total
         gap = max(READ_GAP, plan.before + plan.after)
         dirty = self.snapshot.dirty_ranges()
         if not dirty:

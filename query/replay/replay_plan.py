@@ -38,6 +38,10 @@ class ReplayPlan:
         Base events.
     covered : float
         Fraction of them that the indexes used cover.
+    allowed : int
+        Base events that the coarse pattern map leaves.
+    needed : int
+        Base events in intervals, before near ones are joined: what the estimate is about.
     metrics : IndexMetrics
     phases : dict of str to float
         Milliseconds.
@@ -55,6 +59,7 @@ class ReplayPlan:
     total: int = 0
     covered: float = 0.0
     allowed: int = 0
+    needed: int = 0
     metrics: IndexMetrics = field(default_factory=IndexMetrics)
     phases: dict[str, float] = field(default_factory=dict)
     timeline: Timeline | None = None

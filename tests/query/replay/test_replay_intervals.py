@@ -278,3 +278,77 @@ def test_a_pattern_without_bounds_is_replayed_and_says_so(tmp_path: Path) -> Non
     assert plan.spans is None
     assert "WITHIN" in plan.reason
     store.close()
+
+
+def test_retention_and_compaction_take_runs_away_but_no_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "READ_GAP", 0)
+    store = Store.open(tmp_path, "rw")
+    options = StreamOptions(leaf_bytes=4096, segment_bytes=30_000, retention="9000")
+    stream = store.create_stream("s", SCHEMA, options)
+    indexes = StreamIndexes(tmp_path / "idx", True)
+    indexes.create("x", SCHEMA)
+    indexes.create("y", SCHEMA)
+    text = (
+        "SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES A.t AS a, B.t AS b "
+        "PATTERN (A C* B) WITHIN 20 DEFINE A AS x = 3 AND y = 3, B AS x = 4)"
+    )
+    compiled = compile_match(clause_of_text(text), SCHEMA)
+    rng = random.Random(5)
+    dropped = 0
+    before: set[int] = set()
+    for step in range(8):
+        old = stream.snapshot()
+        stream.append(events(rng, 3000, step * 3000, 3000))
+        if step % 3 == 1:
+            stream.append(events(rng, 20, step * 3000 - 500, 30))
+            stream.compact()
+        stream.seal()
+        state = stream.snapshot().state
+        alive = {view.file.segment_id for view in state.segments}
+        dropped += len(before - alive)
+        before = alive
+        indexes.forget(state)
+        if step % 2:
+            indexes.catch_up(state)
+        assert all(segment in alive for _, segment in indexes.catalogue().runs)
+        for snapshot in (old, stream.snapshot()):
+            if not snapshot.count:
+                continue
+            full = answer(snapshot, compiled, plan_match(snapshot, compiled, indexes, "replay"))
+            plan = plan_match(snapshot, compiled, indexes, "all")
+            assert rows(answer(snapshot, compiled, plan)) == rows(full)
+    assert dropped
+    assert indexes.verify(stream.snapshot().state) == []
+    indexes.close()
+    store.close()
+
+
+def test_a_run_that_disappears_while_it_is_read_makes_the_plan_start_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store.open(tmp_path, "rw")
+    stream = store.create_stream("s", SCHEMA, StreamOptions(leaf_bytes=4096))
+    stream.append(events(random.Random(2), 4000, 0, 4000))
+    stream.seal()
+    indexes = StreamIndexes(tmp_path / "idx", True)
+    indexes.create("x", SCHEMA)
+    snapshot = stream.snapshot()
+    indexes.catch_up(snapshot.state)
+    text = (
+        "SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES A.t AS a PATTERN (A B) WITHIN 3 "
+        "DEFINE A AS x = 3, B AS x = 4)"
+    )
+    compiled = compile_match(clause_of_text(text), SCHEMA)
+    full = answer(snapshot, compiled, plan_match(snapshot, compiled, indexes, "replay"))
+    stale = indexes.catalogue()
+    indexes.rebuild()
+    fresh, told = indexes.catalogue, [stale]
+    monkeypatch.setattr(indexes, "catalogue", lambda: told.pop() if told else fresh())
+    plan = plan_match(snapshot, compiled, indexes, "all")
+    assert not told
+    assert plan.metrics.runs_read == 0
+    assert rows(answer(snapshot, compiled, plan)) == rows(full)
+    indexes.close()
+    store.close()
