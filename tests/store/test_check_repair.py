@@ -15,6 +15,7 @@ import pytest
 from chronicle.errors import CorruptBlock, CorruptStore, ReadOnlyStore
 from chronicle.schema import StreamSchema
 from chronicle.store import EventStream, Store, StreamOptions
+from chronicle.store import leaf as leaf_module
 from chronicle.store.block import open_block
 from chronicle.store.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.store.layout import (
@@ -219,6 +220,28 @@ def test_the_log_loses_nothing_silently_but_its_last_records() -> None:
             with pytest.raises(CorruptStore):
                 table(broken)
     assert reported > size // 5 // 2
+
+
+@pytest.mark.parametrize("row", [1, 3, 5, 6, 7, 8])
+def test_a_zone_that_says_something_else_than_its_events_is_found(
+    row: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checksums are right here: what was written was wrong."""
+
+    def wrong(*arguments: object) -> np.ndarray:
+        table = zone_table(*arguments)  # type: ignore[arg-type]
+        table[row, 0] += 1
+        return table
+
+    zone_table = leaf_module.zone_table
+    with monkeypatch.context() as patch:
+        patch.setattr(leaf_module, "zone_table", wrong)
+        files = MemoryFiles()
+        with Store.open("memory", files=files) as store:
+            stream = store.create_stream("s", SCHEMA, StreamOptions(leaf_bytes=512))
+            stream.append(batch_of(0, 40))
+            stream.seal()
+    assert not check(files)
 
 
 # -- repair -------------------------------------------------------------------------------------

@@ -206,7 +206,10 @@ def test_failing_disk_at_every_operation(kind: Fault) -> None:
         workload.check(memory.crash(random.Random(number), "lose"))
 
 
-def test_failed_syncs_refuse_the_append_in_the_same_process() -> None:
+@pytest.mark.parametrize("events", [1, 120])
+def test_failed_syncs_refuse_the_append_in_the_same_process(events: int) -> None:
+    """A small append and one that fills leaves: no reader sees it, and nothing follows it."""
+    refused = 0
     for number in itertools.count(1):
         memory = MemoryFiles()
         files = FaultyFiles(memory)
@@ -214,17 +217,20 @@ def test_failed_syncs_refuse_the_append_in_the_same_process() -> None:
         stream = store.create_stream("s", SCHEMA, OPTIONS)
         workload = Workload()
         workload.append(stream, [1, 2, 3])
-        files.plan = FaultPlan("fsync", files.operations + number, only=None)
-        refused = False
+        files.operations = 0
+        files.plan = FaultPlan("fsync", number, only={"sync", "sync_directory"})
         try:
-            workload.append(stream, [3 + i for i in range(120)])
+            workload.append(stream, [3 + i for i in range(events)])
         except StorageFailed:
-            refused = True
+            refused += 1
+            assert stream.snapshot().count == 3, "a refused append is visible"
+            if stream.commits.failed is not None:
+                with pytest.raises(StorageFailed):
+                    stream.append(batch_of([9], 900))
+        workload.check(memory.crash(random.Random(number), "lose"))
         if not files.struck:
             break
-        if refused:
-            assert stream.snapshot().count == 3, "a refused append is visible"
-        workload.check(memory.crash(random.Random(number), "lose"))
+    assert refused == (1 if events == 1 else 3)  # the log; a segment, its directory and the log
 
 
 def test_full_disk_at_every_operation() -> None:

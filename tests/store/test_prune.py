@@ -156,6 +156,33 @@ def test_what_can_be_ruled_out_is() -> None:
         assert not masked(values, predicate, type_), (values, predicate)
 
 
+def test_bounds_that_are_just_met_keep_the_child() -> None:
+    kept: list[tuple[list[object], Prune, pa.DataType]] = [
+        ([1, 5], Range("v", 5), pa.int64()),
+        ([1, 5], Range("v", None, 1), pa.int64()),
+        ([1, 5], Range("v", 4, low_open=True), pa.int64()),
+        ([1, 5], Range("v", 4.5), pa.int64()),
+        ([2**64 - 1], Range("v", 2**64 - 1), pa.uint64()),
+        ([-(2**63)], Range("v", None, -(2**63)), pa.int64()),
+        ([1.0, 2.0], Range("v", 2.0), pa.float64()),
+        ([1.0, 2.0], Range("v", None, 1.0), pa.float64()),
+        ([1.0, math.nan], Range("v", 7.0), pa.float64()),
+        ([1.0, math.nan], Range("v", math.nan), pa.float64()),
+        ([math.nan], Range("v", None, math.nan), pa.float64()),
+        ([0.0], Range("v", -0.0, -0.0), pa.float64()),
+        ([float(2**53)], Range("v", None, 2**53 + 1, high_open=True), pa.float64()),
+        (["abcdefghi"], Range("v", "abcdefghi"), pa.string()),
+        (["abcdefghi"], Range("v", "abcdefgh", low_open=True), pa.string()),
+        (["abcdefgh"], Range("v", None, "abcdefghi", high_open=True), pa.string()),
+        ([True, False], Range("v", True), pa.bool_()),
+        ([1, None], IsNull("v"), pa.int64()),
+        ([1, None], NotNull("v"), pa.int64()),
+        ([1], AllOf(()), pa.int64()),
+    ]
+    for values, predicate, type_ in kept:
+        assert masked(values, predicate, type_), (values, predicate)
+
+
 def test_a_column_that_came_later_is_null() -> None:
     old = StreamSchema(pa.schema([("t", pa.int64())]), "t")
     table = np.ones((5, 3), np.int64)
