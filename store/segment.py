@@ -166,12 +166,14 @@ class SegmentFile:
         magic, version, _, _, segment_id, signature = FILE_HEADER.unpack(header)
         if magic != SEGMENT_MAGIC:
             raise CorruptBlock("this is no segment file", self.path, 0)
+        if xxhash.xxh3_64_intdigest(header[:-8]) != signature:  # before its version is believed
+            raise CorruptBlock("the header does not hash to what it should", self.path, 0)
         if version > FORMAT_VERSION:
             raise UnsupportedFormat(
                 f"{self.path} has format version {version}; this release reads up to "
                 f"{FORMAT_VERSION}, use a newer one"
             )
-        if xxhash.xxh3_64_intdigest(header[:-8]) != signature or segment_id != self.segment_id:
+        if segment_id != self.segment_id:
             raise CorruptBlock(f"the header is not that of segment {self.segment_id}", self.path, 0)
 
     def _remember(self, offset: int, block: LeafReader | Table) -> None:

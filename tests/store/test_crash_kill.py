@@ -105,7 +105,7 @@ def test_kill_minus_nine(tmp_path: Path) -> None:
     reader = threading.Thread(target=watch)
     reader.start()
     try:
-        for _ in range(60 if LONG else 3):
+        for _ in range(25 if LONG else 3):
             script = WRITER.format(folder=os.path.dirname(__file__))
             process = subprocess.Popen(
                 [sys.executable, "-c", script, str(path), str(number)], stdout=subprocess.PIPE
