@@ -187,6 +187,7 @@ class ColumnView:
         self.validity = _buffer(buffers[0], np.uint8) if self.nulls else NO_VALIDITY
         self.values: npt.NDArray[Any]
         self._data = NO_VALIDITY
+        self._wide: npt.NDArray[np.float64] | None = None
         if storage is Storage.BOOL:
             self.values = _buffer(buffers[1], np.uint8)
         elif storage is Storage.DECIMAL:
@@ -224,7 +225,7 @@ class ColumnView:
         if storage is Storage.SIGNED:
             aggregate_signed(self.values, validity, offset, starts, table, row)
         elif storage is Storage.FLOAT:
-            aggregate_floats(self.values, validity, offset, starts, table, row)
+            aggregate_floats(self._doubles(), validity, offset, starts, table, row)
         elif storage is Storage.UNSIGNED:
             aggregate_unsigned(self.values, validity, offset, starts, table, row)
         elif storage is Storage.BOOL:
@@ -236,6 +237,14 @@ class ColumnView:
             table[row + 1 : row + 5] = 0
         else:
             aggregate_prefixes(self._prefix_words(), validity, offset, starts, table, row)
+
+    def _doubles(self) -> npt.NDArray[np.float64]:
+        """The values of a float column as doubles; single precision is widened once."""
+        if self.values.dtype == np.float64:
+            return self.values
+        if self._wide is None:
+            self._wide = _frozen(self.values.astype(np.float64))
+        return self._wide
 
     def _prefix_words(self) -> npt.NDArray[np.uint64]:
         array = self._array

@@ -41,7 +41,7 @@ from ..errors import (
     StreamNotFound,
 )
 from ..schema import StreamSchema
-from .catalog import StreamManifest
+from .catalog import StreamManifest, log_name
 from .check import CheckReport, check_stream
 from .file_contract import Files
 from .files import RealFiles
@@ -92,31 +92,56 @@ class StreamReader:
         self._files = files
         self._directory = directory
         self._lock = threading.Lock()
-        self._mark: bytes | None = None
-        self._manifest: StreamManifest
+        self._seen: tuple[bytes, int] | None = None
+        self._manifest: StreamManifest | None = None
         self._snapshot: Snapshot
         self.refresh()
 
     def refresh(self) -> None:
-        """Look at the last commit; snapshots taken before stay as they are."""
+        """Look at the last commit; snapshots taken before stay as they are.
+
+        Every commit replaces the manifest or lengthens its log, so looking costs next to nothing
+        when nothing was committed.
+        """
         with self._lock:
+            seen = self._look()
+            if seen is not None and seen == self._seen:
+                return
             self._manifest, state = load_for_reading(self._files, self._directory)
             self._snapshot = Snapshot(state)
+            # what was seen before loading: a commit in between is loaded once more, never missed
+            self._seen = seen
+
+    def _look(self) -> tuple[bytes, int] | None:
+        """The manifest's bytes and the length of the log that it was last known to name."""
+        if self._manifest is None:
+            return None
+        try:
+            return (
+                self._files.read(f"{self._directory}/MANIFEST"),
+                self._files.size(f"{self._directory}/{log_name(self._manifest.log)}"),
+            )
+        except FileNotFoundError:
+            return None
 
     @property
     def name(self) -> str:
         """Name of the stream."""
-        return self._manifest.name
+        return self._loaded().name
 
     @property
     def schema(self) -> StreamSchema:
         """Columns of the stream."""
-        return self._manifest.schema
+        return self._loaded().schema
 
     @property
     def options(self) -> StreamOptions:
         """Settings of the stream."""
-        return self._manifest.options
+        return self._loaded().options
+
+    def _loaded(self) -> StreamManifest:
+        assert self._manifest is not None  # since the first refresh
+        return self._manifest
 
     def snapshot(self) -> Snapshot:
         """The stream as of the last :meth:`refresh`."""
