@@ -13,8 +13,15 @@ import sys
 from .harness import write_section
 
 BENCHMARKS = [
-    "store", "startup", "windows", "patterns", "pattern_indexes", "index_ingest", "spark_connector",
-]  # fmt: skip
+    "store",
+    "startup",
+    "durability",
+    "windows",
+    "patterns",
+    "pattern_indexes",
+    "index_ingest",
+    "spark_connector",
+]
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -22,7 +22,7 @@ from collections import OrderedDict
 
 __all__ = ["RESIDENT_BYTES", "Residency", "resident"]
 
-RESIDENT_BYTES = 192 << 20
+RESIDENT_BYTES = 168 << 20
 _PAGE = mmap.PAGESIZE
 _ADVICE = getattr(mmap, "MADV_DONTNEED", None)
 
