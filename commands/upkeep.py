@@ -15,15 +15,29 @@ from .screen import say, warn
 __all__ = ["backup", "bench", "check", "compact", "inspect"]
 
 
-def check(store: StoreOption = None) -> None:
+def check(
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair",
+            help="Save what can be saved of damaged streams, put the rest into quarantine, and say "
+            "what was lost.",
+        ),
+    ] = False,
+    store: StoreOption = None,
+) -> None:
     """Verify every checksum, order and aggregate of a store.
 
     Exit code 0: all is well. 1: something is damaged; the report says what and where.
     """
-    with place_of(store).database() as database:
-        report = database.check()
+    with place_of(store).database("rw" if repair else "r") as database:
+        report = database.check(repair=repair)
     for note in report.notes:
         warn(note)
+    for repaired in report.repairs:
+        print(repaired)
+    if report.repairs:
+        print(f"{report.lost_events:,} events were lost; damaged files are in quarantine")
     print(
         f"{report.streams:,} streams, {report.segments:,} segments, {report.blocks:,} blocks, "
         f"{report.events:,} events verified"
@@ -33,7 +47,7 @@ def check(store: StoreOption = None) -> None:
     if not report.ok:
         say(
             f"{len(report.problems)} problem{'s' if len(report.problems) != 1 else ''} found; "
-            "restore the named files from a backup"
+            "restore the named files from a backup, or save the rest with --repair"
         )
         raise typer.Exit(1)
     print("no problems found")
