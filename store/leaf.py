@@ -77,6 +77,19 @@ def zone_table(schema: StreamSchema, columns: Sequence[ColumnView], first: int, 
     -------
     int64[rows, zones]
     """
+    starts, table = _zones(schema, columns, first, end)
+    row = ROW_ATTRIBUTES
+    for column in columns:
+        if column.attribute.name != schema.time:
+            column.aggregate(starts, table, row)
+            row += ROWS_PER_ATTRIBUTE
+    return table
+
+
+def _zones(
+    schema: StreamSchema, columns: Sequence[ColumnView], first: int, end: int
+) -> tuple[Table, Table]:
+    """Borders of the zones of rows [first, end), and a table that lacks only the attributes."""
     starts = np.arange(first, end + ZONE_EVENTS, ZONE_EVENTS, dtype=np.int64)
     zones = -(-(end - first) // ZONE_EVENTS)
     starts = starts[: zones + 1]
@@ -85,15 +98,11 @@ def zone_table(schema: StreamSchema, columns: Sequence[ColumnView], first: int, 
     table = np.zeros((table_rows(schema), zones), np.int64)
     table[ROW_OFFSET] = starts[:-1] - first
     table[ROW_COUNT] = np.diff(starts)
-    row = ROW_ATTRIBUTES
     for column in columns:
         if column.attribute.name == schema.time:
             table[ROW_FIRST] = column.values[starts[:-1]]
             table[ROW_LAST] = column.values[starts[1:] - 1]
-        else:
-            column.aggregate(starts, table, row)
-            row += ROWS_PER_ATTRIBUTE
-    return table
+    return starts, table
 
 
 def entry_of_table(schema: StreamSchema, table: Table, offset: int, length: int) -> Table:
@@ -133,7 +142,8 @@ def build_leaf(
     entry : int64[rows]
         The leaf's entry for its parent.
     """
-    table = zone_table(schema, columns, first, end)
+    starts, table = _zones(schema, columns, first, end)
+    row = ROW_ATTRIBUTES
     tables_bytes = LEAF_HEADER.size + CHUNK_ENTRY.size * len(columns)
     tables_bytes += -tables_bytes % 8 + table.nbytes
     head_bytes = align(BLOCK_FRAME.size + tables_bytes)
@@ -141,7 +151,10 @@ def build_leaf(
     body: list[Any] = []
     at = head_bytes
     for column in columns:
-        chunk = column.encode(first, end, codec)
+        if column.attribute.name != schema.time:
+            column.aggregate(starts, table, row)
+            row += ROWS_PER_ATTRIBUTE
+        chunk = column.encode(first, end, codec)  # its values are in the processor's cache now
         entries.append(
             CHUNK_ENTRY.pack(
                 chunk.encoding,
