@@ -77,19 +77,6 @@ def zone_table(schema: StreamSchema, columns: Sequence[ColumnView], first: int, 
     -------
     int64[rows, zones]
     """
-    starts, table = _zones(schema, columns, first, end)
-    row = ROW_ATTRIBUTES
-    for column in columns:
-        if column.attribute.name != schema.time:
-            column.aggregate(starts, table, row)
-            row += ROWS_PER_ATTRIBUTE
-    return table
-
-
-def _zones(
-    schema: StreamSchema, columns: Sequence[ColumnView], first: int, end: int
-) -> tuple[Table, Table]:
-    """Borders of the zones of rows [first, end), and a table that lacks only the attributes."""
     starts = np.arange(first, end + ZONE_EVENTS, ZONE_EVENTS, dtype=np.int64)
     zones = -(-(end - first) // ZONE_EVENTS)
     starts = starts[: zones + 1]
@@ -98,11 +85,15 @@ def _zones(
     table = np.zeros((table_rows(schema), zones), np.int64)
     table[ROW_OFFSET] = starts[:-1] - first
     table[ROW_COUNT] = np.diff(starts)
+    row = ROW_ATTRIBUTES
     for column in columns:
         if column.attribute.name == schema.time:
             table[ROW_FIRST] = column.values[starts[:-1]]
             table[ROW_LAST] = column.values[starts[1:] - 1]
-    return starts, table
+        else:
+            column.aggregate(starts, table, row)
+            row += ROWS_PER_ATTRIBUTE
+    return table
 
 
 def entry_of_table(schema: StreamSchema, table: Table, offset: int, length: int) -> Table:
@@ -142,8 +133,7 @@ def build_leaf(
     entry : int64[rows]
         The leaf's entry for its parent.
     """
-    starts, table = _zones(schema, columns, first, end)
-    row = ROW_ATTRIBUTES
+    table = zone_table(schema, columns, first, end)
     tables_bytes = LEAF_HEADER.size + CHUNK_ENTRY.size * len(columns)
     tables_bytes += -tables_bytes % 8 + table.nbytes
     head_bytes = align(BLOCK_FRAME.size + tables_bytes)
@@ -151,10 +141,7 @@ def build_leaf(
     body: list[Any] = []
     at = head_bytes
     for column in columns:
-        if column.attribute.name != schema.time:
-            column.aggregate(starts, table, row)
-            row += ROWS_PER_ATTRIBUTE
-        chunk = column.encode(first, end, codec)  # its values are in the processor's cache now
+        chunk = column.encode(first, end, codec)
         entries.append(
             CHUNK_ENTRY.pack(
                 chunk.encoding,

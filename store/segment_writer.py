@@ -16,7 +16,7 @@ Layout
     pages.  The flank is rebuilt from those children's heads, without decoding an event.
 
 Limits
-    Leaves are cut after ``leaf_bytes`` of plain values (sixteen times that where a batch is large
+    Leaves are cut after ``leaf_bytes`` of plain values (eight times that where a batch is large
     enough), at a multiple of the zone size where that is possible; a single event larger than that
     makes a leaf of its own.
 """
@@ -58,7 +58,7 @@ from .write_behind import WriteBehind
 __all__ = ["Extent", "SegmentWriter", "leaf_events", "plain_row_bytes"]
 
 Table = npt.NDArray[np.int64]
-BULK_LEAVES = 16
+BULK_LEAVES = 8
 """A bulk load cuts leaves of this many times ``leaf_bytes``: fewer of them make full scans cheaper,
 and zones and pages keep what is read of one as small as before."""
 
