@@ -1,0 +1,115 @@
+"""Pictures of the benchmarks: lines and boxes as SVG files in ``docs/figures``.
+
+Purpose
+    The document of the benchmarks shows curves as the papers do: time by slide, speed-up by
+    symbols, errors as boxes.  matplotlib draws them (``pip install 'chronicle-eventstore[plot]'``);
+    a benchmark that draws says so before it measures, see :func:`require`.
+
+Guarantee
+    The same figures give the same file: no date, no random identifiers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["FIGURES", "boxes", "lines", "require"]
+
+FIGURES = Path(__file__).resolve().parent.parent / "docs" / "figures"
+
+
+def require() -> None:
+    """End with what to install, where matplotlib is absent.
+
+    Raises
+    ------
+    SystemExit
+    """
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise SystemExit(
+            "this benchmark draws: pip install 'chronicle-eventstore[plot]', or run it with --short"
+        ) from None
+
+
+def lines(
+    name: str,
+    title: str,
+    x: str,
+    y: str,
+    series: Mapping[str, Sequence[tuple[float, float]]],
+    *,
+    log: str = "xy",
+    ticks: Mapping[float, str] | None = None,
+) -> Path:
+    """Draw curves.
+
+    Parameters
+    ----------
+    name : str
+        Of the file in ``docs/figures``, without its suffix.
+    x, y : str
+        What the axes show, with units.
+    series : mapping of str to sequence of (float, float)
+        Points of each curve, in the order of the legend.
+    log : str
+        Axes with a logarithmic scale: ``"xy"``, ``"x"``, ``"y"`` or ``""``.
+    ticks : mapping of float to str, optional
+        Where the horizontal axis is labelled, and how.
+    """
+    figure, axes = _axes(title, x, y, log)
+    for (label, points), marker in zip(series.items(), "osD^vP*X<>" * 4, strict=False):
+        axes.plot([p[0] for p in points], [p[1] for p in points], marker=marker, label=label)
+    if ticks:
+        axes.set_xticks(list(ticks), list(ticks.values()))
+        axes.minorticks_off()
+    axes.legend(frameon=False)
+    return _write(figure, name)
+
+
+def boxes(
+    name: str,
+    title: str,
+    x: str,
+    y: str,
+    groups: Mapping[str, Sequence[float]],
+    *,
+    log: str = "",
+) -> Path:
+    """Draw a box (quartiles, whiskers at 1.5 times their distance, outliers) for each group."""
+    figure, axes = _axes(title, x, y, log)
+    axes.boxplot([list(values) for values in groups.values()], tick_labels=list(groups))
+    return _write(figure, name)
+
+
+def _axes(title: str, x: str, y: str, log: str) -> tuple[Any, Any]:
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "chronicle"
+    matplotlib.rcParams["svg.fonttype"] = "none"
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7.2, 4.2), layout="constrained")
+    axes.set_title(title)
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    if "x" in log:
+        axes.set_xscale("log")
+    if "y" in log:
+        axes.set_yscale("log")
+    axes.grid(True, which="major", linewidth=0.4, alpha=0.6)
+    return figure, axes
+
+
+def _write(figure: Any, name: str) -> Path:
+    from matplotlib import pyplot
+
+    FIGURES.mkdir(parents=True, exist_ok=True)
+    path = FIGURES / f"{name}.svg"
+    figure.savefig(path, metadata={"Date": None, "Creator": None})
+    pyplot.close(figure)
+    return path
