@@ -69,8 +69,11 @@ class Bound:
 
 @dataclass(frozen=True)
 class _Cte:
+    """A CTE: its columns, and a copy of it as written, for queries that run apart from this one."""
+
     outputs: list[Output] | None
     node: Any
+    recursive: bool
 
 
 _Ctes = dict[str, _Cte]
@@ -151,15 +154,22 @@ class _Binder:
             return ctes
         ctes = dict(ctes)
         for cte in clause.expressions:
-            name = cte.alias.lower()
-            if clause.args.get("recursive"):
-                ctes[name] = _Cte(None, cte)  # its columns are not known while it is bound
+            name, written = cte.alias.lower(), cte.copy()
+            recursive = bool(clause.args.get("recursive"))
+            if name in ctes:
+                _hide(name, None if recursive else written, ctes)
+            if recursive:
+                ctes.pop(name, None)
+                ctes[name] = _Cte(
+                    None, written, True
+                )  # its columns are not known while it is bound
             outputs = self.query(cte.this, ctes, outer)
-            if clause.args.get("recursive"):
+            if recursive:
                 outputs = None
             if outputs is not None and self._references.get(name, 0) > 1:
                 outputs = [Output(column.name, column.type) for column in outputs]
-            ctes[name] = _Cte(self._renamed(outputs, cte.args.get("alias")), cte)
+            ctes.pop(name, None)  # so that names come in the order they are written
+            ctes[name] = _Cte(self._renamed(outputs, cte.args.get("alias")), written, recursive)
         return ctes
 
     def _modifiers(self, node: Any, ctes: _Ctes, outer: Scope | None) -> None:
@@ -367,18 +377,11 @@ class _Binder:
             raise error_at(
                 self.text, position_of(item), "this build of Chronicle has no row patterns"
             )
-        source = item.this
-        is_cte = isinstance(source, exp.Table) and source.name.lower() in ctes
-        if is_cte:
-            query = exp.select("*").from_(source.copy())
-            alias = source.alias or source.name
-            item.set("this", query.subquery(alias))
-        if isinstance(item.this, exp.Subquery) and ctes:
-            item.this.this.set(
-                "with_", exp.With(expressions=[cte.node.copy() for cte in ctes.values()])
-            )
-        elif isinstance(item.this, exp.Table):
+        query = self._input_query(item.this, ctes)
+        if query is None:
             self._stream(item.this)  # so that a missing one is said where it stands
+        else:
+            item.set("this", query.subquery("input"))
 
         def outputs_of(query: Any) -> list[tuple[str, pa.DataType | None]]:
             bound = bind(query.copy(), self.text, self.catalog)
@@ -391,6 +394,22 @@ class _Binder:
             table.set("alias", clause_alias.copy())
         item.replace(table)
         self._operator(table, bound, "match", scope)
+
+    def _input_query(self, source: Any, ctes: _Ctes) -> Any:
+        """The input of MATCH_RECOGNIZE as a query of its own; None when it is a stream.
+
+        The query runs apart from this one, so it brings the CTEs that it needs as they are written.
+        """
+        is_table = isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier)
+        if is_table and source.name.lower() not in ctes:
+            return None
+        alias = source.args.get("alias")
+        renamed = alias is not None and alias.args.get("columns")
+        if isinstance(source, exp.Subquery) and isinstance(source.this, exp.Query) and not renamed:
+            query = source.this.copy()
+        else:
+            query = exp.select("*").from_(source.copy())
+        return _bringing(query, ctes)
 
     def _operator(self, item: Any, bound: BoundOperator, name: str, scope: Scope) -> None:
         site = Site(len(self.sites), name, operator=bound)
@@ -523,6 +542,44 @@ class _Binder:
                     )
                 outputs.append(Output(output.name, output.type, use))
         return outputs
+
+
+def _bringing(query: Any, ctes: _Ctes) -> Any:
+    """A query with the CTEs that it needs."""
+    needed = _needed(query, ctes)
+    if not needed:
+        return query
+    if query.args.get("with_") is not None:  # its own names hide those from outside
+        query = exp.select("*").from_(query.subquery("input"))
+    query.set(
+        "with_",
+        exp.With(
+            expressions=[cte.node.copy() for cte in needed],
+            recursive=any(cte.recursive for cte in needed),
+        ),
+    )
+    return query
+
+
+def _hide(name: str, written: Any, ctes: _Ctes) -> None:
+    """A CTE gets a name that means another one outside: those that use that one take it along."""
+    old = ctes[name]
+    for node in [written, *(cte.node for other, cte in ctes.items() if other != name)]:
+        if node is not None and old in _needed(node.this, ctes):
+            node.set("this", _bringing(node.this, ctes))
+
+
+def _needed(query: Any, ctes: _Ctes) -> list[_Cte]:
+    """The CTEs that a query names, and those that these name, in the order they are written."""
+    names: set[str] = set()
+    waiting = [query]
+    while waiting:
+        for table in waiting.pop().find_all(exp.Table):
+            name = table.name.lower()
+            if name in ctes and name not in names:
+                names.add(name)
+                waiting.append(ctes[name].node)
+    return [cte for name, cte in ctes.items() if name in names]
 
 
 def is_plain(select: Any) -> bool:

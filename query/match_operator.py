@@ -27,6 +27,7 @@ from sqlglot import exp
 
 from ..errors import SqlError, StreamNotFound
 from ..store.segment import ScanMetrics
+from .binder import bind, relation_name
 from .constants import Constant, Folder, Kind
 from .dialect import MatchRelation, error_at, position_of, to_text
 from .gate import check_query
@@ -68,7 +69,7 @@ class MatchFactory:
         if site.outputs_of is None:
             raise error_at(site.text, position_of(item), "MATCH_RECOGNIZE takes a stream here")
         fields = site.outputs_of(query)
-        if any(type_ is None for _, type_ in fields):
+        if not fields or any(type_ is None or not name for name, type_ in fields):
             fields = _types_of(site, query)
         arrow = pa.schema([pa.field(name, type_) for name, type_ in fields])
         columns = InputColumns(arrow, _time_of(match_clause(_bare(node)), arrow), ordered=False)
@@ -87,16 +88,17 @@ def _stream_name(site: OperatorSite, source: Any) -> str:
 
 
 def _types_of(site: OperatorSite, query: Any) -> list[tuple[str, pa.DataType]]:
-    """Columns of a subquery, found by running it over streams without events."""
-    streams = {name.lower(): name for name in site.catalog.streams()}
+    """Columns of a subquery, found by running it over relations without rows."""
+    bound = bind(query.copy(), site.text, site.catalog)
     tables = {}
-    for table in query.find_all(exp.Table):
-        found = streams.get(table.name.lower())
-        if found is not None and isinstance(table.this, exp.Identifier):
-            tables[table.name] = site.stream(found).arrow.empty_table()
-    bare = query.copy()
-    for found in list(bare.find_all(exp.Placeholder)):
-        found.replace(exp.Null())
+    for found in bound.sites:
+        known = found.schema.arrow if found.schema is not None else None
+        arrow = found.operator.schema if found.operator is not None else known
+        if arrow is not None:
+            tables[relation_name(found.index)] = arrow.empty_table()
+    bare = bound.root
+    for parameter in list(bare.find_all(exp.Placeholder)):
+        parameter.replace(exp.Null())
     try:
         answer = evaluate(to_text(bare), **tables)
     except SqlError as error:

@@ -108,3 +108,71 @@ def test_timeouts_end_a_search(db: Any) -> None:
         PATTERN (A+ C) DEFINE A AS x = FIRST(A.x), C AS x > A.x)"""
     with pytest.raises(QueryTimeout):
         db.sql(text, timeout=1.0).fetchall()
+
+
+RISES = """MATCH_RECOGNIZE (ORDER BY tstamp MEASURES A.tstamp AS tstamp, LAST(B.price) AS price
+  PATTERN (A B+) DEFINE B AS price > PREV(price))"""
+TALL = (
+    "MATCH_RECOGNIZE (ORDER BY tstamp MEASURES A.price AS price PATTERN (A) DEFINE A AS price > 24)"
+)
+RISE_OF_ACME = [24, 25, 25, 25]  # days 16-18, 1-5, 6-10, 12-13
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("WITH x AS (SELECT * FROM acme) SELECT price FROM x {rises}", "rises"),
+        (
+            "WITH x AS (SELECT * FROM ticker), y AS (SELECT * FROM x WHERE symbol = 'ACME') "
+            "SELECT price FROM y {rises}",
+            "rises",
+        ),
+        (
+            "WITH x(tstamp, price) AS (SELECT tstamp, price FROM acme) "
+            "SELECT a.price FROM x {rises} a JOIN x {rises} b ON a.tstamp = b.tstamp",
+            "rises",
+        ),
+        ("WITH m AS (SELECT * FROM acme {rises}) SELECT price FROM m", "rises"),
+        ("WITH m AS (SELECT * FROM acme {rises}) SELECT price FROM m {tall}", "tall"),
+        ("SELECT price FROM (SELECT tstamp, price + 0 AS price FROM acme {rises}) {tall}", "tall"),
+        ("SELECT price FROM acme {rises} {tall}", "tall"),
+        ("WITH x AS (SELECT * FROM acme) SELECT price FROM x {rises} {tall}", "tall"),
+        (
+            "SELECT price FROM acme {tall} WHERE false "
+            "UNION ALL SELECT price FROM acme {rises}",
+            "rises",
+        ),
+        (
+            "WITH x AS (SELECT * FROM acme) SELECT m.price FROM ticker t JOIN x {rises} m "
+            "ON m.tstamp = t.tstamp AND t.symbol = 'OTHER'",
+            "rises",
+        ),
+        # an inner WITH gives a name anew
+        (
+            "WITH x AS (SELECT * FROM acme), y AS (SELECT * FROM x) SELECT price FROM "
+            "(WITH x AS (SELECT * FROM x WHERE price > 99) SELECT price FROM y {rises})",
+            "rises",
+        ),
+        (
+            "WITH x AS (SELECT * FROM ticker) SELECT price FROM "
+            "(WITH x AS (SELECT * FROM x WHERE symbol = 'ACME') SELECT price FROM x {rises})",
+            "rises",
+        ),
+        (
+            "WITH x AS (SELECT * FROM ticker) SELECT price FROM "
+            "(WITH x AS (SELECT * FROM x WHERE symbol = 'ACME') SELECT * FROM x) {rises}",
+            "rises",
+        ),
+        (
+            "WITH RECURSIVE r AS (SELECT 1 AS tstamp, 10 AS price UNION ALL "
+            "SELECT tstamp + 1, price * 7 % 45 FROM r WHERE tstamp < 4) "
+            "SELECT price FROM r {rises}",
+            [40],
+        ),
+    ],
+)  # fmt: skip
+def test_where_the_clause_may_stand(db: Any, text: str, expected: Any) -> None:
+    wanted = {"rises": RISE_OF_ACME, "tall": RISE_OF_ACME[1:]}.get(str(expected), expected)
+    acme = "(SELECT * FROM ticker WHERE symbol = 'ACME')"
+    text = text.replace("acme", acme).format(rises=RISES, tall=TALL)
+    assert sorted(row[0] for row in db.sql(text).fetchall()) == wanted
