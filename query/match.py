@@ -22,7 +22,7 @@ Limits
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,16 +31,18 @@ from sqlglot import exp
 
 from ..errors import AttributeNotFound, InvalidArgument, SqlError
 from ..schema import StreamSchema
+from .dialect import to_text
 from .match_clause import MatchClause, MatchRecognize, match_clause
 from .match_stream import MatchStream
 from .pattern.automaton import ACCEPT, Automaton, build_automaton
 from .pattern.binding import CLASSIFIER, Aggregate, Binder, Bound, Leaf, Navigation, RowExpression
-from .pattern.conditions import ConditionPlan, plan_conditions
+from .pattern.conditions import ConditionPlan, number_of, plan_conditions
 from .pattern.matcher import MatchLimits
 from .pattern.parse import position_error
 from .pattern.program import Program, compile_program
 from .pattern.scalar import column_types, evaluate
 from .pattern.tree import describe
+from .pattern.typed import leaf_index, substitute
 from .pattern.validate import known_variables
 
 __all__ = ["CompiledMatch", "InputColumns", "MatchLimits", "compile_match"]
@@ -219,8 +221,8 @@ class CompiledMatch:
                 lines += [f"{shown}:", *("  " + line for line in value)]
         return "\n".join(lines)
 
-    def _readable(self, name: str, parts: list[str]) -> str:
-        text = " AND ".join(parts)
+    def _readable(self, name: str, parts: list[exp.Expression]) -> str:
+        text = " AND ".join(to_text(part) for part in parts)
         bound = self.definitions[name]
         for i in range(len(bound.leaves) - 1, -1, -1):
             text = text.replace(f'"@{i}"', _leaf_text(bound.leaves[i], name))
@@ -281,6 +283,51 @@ class _Types:
     def bound(self, bound: Bound) -> pa.DataType:
         fields = [(f"@{i}", self.leaf(leaf)) for i, leaf in enumerate(bound.leaves)]
         return column_types([bound.sql], pa.schema([*fields, ("@row", pa.int64())]))[0]
+
+    def bounds(self, bounds: Sequence[Bound]) -> list[pa.DataType]:
+        """Types of several expressions, asked for together; an error does not say which is wrong.
+
+        Conditions that compare columns of numbers with numbers are true or false and need no
+        asking: those are most of DEFINE, and a question costs as much as reading a leaf.
+        """
+        found: list[pa.DataType] = [self._plain_condition(bound.scalar, bound) for bound in bounds]
+        asked = [i for i, type_ in enumerate(found) if type_ is None]
+        fields, texts = [], []
+        for i in asked:
+            bound, names = bounds[i], {}
+            for j, leaf in enumerate(bound.leaves):
+                names[j] = f'"@{i}_{j}"'
+                fields.append((f"@{i}_{j}", self.leaf(leaf)))
+            texts.append(substitute(bound.sql, names))
+        types = column_types(texts, pa.schema([*fields, ("@row", pa.int64())]))
+        for i, type_ in zip(asked, types, strict=True):
+            found[i] = type_
+        return found
+
+    def _plain_condition(self, node: Any, bound: Bound) -> pa.DataType | None:
+        """``boolean`` for comparisons of numbers, joined by AND, OR and NOT; None for the rest."""
+        if isinstance(node, exp.Paren | exp.Not):
+            return self._plain_condition(node.this, bound)
+        if isinstance(node, exp.And | exp.Or):
+            left = self._plain_condition(node.this, bound)
+            return left and self._plain_condition(node.expression, bound)
+        if isinstance(node, exp.Between) and not node.args.get("symmetric"):
+            sides = [node.this, node.args["low"], node.args["high"]]
+        elif isinstance(node, exp.LT | exp.LTE | exp.GT | exp.GTE | exp.EQ | exp.NEQ):
+            sides = [node.this, node.expression]
+        else:
+            return None
+        return pa.bool_() if all(self._is_number(side, bound) for side in sides) else None
+
+    def _is_number(self, node: Any, bound: Bound) -> bool:
+        index = leaf_index(node)
+        if index is None:
+            return number_of(node) is not None
+        leaf = bound.leaves[index]
+        if not isinstance(leaf, Navigation) or leaf.row.column is None:
+            return False
+        type_ = self(leaf.row)
+        return bool(pa.types.is_float64(type_) or pa.types.is_signed_integer(type_))
 
 
 def _plain(type_: pa.DataType) -> pa.DataType:
@@ -373,19 +420,17 @@ def compile_match(
     definitions = {
         d.variable: binder.bind(d.condition, d.at, define=True) for d in clause.definitions
     }
-    for name, bound in definitions.items():
-        found = _checked(types, bound, clause.sql)
+    measures = [
+        binder.bind(measure.expression, measure.at, define=False) for measure in clause.measures
+    ]
+    for name, found in zip(definitions, _checked(types, definitions.values(), clause), strict=True):
         if not (pa.types.is_boolean(found) or pa.types.is_null(found)):
             raise position_error(
                 f"the condition of {name} must be true or false, it is of type {found}",
                 clause.sql,
-                bound.at,
+                definitions[name].at,
             )
-    measures = []
-    for measure in clause.measures:
-        bound = binder.bind(measure.expression, measure.at, define=False)
-        _checked(types, bound, clause.sql)
-        measures.append(bound)
+    _checked(types, [measure for measure in measures if not _plain_column(measure)], clause)
     program = compile_program(clause.pattern)
     automaton = build_automaton(program)
     _check_absences(automaton, clause)
@@ -422,11 +467,25 @@ def compile_match(
     )  # fmt: skip
 
 
-def _checked(types: _Types, bound: Bound, sql: str) -> pa.DataType:
+def _checked(types: _Types, bounds: Iterable[Bound], clause: MatchClause) -> list[pa.DataType]:
+    """Types of expressions; the first that has none is the error."""
+    listed = list(bounds)
     try:
-        return types.bound(bound)
-    except SqlError as error:
-        raise position_error(error.reason, sql, bound.at) from None
+        return types.bounds(listed)
+    except SqlError:
+        for bound in listed:
+            try:
+                types.bound(bound)
+            except SqlError as error:
+                raise position_error(error.reason, clause.sql, bound.at) from None
+        raise
+
+
+def _plain_column(bound: Bound) -> bool:
+    """Whether an expression is the value of a column in some row."""
+    index = leaf_index(bound.scalar)
+    leaf = None if index is None else bound.leaves[index]
+    return isinstance(leaf, Navigation) and leaf.row.column is not None
 
 
 def _resolve(columns: InputColumns, name: str, clause: MatchClause, at: int | None = None) -> str:

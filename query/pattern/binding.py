@@ -31,7 +31,7 @@ from sqlglot import exp
 from ...errors import AttributeNotFound, SqlError
 from ..dialect import to_text
 from .parse import position_error
-from .scalar import AGGREGATES, check_functions, function_name
+from .scalar import AGGREGATES, check_functions, function_name, quote
 
 __all__ = [
     "CLASSIFIER",
@@ -160,9 +160,10 @@ class Binder:
         """Bind one expression of DEFINE or MEASURES."""
         self.at = at
         self.in_define = define
+        node = node.copy()  # without a parent: the gate asks what a call stands in
         check_functions(_without_navigation(node), self.sql, at)
         leaves: list[Leaf] = []
-        scalar = self._transform(node.copy(), leaves, final=False, marked=False)
+        scalar = self._transform(node, leaves, final=False, marked=False)
         return Bound(scalar, tuple(leaves), at)
 
     def fail(self, message: str, node: Any = None) -> SqlError:
@@ -322,15 +323,19 @@ class Binder:
                 return exp.column(exp.to_identifier(found, quoted=True))
             return part
 
-        shaped = node.copy().transform(visit) if not _special(node) else visit(node)
-        if isinstance(node, exp.Column):
-            lone = True
+        if isinstance(node, exp.Column) or _special(node):
+            shaped = visit(node)
+            lone = lone or isinstance(node, exp.Column)
+        else:
+            shaped = node.transform(visit)
         if len(qualifiers) > 1:
             shown = ", ".join(sorted(q or "(no variable)" for q in qualifiers))
             raise self.fail(f"the argument of {of} must use one variable, found {shown}", node)
         qualifier = next(iter(qualifiers), "")
         names = tuple(columns)
-        row = RowExpression(to_text(shaped), names, names[0] if lone and len(names) == 1 else None)
+        column = names[0] if lone and len(names) == 1 else None
+        text = to_text(shaped) if column is None else quote(column)
+        row = RowExpression(text, names, column)
         return row, self.variables[qualifier] if qualifier else None
 
     def _column(self, part: Any) -> str:
@@ -445,10 +450,13 @@ def _is_aggregate(node: Any) -> bool:
 
 
 def _without_navigation(node: exp.Expression) -> exp.Expression:
-    """A copy in which row pattern functions are plain tuples.
+    """The expression with plain tuples in place of row pattern functions.
 
     For the check of the other functions.
     """
+
+    if not any(_special(part) for part in node.walk()):
+        return node
 
     def visit(part: Any) -> Any:
         if _special(part):
@@ -458,4 +466,4 @@ def _without_navigation(node: exp.Expression) -> exp.Expression:
             )
         return part
 
-    return node.copy().transform(visit)
+    return node.transform(visit)

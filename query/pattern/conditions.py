@@ -40,7 +40,7 @@ from .image import build_image
 from .scalar import evaluate, quote
 from .typed import Unsupported, leaf_index, leaves_of, substitute
 
-__all__ = ["ConditionPlan", "Prepared", "plan_conditions"]
+__all__ = ["ConditionPlan", "Prepared", "number_of", "plan_conditions"]
 
 WORD_BITS = 64
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
@@ -113,7 +113,7 @@ class RowTests:
         """Try to make the conjunct a range or comparison of numbers; False when it is neither."""
         if isinstance(node, exp.Between) and not node.args.get("symmetric"):
             found = self._source(node.this, bound)
-            low, high = _number(node.args["low"]), _number(node.args["high"])
+            low, high = number_of(node.args["low"]), number_of(node.args["high"])
             if found is None or low is None or high is None:
                 return False
             return self._limit(bits, *found, rt.GE, low) and self._limit(bits, *found, rt.LE, high)
@@ -123,9 +123,9 @@ class RowTests:
         left, right = self._source(node.this, bound), self._source(node.expression, bound)
         if left is not None and right is not None:
             return self._compare(bits, left, right, op)
-        if left is not None and (value := _number(node.expression)) is not None:
+        if left is not None and (value := number_of(node.expression)) is not None:
             return self._limit(bits, *left, op, value)
-        if right is not None and (value := _number(node.this)) is not None:
+        if right is not None and (value := number_of(node.this)) is not None:
             return self._limit(bits, *right, _MIRROR[op], value)
         return False
 
@@ -195,7 +195,8 @@ class RowTests:
         return True
 
 
-def _number(node: Any) -> Decimal | None:
+def number_of(node: Any) -> Decimal | None:
+    """The value of a literal number, perhaps with a sign; None for anything else."""
     sign = 1
     while isinstance(node, exp.Neg | exp.Paren):
         sign = -sign if isinstance(node, exp.Neg) else sign
@@ -347,6 +348,8 @@ class ConditionPlan:
         Whether bits stand for positions (else for variables).
     history, lookahead : int
         Rows before and after a row that its row-local conditions and loads read.
+    summary : dict of str to (list, list)
+        Per variable its row-local conjuncts, and those left to the matcher.
     """
 
     tests: RowTests
@@ -358,7 +361,7 @@ class ConditionPlan:
     history: int
     lookahead: int
     names: tuple[str, ...]
-    summary: dict[str, tuple[list[str], list[str]]]
+    summary: dict[str, tuple[list[Any], list[Any]]]
 
     @property
     def path_dependent(self) -> bool:
@@ -476,13 +479,13 @@ def plan_conditions(
         tests.initial |= bits
     shared = set(used[WORD_BITS - 1 :]) if not by_position and len(used) > WORD_BITS else set()
     history = lookahead = 0
-    summary: dict[str, tuple[list[str], list[str]]] = {}
+    summary: dict[str, tuple[list[Any], list[Any]]] = {}
     for name, bound in bounds.items():
         local: list[Any] = []
         rest: list[Any] = []
         for part in _conjuncts(bound.scalar):
             (local if row_local(part, bound, name) and name not in shared else rest).append(part)
-        summary[name] = ([to_text(p) for p in local], [to_text(p) for p in rest])
+        summary[name] = (local, rest)
         if name in automaton.absences:
             absence = 1 << automaton.absences.index(name)
             absences.initial |= absence

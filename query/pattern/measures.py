@@ -118,6 +118,24 @@ def _navigate(first, place, member, match, index, from_first, offset, final, out
 
 
 @kernel
+def _navigate_once(first, place, member, match, index, from_first, offset, final, out):
+    """As :func:`_navigate`, for one output row per match: looks no further than it must."""
+    for at in range(match.shape[0]):
+        begin = first[match[at]]
+        length = first[match[at] + 1] - begin
+        stop = length if final else min(length, index[at] + 1)
+        left = offset
+        out[at] = -1
+        for i in range(stop):
+            seen = i if from_first else stop - 1 - i
+            if member[place[begin + seen]]:
+                if left == 0:
+                    out[at] = seen
+                    break
+                left -= 1
+
+
+@kernel
 def _target_rows(first, row, match, index, shift, begin, end, out):
     """Row number ``shift`` rows from a row of a match, or -1."""
     for i in range(match.shape[0]):
@@ -198,8 +216,17 @@ class _Leaves:
     def _index(self, leaf: Navigation) -> IntArray:
         context = self.context
         matches, rows = context.matches, context.rows
+        if leaf.variables is None:  # every row of the match counts
+            last = np.diff(matches.first)[rows.match] - 1
+            if not leaf.final:
+                last = np.minimum(last, rows.index)
+            wanted = last - leaf.offset
+            if leaf.first:
+                wanted = np.where(wanted >= 0, leaf.offset, -1)
+            return np.asarray(np.maximum(wanted, -1), np.int64)
         out = np.empty(len(rows.match), np.int64)
-        _navigate(
+        navigate = _navigate_once if _one_row_per_match(rows, matches) else _navigate
+        navigate(
             matches.first, matches.place, self._member(leaf.variables), rows.match, rows.index,
             leaf.first, leaf.offset, leaf.final, out,
         )  # fmt: skip
