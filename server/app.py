@@ -76,7 +76,14 @@ def create_app(
     close_database : bool
         Whether to flush and close the database when the application stops.
     """
-    from . import event_routes, query_routes, service_routes, stream_routes, transaction_routes
+    from . import (
+        event_routes,
+        position_routes,
+        query_routes,
+        service_routes,
+        stream_routes,
+        transaction_routes,
+    )
 
     server = Server(database, settings or load_settings())
 
@@ -109,6 +116,7 @@ def create_app(
         service_routes,
         stream_routes,
         event_routes,
+        position_routes,
         transaction_routes,
         query_routes,
     ):

@@ -30,7 +30,7 @@ from .running import RunningQuery
 from .state import Server
 from .statements import check_predicate
 
-__all__ = ["Range", "open_scan"]
+__all__ = ["Patience", "Range", "open_scan"]
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def open_scan(server: Server, stream: str, wanted: Range, query: RunningQuery) -
         columns = schema.select(wanted.columns)
         if len(set(columns)) != len(columns):
             raise InvalidArgument(f"each column can be read once, found {', '.join(columns)}")
-        patience = _Patience(query, server.settings.query_timeout)
+        patience = Patience(query, server.settings.query_timeout)
         if wanted.where is None:
             batches = snapshot.scan(start, end, columns, limit=wanted.limit, check=patience.check)
         else:
@@ -86,7 +86,7 @@ def open_scan(server: Server, stream: str, wanted: Range, query: RunningQuery) -
     raise AssertionError("unreachable")
 
 
-class _Patience(QueryControl):
+class Patience(QueryControl):
     """Ends a read that was cancelled, or that finds nothing for too long."""
 
     def __init__(self, query: RunningQuery, limit_s: float) -> None:

@@ -123,6 +123,14 @@ class Settings(BaseSettings):
         600_000, ge=1, description="How long an unused pinned version of a stream stays readable."
     )
     max_snapshots: int = Field(256, ge=1, description="Pinned versions kept at once.")
+    position_ttl_hours: int = Field(
+        168,
+        ge=1,
+        description="Hours that a follower's position is kept after its last use.",
+    )
+    max_positions: int = Field(
+        1000, ge=1, description="Positions of followers that one stream keeps."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least severity that is logged."
     )

@@ -24,6 +24,7 @@ from .idempotency import IdempotencyKeys
 from .limits import ByteBudget, Gate
 from .metrics import Metrics
 from .pipe import Pipe
+from .positions import Positions
 from .problems import Problem
 from .running import RunningQueries
 from .settings import Settings
@@ -104,6 +105,9 @@ class Server:
             )
         )
         self.transactions = Transactions(database)
+        self.positions = Positions(
+            database, settings.position_ttl_hours * 3600.0, settings.max_positions
+        )
         self._answers = ThreadPoolExecutor(
             settings.max_concurrent_queries + settings.max_concurrent_reads, "chronicle-answer"
         )
@@ -204,6 +208,7 @@ class Server:
         self.snapshots.sweep()
         if self._keys is not None:
             self.transactions.sweep()
+            self.positions.sweep()
 
     def drain(self, seconds: float) -> None:
         """Be seen as stopping, and end what still runs after some time; on the event loop."""

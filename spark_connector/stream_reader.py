@@ -18,10 +18,10 @@ Layout
     ``pin`` and ``rows`` is 0.
 
 Limits
-    By path only: the pins lie in the stream's directory (see :mod:`chronicle.store.kept_pins`) for
-    seven days after their last use.  A query that stopped for longer, or whose stream was
-    truncated, ends with an error and needs a new checkpoint.  Events within a batch come in time
-    order for each partition; a batch as a whole is a step in commit order.
+    The commits that an offset names are kept for seven days after their last use (see
+    :mod:`chronicle.spark_connector.following`).  A query that stopped for longer, or whose stream
+    was truncated, ends with an error and needs a new checkpoint.  Events within a batch come in
+    time order for each partition; a batch as a whole is a step in commit order.
 """
 
 from __future__ import annotations
@@ -40,13 +40,9 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from ..errors import InvalidArgument
-from ..store import Store
-from ..store.changes import NewRange, new_events, new_ranges
-from ..store.kept_pins import drop_pin, keep_pin, load_pin, renew_pin, sweep_pins
-from ..store.pinned import Pin
-from ..store.recovery import load
+from ..store.changes import NewRange
 from .backend import PARTITION_BYTES, rebatch
-from .local import local_path
+from .following import Piece, commit_of, open_follower
 from .options import Options
 from .types import ReadConversion
 
@@ -93,18 +89,11 @@ class Offset:
 
 
 class ChangePartition(InputPartition):
-    """New events of a time range; the first `skip` of them are left out, `take` are taken."""
+    """What one task reads of a micro-batch."""
 
-    def __init__(
-        self, before: str, after: str, start: int | None, end: int | None, skip: int, take: int
-    ) -> None:
+    def __init__(self, piece: Piece) -> None:
         super().__init__(None)
-        self.before = before
-        self.after = after
-        self.start = start
-        self.end = end
-        self.skip = skip
-        self.take = take
+        self.piece = piece
 
 
 class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -118,16 +107,9 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(self, options: Options, wanted: StructType) -> None:
-        if options.path is None:
-            raise InvalidArgument(
-                "readStream follows a stream by its 'path'; a server keeps no positions of "
-                "followers"
-            )
         self.options = options
-        self._path = local_path(options.path)
-        with Store.open(self._path, mode="r") as store:
-            schema = store.stream(options.stream or "").schema
-            self._directory = store.directory_of(options.stream or "")
+        self._follower = open_follower(options)
+        schema = self._follower.describe()
         if options.columns is not None:
             schema.select(options.columns)  # raises for a column that does not exist
         self.conversion = ReadConversion(schema.arrow, wanted)
@@ -136,17 +118,14 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._found: dict[tuple[str, str], list[NewRange]] = {}
         self._made: list[str] = []
 
-    def _store(self) -> Store:
-        return Store.open(self._path, mode="r")
-
-    def _keep(self, store: Store, position: int | None = None) -> str:
-        name = keep_pin(store.files, self._directory, position=position)
+    def _keep(self, position: int | None = None) -> str:
+        name = self._follower.keep(position)
         self._made.append(name)
         return name
 
-    def _drop(self, store: Store, name: str) -> None:
+    def _drop(self, name: str) -> None:
         if name in self._made and name != self._target:
-            drop_pin(store.files, self._directory, name)
+            self._follower.drop(name)
             self._made.remove(name)
 
     # ------------------------------------------------------------------ offsets
@@ -155,13 +134,11 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a new query begins; asked for once or twice, and answered alike."""
         if self._initial is None:
             where = self.options.starting_position
-            with self._store() as store:
-                sweep_pins(store.files, self._directory)
-                if where == "earliest" or where == 0:
-                    self._initial = Offset()
-                else:
-                    name = self._keep(store, None if where == "latest" else int(where))
-                    self._initial = Offset(name, name)
+            if where == "earliest" or where == 0:
+                self._initial = Offset()
+            else:
+                name = self._keep(None if where == "latest" else int(where))
+                self._initial = Offset(name, name)
         return self._initial.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -171,23 +148,20 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Remember the last commit: what comes after it is left to the next run."""
-        with self._store() as store:
-            self._target = self._keep(store)
+        self._target = self._keep()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """How far the next micro-batch goes."""
         offset = Offset.from_json(start)
-        with self._store() as store:
-            if offset.rows == 0:
-                following = self._following(store, offset.pin)
-                if following is None:
-                    return start
-                offset = Offset(offset.pin, following, 0)
-            ranges = self._ranges(store, offset.pin, offset.next)
-            total = sum(part.events for part in ranges)
-            if total == 0:  # commits without events, such as a new column
-                self._drop(store, offset.next)
+        if offset.rows == 0:
+            following = self._following(offset.pin)
+            if following is None:
                 return start
+            offset = Offset(offset.pin, following, 0)
+        total = sum(part.events for part in self._ranges(offset.pin, offset.next))
+        if total == 0:  # commits without events, such as a new column
+            self._drop(offset.next)
+            return start
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else total
         reached = offset.rows + most
         if reached < total:
@@ -195,31 +169,24 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Offset(offset.next, offset.next, 0).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Not known without pinning it."""
+        """Not known without keeping it."""
         return None
 
-    def _following(self, store: Store, pin: str) -> str | None:
-        """A pin of a later commit than that of a pin; None when there is none."""
-        known = _position(pin)
+    def _following(self, pin: str) -> str | None:
+        """A later commit than that of a pin; None when there is none."""
         if self._target is not None:
-            return self._target if _position(self._target) > known else None
-        if pin:
-            renew_pin(store.files, self._directory, pin)
-        if load(store.files, self._directory).journal.position <= known:
-            return None
-        return self._keep(store)
+            return self._target if commit_of(self._target) > commit_of(pin) else None
+        name = self._follower.keep_later(pin)
+        if name is not None:
+            self._made.append(name)
+        return name
 
-    def _ranges(self, store: Store, before: str, after: str) -> list[NewRange]:
+    def _ranges(self, before: str, after: str) -> list[NewRange]:
         found = self._found.get((before, after))
         if found is None:
-            found = new_ranges(
-                store.files, self._pin(store, before), _required(self._pin(store, after))
-            )
+            found = self._follower.ranges(before, after)
             self._found = {(before, after): found}
         return found
-
-    def _pin(self, store: Store, name: str) -> Pin | None:
-        return load_pin(store.files, self._directory, name) if name else None
 
     # --------------------------------------------------------------- partitions
 
@@ -228,34 +195,20 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first, last = Offset.from_json(start), Offset.from_json(end)
         if first == last:
             return []
-        after = last.next
-        with self._store() as store:
-            ranges = self._ranges(store, first.pin, after)
-        return _cut(ranges, first, last, after, self.options.num_partitions)
+        ranges = self._ranges(first.pin, last.next)
+        return _cut(ranges, first, last, self.options.num_partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one partition; runs on an executor."""
         if not isinstance(partition, ChangePartition):
             return iter(())
-        return self._batches(partition)
+        return self._batches(partition.piece)
 
-    def _batches(self, part: ChangePartition) -> Iterator[pa.RecordBatch]:
+    def _batches(self, piece: Piece) -> Iterator[pa.RecordBatch]:
         names = list(dict.fromkeys(self.conversion.columns))
-        skip, left = part.skip, part.take
-        with self._store() as store:
-            before = self._pin(store, part.before)
-            after = _required(self._pin(store, part.after))
-            events = new_events(store.files, before, after, part.start, part.end, names)
-            for batch in rebatch(events, self.options.batch_size, names):
-                if skip >= batch.num_rows:
-                    skip -= batch.num_rows
-                    continue
-                chosen = batch.slice(skip, left)
-                skip = 0
-                left -= chosen.num_rows
-                yield self.conversion(chosen)
-                if left == 0:
-                    return
+        events = self._follower.events(piece, names)
+        for batch in rebatch(events, self.options.batch_size, names):
+            yield self.conversion(batch)
 
     # --------------------------------------------------------------- end of use
 
@@ -263,28 +216,17 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Give up the pins that no batch needs any more: Spark asks for nothing before `end`."""
         offset = Offset.from_json(end)
         needed = {offset.pin, offset.next}
-        oldest = _position(offset.pin)
-        with self._store() as store:
-            for name in list(self._made):
-                if name not in needed and _position(name) < oldest:
-                    self._drop(store, name)
+        oldest = commit_of(offset.pin)
+        for name in list(self._made):
+            if name not in needed and commit_of(name) < oldest:
+                self._drop(name)
 
     def stop(self) -> None:
         """Nothing to release: pins must outlive the query for its restart."""
 
 
-def _position(pin: str) -> int:
-    return int(pin.split("-", 1)[0]) if pin else 0
-
-
-def _required(pin: Pin | None) -> Pin:
-    if pin is None:
-        raise InvalidArgument("the checkpoint holds an offset that leads nowhere; use a new one")
-    return pin
-
-
 def _cut(
-    ranges: list[NewRange], first: Offset, last: Offset, after: str, wanted: int | None
+    ranges: list[NewRange], first: Offset, last: Offset, wanted: int | None
 ) -> list[InputPartition]:
     """Partitions of the rows between two offsets, by what reading them costs."""
     total = sum(part.events for part in ranges)
@@ -306,7 +248,8 @@ def _cut(
         skip = max(0, start_row - row)
         take = min(events, end_row - row) - skip
         if take > 0:
-            cut.append(ChangePartition(first.pin, after, group[0].start, group[-1].end, skip, take))
+            span = group[0].start, group[-1].end
+            cut.append(ChangePartition(Piece(first.pin, last.next, *span, skip, take)))
         row += events
         group, weight = [], 0
     return cut

@@ -30,7 +30,7 @@ Limits
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -164,6 +164,7 @@ def new_events(
     start: int | None,
     end: int | None,
     columns: Sequence[str],
+    check: Callable[[], None] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The new events of a time range, in time order.
 
@@ -176,6 +177,8 @@ def new_events(
         Ticks, half-open.
     columns : sequence of str
         Columns wanted, in that order.
+    check : callable, optional
+        Called between blocks; what it raises ends the read.
 
     Yields
     ------
@@ -183,15 +186,15 @@ def new_events(
         Not empty.
     """
     later = open_pinned(files, after, start, end)
-    known = _known_ticks(files, before, start, end)
+    known = _known_ticks(files, before, start, end, check)
     wanted = list(columns)
     if known.size == 0:
-        yield from later.scan(start, end, wanted)
+        yield from later.scan(start, end, wanted, check=check)
         return
     time = later.schema.time
     needed = wanted if time in wanted else [*wanted, time]
     run_tick, run_length = 0, 0  # the tick at the end of the batch before, and its events so far
-    for batch in later.scan(start, end, needed):
+    for batch in later.scan(start, end, needed, check=check):
         ticks = ticks_of(batch, later.schema)
         begins = np.flatnonzero(np.concatenate(([True], ticks[1:] != ticks[:-1])))
         lengths = np.diff(np.append(begins, ticks.size))
@@ -212,12 +215,17 @@ def new_events(
 
 
 def _known_ticks(
-    files: Files, before: Pin | None, start: int | None, end: int | None
+    files: Files,
+    before: Pin | None,
+    start: int | None,
+    end: int | None,
+    check: Callable[[], None] | None,
 ) -> npt.NDArray[np.int64]:
     """Ticks of the earlier commit in a range, in order."""
     if before is None:
         return np.empty(0, np.int64)
     earlier = open_pinned(files, before, start, end)
     schema = earlier.schema
-    parts = [ticks_of(batch, schema) for batch in earlier.scan(start, end, [schema.time])]
+    batches = earlier.scan(start, end, [schema.time], check=check)
+    parts = [ticks_of(batch, schema) for batch in batches]
     return np.concatenate(parts) if parts else np.empty(0, np.int64)

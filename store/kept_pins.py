@@ -34,7 +34,15 @@ from .file_contract import Files
 from .lock import ReaderLease
 from .pinned import Pin, pin_stream
 
-__all__ = ["KEPT_SECONDS", "drop_pin", "keep_pin", "load_pin", "renew_pin", "sweep_pins"]
+__all__ = [
+    "KEPT_SECONDS",
+    "drop_pin",
+    "keep_pin",
+    "kept_pins",
+    "load_pin",
+    "renew_pin",
+    "sweep_pins",
+]
 
 PINS = "pins"
 SUFFIX = ".pin"
@@ -102,9 +110,8 @@ def _read(files: Files, directory: str, name: str) -> tuple[Pin, float]:
         return pin, document["ends"]
     except FileNotFoundError:
         raise SnapshotExpired(
-            f"the position {name} of a follower is no longer kept (they end after "
-            f"{KEPT_SECONDS / 86_400:.0f} days without use): follow the stream anew, with a new "
-            "checkpoint"
+            f"the position {name} of a follower is no longer kept (unused for too long, or "
+            "dropped): follow the stream anew, with a new checkpoint"
         ) from None
     except (ValueError, KeyError) as error:
         raise CorruptStore(
@@ -158,19 +165,21 @@ def drop_pin(files: Files, directory: str, name: str) -> None:
         files.remove(_path(directory, name))
 
 
-def sweep_pins(
-    files: Files, directory: str, *, clock: Callable[[], float] = time.time
-) -> list[str]:
-    """Remove the kept pins that have ended; gives their names."""
+def kept_pins(files: Files, directory: str) -> list[str]:
+    """Names of a stream's kept pins, those that have ended and were not swept yet included."""
     try:
         names = files.list(f"{directory}/{PINS}")
     except FileNotFoundError:
         return []
+    return [name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)]
+
+
+def sweep_pins(
+    files: Files, directory: str, *, clock: Callable[[], float] = time.time
+) -> list[str]:
+    """Remove the kept pins that have ended; gives their names."""
     swept = []
-    for file in names:
-        name = file.removesuffix(SUFFIX)
-        if name == file:
-            continue
+    for name in kept_pins(files, directory):
         try:
             ends = _read(files, directory, name)[1]
         except (SnapshotExpired, CorruptStore):
