@@ -157,21 +157,40 @@ def add_late(
     return tuple(result)
 
 
-def sort_nearly(
-    batch: pa.RecordBatch, ticks: npt.NDArray[np.int64], schema: StreamSchema
-) -> pa.RecordBatch:
+def sort_nearly(batch: pa.RecordBatch, ticks: npt.NDArray[np.int64]) -> pa.RecordBatch:
     """The batch in time order, ties in their order; fast where most events are in order already.
 
     Events that are not older than any before them form one sorted sequence, and only the others
     are sorted.  An event of theirs comes behind those of its time in the first sequence: when it
     arrived, that sequence had gone on to a newer time.
     """
-    in_order = ticks == np.maximum.accumulate(ticks)
-    if 2 * int(np.count_nonzero(in_order)) < ticks.size:
+    late = np.empty(ticks.size, np.int64)
+    late = late[: _stragglers(ticks, late)]
+    if 2 * late.size > ticks.size:
         return batch.take(pa.array(np.argsort(ticks, kind="stable")))
-    late = np.flatnonzero(~in_order)
-    order = late[np.argsort(ticks[late], kind="stable")]
-    return _merged([batch.filter(pa.array(in_order)), batch.take(pa.array(order))], schema)
+    late = late[_stable_order(ticks[late])]
+    late.flags.writeable = False
+    order = np.empty(ticks.size, np.int64)
+    _nearly_order(ticks, late, order)
+    return batch.take(pa.array(order))
+
+
+def _stable_order(ticks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Positions in time order, ties in their order.
+
+    Tick and position in one word, where they fit, sort several times as fast as positions do.
+    """
+    if ticks.size == 0:
+        return np.empty(0, np.int64)
+    bits = int(ticks.size - 1).bit_length()
+    low = int(ticks.min())
+    if (int(ticks.max()) - low).bit_length() + bits > 63:
+        return np.argsort(ticks, kind="stable")
+    words = (ticks - low) << bits
+    words |= np.arange(ticks.size)
+    words.sort()
+    words &= (1 << bits) - 1
+    return words
 
 
 def _merged(pieces: list[pa.RecordBatch], schema: StreamSchema) -> pa.RecordBatch:
@@ -182,48 +201,133 @@ def _merged(pieces: list[pa.RecordBatch], schema: StreamSchema) -> pa.RecordBatc
         joined = concat_batches(pieces[1:], pieces[0].schema)
         pieces = [pieces[0], sort_batch(joined, schema)]
     first, second = pieces
-    flags = np.empty(first.num_rows + second.num_rows, np.uint8)
-    _merge_order(ticks_of(first, schema), ticks_of(second, schema), flags)
-    flags.flags.writeable = False
+    places = np.empty(second.num_rows, np.int64)
+    _places(ticks_of(first, schema), ticks_of(second, schema), places)
+    places.flags.writeable = False
     order: pa.Array | None = None
     columns = []
     for one, other in zip(first.columns, second.columns, strict=True):
         width = _plain_width(one, other)
         if width:
-            columns.append(_interleaved(one, other, flags, width))
+            columns.append(_woven(one, other, places, width))
             continue
         if order is None:
-            order = _order_of(flags, first.num_rows)
+            order = _order_of(places, first.num_rows)
         columns.append(pc.take(pa.concat_arrays([one, other]), order))
     return pa.RecordBatch.from_arrays(columns, schema=first.schema)
 
 
 @kernel
-def _merge_order(first, second, from_second):  # type: ignore[no-untyped-def]
-    """Which rows of the merge of two sorted arrays come from the second; ties are the first's."""
-    i = 0
-    j = 0
-    for at in range(from_second.size):
-        if j < second.size and (i == first.size or second[j] < first[i]):
-            from_second[at] = 1
-            j += 1
+def _stragglers(ticks, late):  # type: ignore[no-untyped-def]
+    """Positions of events that are older than one before them; returns how many."""
+    count = 0
+    newest = ticks[0]
+    for i in range(ticks.size):
+        if ticks[i] < newest:
+            late[count] = i
+            count += 1
         else:
-            from_second[at] = 0
-            i += 1
+            newest = ticks[i]
+    return count
 
 
 @kernel
-def _interleave(first, second, from_second, out):  # type: ignore[no-untyped-def]
-    """Merge two columns as ``from_second`` says."""
-    i = 0
+def _nearly_order(ticks, late, order):  # type: ignore[no-untyped-def]
+    """Merge the stragglers, positions in time order, with the events between them."""
+    at = 0
     j = 0
-    for at in range(out.size):
-        if from_second[at]:
-            out[at] = second[j]
+    newest = ticks[0]
+    for i in range(ticks.size):
+        tick = ticks[i]
+        if tick < newest:
+            continue
+        newest = tick
+        while j < late.size and ticks[late[j]] < tick:
+            order[at] = late[j]
+            at += 1
             j += 1
+        order[at] = i
+        at += 1
+    while j < late.size:
+        order[at] = late[j]
+        at += 1
+        j += 1
+
+
+@kernel
+def _places(first, second, places):  # type: ignore[no-untyped-def]
+    """How many rows of the first come before each of the second; ties are the first's.
+
+    Both are sorted.  Goes on from place to place in steps of 16 and halves the last step without a
+    branch, which a processor could not foresee.  Unsigned positions need no test for a sign.
+    """
+    one = np.uint64(1)
+    size = np.uint64(first.size)
+    i = np.uint64(0)
+    for j in range(second.size):
+        tick = second[j]
+        while i + np.uint64(16) <= size and first[i + np.uint64(15)] <= tick:
+            i += np.uint64(16)
+        place = i
+        if i + np.uint64(16) <= size:
+            place += np.uint64(8) * np.uint64(first[place + np.uint64(7)] <= tick)
+            place += np.uint64(4) * np.uint64(first[place + np.uint64(3)] <= tick)
+            place += np.uint64(2) * np.uint64(first[place + one] <= tick)
+            place += np.uint64(first[place] <= tick)
         else:
-            out[at] = first[i]
-            i += 1
+            while place < size and first[place] <= tick:
+                place += one
+        places[j] = place
+
+
+@kernel
+def _weave(first, second, places, out):  # type: ignore[no-untyped-def]
+    """Merge two columns: each value of the second goes behind ``places`` values of the first.
+
+    Between two places values are copied in eights.  What is copied beyond the next place is
+    written again behind it, so eight must still be there: near the end they go one by one.
+    """
+    one = np.uint64(1)
+    size = np.uint64(first.size)
+    others = np.uint64(second.size)
+    eights = first.size - 16
+    i = np.uint64(0)
+    j = np.uint64(0)
+    while j < others and places[j] <= eights:
+        stop = np.uint64(places[j])
+        at = i + j
+        while i < stop:
+            a = first[i]
+            b = first[i + np.uint64(1)]
+            c = first[i + np.uint64(2)]
+            d = first[i + np.uint64(3)]
+            e = first[i + np.uint64(4)]
+            f = first[i + np.uint64(5)]
+            g = first[i + np.uint64(6)]
+            h = first[i + np.uint64(7)]
+            out[at] = a
+            out[at + np.uint64(1)] = b
+            out[at + np.uint64(2)] = c
+            out[at + np.uint64(3)] = d
+            out[at + np.uint64(4)] = e
+            out[at + np.uint64(5)] = f
+            out[at + np.uint64(6)] = g
+            out[at + np.uint64(7)] = h
+            i += np.uint64(8)
+            at += np.uint64(8)
+        i = stop
+        out[stop + j] = second[j]
+        j += one
+    while j < others:
+        stop = np.uint64(places[j])
+        while i < stop:
+            out[i + j] = first[i]
+            i += one
+        out[stop + j] = second[j]
+        j += one
+    while i < size:
+        out[i + others] = first[i]
+        i += one
 
 
 def _plain_width(one: pa.Array, other: pa.Array) -> int:
@@ -240,14 +344,12 @@ def _plain_width(one: pa.Array, other: pa.Array) -> int:
     return int(type_.bit_width) // 8
 
 
-def _interleaved(
-    one: pa.Array, other: pa.Array, flags: npt.NDArray[np.uint8], width: int
-) -> pa.Array:
+def _woven(one: pa.Array, other: pa.Array, places: npt.NDArray[np.int64], width: int) -> pa.Array:
     """Two plain columns merged, in memory of Arrow's pool, which is used again."""
     word = _WORDS[width]
-    out = pooled(flags.size, word)
-    _interleave(_words(one, word), _words(other, word), flags, out)
-    return pa.Array.from_buffers(one.type, flags.size, [None, pa.py_buffer(out)])
+    out = pooled(len(one) + len(other), word)
+    _weave(_words(one, word), _words(other, word), places, out)
+    return pa.Array.from_buffers(one.type, out.size, [None, pa.py_buffer(out)])
 
 
 def _words(array: pa.Array, word: Any) -> npt.NDArray[Any]:
@@ -256,10 +358,11 @@ def _words(array: pa.Array, word: Any) -> npt.NDArray[Any]:
     return values
 
 
-def _order_of(flags: npt.NDArray[np.uint8], rows: int) -> pa.Array:
+def _order_of(places: npt.NDArray[np.int64], rows: int) -> pa.Array:
     """The merge as positions in both inputs joined."""
-    order = np.empty(flags.size, np.int64)
-    second = flags.view(np.bool_)
+    order = np.empty(rows + places.size, np.int64)
+    second = np.zeros(order.size, np.bool_)
+    second[places + np.arange(places.size)] = True
     order[~second] = np.arange(rows)
-    order[second] = np.arange(rows, flags.size)
+    order[second] = np.arange(rows, order.size)
     return pa.array(order)

@@ -181,7 +181,7 @@ class EventStream:
             return AppendResult(0, 0, self.snapshot().count)
         ticks = ticks_of(batch, shape.schema)
         if rows > 1 and not is_sorted(ticks):
-            batch = sort_nearly(batch, ticks, shape.schema)
+            batch = sort_nearly(batch, ticks)
             ticks = ticks_of(batch, shape.schema)
         size = 0 if shape.fixed else batch.nbytes
         with commits.lock:

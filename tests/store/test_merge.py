@@ -122,5 +122,32 @@ def test_nearly_sorted_batches(times: list[int], nulls: bool, rising: bool) -> N
     if rising:
         times = [t if t < 3 else t + i for i, t in enumerate(times)]
     batch = batch_of(times, 0, nulls)
-    found = sort_nearly(batch, ticks_of(batch, SCHEMA), SCHEMA)
+    found = sort_nearly(batch, ticks_of(batch, SCHEMA))
+    assert found.equals(batch.take(pa.array(np.argsort(times, kind="stable"))))
+
+
+@pytest.mark.parametrize("share", [0.001, 0.1, 0.5, 0.9])
+@pytest.mark.parametrize("span", [40, 5_000, 2**62])
+def test_large_pieces_are_woven_as_a_stable_sort_would(share: float, span: int) -> None:
+    rng = np.random.default_rng(int(share * 1000) + span % 97)
+    count = 3000
+    times = np.sort(rng.integers(0, span, count))
+    late = rng.random(count) < share
+    pieces = [batch_of(times[~late].tolist(), 0, False), batch_of(times[late].tolist(), 7, False)]
+    pieces = [piece for piece in pieces if piece.num_rows]
+    found = pa.Table.from_batches(merge_sources([iter([piece]) for piece in pieces], SCHEMA))
+    joined = pa.Table.from_batches(pieces)
+    order = np.argsort(joined["t"].cast(pa.int64()).to_numpy(), kind="stable")
+    assert found.combine_chunks().equals(joined.take(pa.array(order)).combine_chunks())
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.4, 1.0])
+@pytest.mark.parametrize("span", [300, 2**62])
+def test_large_batches_out_of_order_are_sorted(share: float, span: int) -> None:
+    rng = np.random.default_rng(int(share * 10) + span % 97)
+    times = np.sort(rng.integers(-span, span, 4000))
+    late = rng.random(times.size) < share
+    times[late] = rng.integers(-span, span, int(late.sum()))
+    batch = batch_of(times.tolist(), 0, True)
+    found = sort_nearly(batch, ticks_of(batch, SCHEMA))
     assert found.equals(batch.take(pa.array(np.argsort(times, kind="stable"))))
