@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup java demo test test-all crash spark lint format bench clean
+.PHONY: help setup java demo test test-all crash mutants spark lint format bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -37,6 +37,9 @@ test-all: setup java ## the slow tests too
 
 crash: setup ## the long form of the crash and fault-injection suite
 	CHRONICLE_CRASH=long $(BIN)/python -m pytest -m crash --timeout 1800
+
+mutants: setup ## break one promise of the store at a time; a test must notice each
+	$(BIN)/python tests/mutants.py
 
 spark: setup java ## only the tests that start Spark
 	$(BIN)/python -m pytest -m spark

@@ -278,6 +278,40 @@ def test_a_stream_survives_that_was_visible_but_not_durable() -> None:
         assert survivors(memory) == 2
 
 
+def test_nobody_sees_an_append_that_was_not_made_durable() -> None:
+    files = FaultyFiles(MemoryFiles())
+    with Store.open("memory", files=files) as store:
+        stream = store.create_stream("s", SCHEMA)
+        stream.append(batch_of([1, 2]))
+        files.operations = 0
+        files.plan = FaultPlan("fsync", 1, only={"sync"})
+        with pytest.raises(StorageFailed):
+            stream.append(batch_of([3], 2))
+        assert numbers(stream.snapshot()) == [0, 1]
+
+
+def test_a_writer_removes_files_that_no_commit_names() -> None:
+    """What a crash between writing a file and committing it leaves; readers leave it alone."""
+    memory = MemoryFiles()
+    with Store.open("memory", files=memory) as store:
+        stream = store.create_stream("s", SCHEMA)
+        stream.append(batch_of([1, 2]))
+        directory = stream.commits.directory
+    named = len(memory.list(directory))
+    orphans = ["99.seg", "77.wal"]
+    for name in orphans:
+        with memory.create(f"{directory}/{name}") as file:
+            file.write(b"half")
+    with Store.open("memory", "r", files=memory) as reader:
+        assert numbers(reader.stream("s").snapshot()) == [0, 1]
+    assert set(orphans) <= set(memory.list(directory))
+    with Store.open("memory", files=memory) as store:
+        assert numbers(store.stream("s").snapshot()) == [0, 1]
+    left = memory.list(directory)
+    assert not set(orphans) & set(left)
+    assert len(left) == named
+
+
 # -- late events and compaction -----------------------------------------------------------------
 
 
@@ -324,7 +358,7 @@ def test_late_runs_stay_few_however_long_the_load(
         expected += [(t, i * 30 + j) for j, t in enumerate(times)]
         stream.append(batch_of(times, i * 30), "none")
         most = max(most, stream.stats()["late_runs"])
-    assert most <= 2 * background.RUNS_MAX
+    assert most <= 2 * compaction.RUNS_MAX
     wait_for(lambda: stream.stats()["compactions"] > 0)
     assert numbers(stream.snapshot()) == [n for _, n in sorted(expected, key=lambda e: e[0])]
     stream.compact()
@@ -422,6 +456,17 @@ def test_retention_by_age_drops_whole_segments(store: Store) -> None:
     assert stats["dropped_events"] == 200 - len(found)
     assert stream.snapshot().aggregate(["n"]).count == len(found)
     assert stream.snapshot().time_range == (found[0], 995)
+
+
+def test_retention_by_age_drops_nothing_that_is_young(store: Store) -> None:
+    options = StreamOptions(leaf_bytes=512, retention="100", compaction="manual")
+    stream = store.create_stream("s", SCHEMA, options)
+    times = np.cumsum(np.random.default_rng(3).integers(1, 9, 400)).tolist()
+    for n, t in enumerate(times):
+        stream.append(batch_of([t], n), "none")
+        young = sum(other >= t - 100 for other in times[: n + 1])
+        assert stream.snapshot().aggregate((), t - 100).count == young
+    assert stream.stats()["dropped_events"] > 0
 
 
 def test_retention_by_size_keeps_the_newest(store: Store) -> None:

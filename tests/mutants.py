@@ -1,0 +1,306 @@
+"""Breaks one promise of the store at a time and says which tests notice.
+
+    make mutants                      # all of them
+    python tests/mutants.py log sync  # those whose names hold one of the words
+
+Purpose
+    A test that cannot fail proves nothing.  Each :class:`Mutant` is a small lie in the store: a
+    sync left out, a checksum ignored, a late run forgotten.  It is told in a scratch copy of the
+    project, where the tests that are responsible must fail.  A mutant that survives ends the run
+    with 1.
+
+Layout
+    ``tests/store/test_mutants.py`` holds this list against the sources in every test run: a text
+    that no longer stands in its file exactly once is found there, not at the next long run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["MUTANTS", "Mutant"]
+
+ROOT = Path(__file__).resolve().parent.parent
+SECONDS = 600
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One broken promise.
+
+    Attributes
+    ----------
+    name : str
+    file : str
+        Relative to the root.
+    old, new : str
+        Text that stands once in the file, and what takes its place.
+    tests : str
+        Files below ``tests/store`` that must notice, space separated.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: str = "test_crash_loops.py"
+
+
+MUTANTS = [
+    # -- syncs ------------------------------------------------------------------------------------
+    Mutant(
+        "segment not synced before the log names its bytes",
+        "store/stream.py",
+        "                writer.sync()\n",
+        "                pass\n",
+    ),
+    Mutant(
+        "sealed segment not synced",
+        "store/segment_writer.py",
+        "        self.sync()\n",
+        "        pass\n",
+    ),
+    Mutant(
+        "log not synced at an append",
+        "store/log.py",
+        "        self._commit.sync(self._size if position is None else position)\n",
+        "        pass\n",
+    ),
+    Mutant(
+        "new log not synced before the manifest names it",
+        "store/commits.py",
+        "            log.sync()\n            # the names",
+        "            # the names",
+    ),
+    Mutant(
+        "directory not synced before the manifest",
+        "store/commits.py",
+        "            self.files.sync_directory(self.directory)\n        except",
+        "        except",
+    ),
+    Mutant(
+        "manifest not synced before it is renamed",
+        "store/manifest.py",
+        "            file.sync()\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "directory not synced after the manifest is renamed",
+        "store/manifest.py",
+        "    files.sync_directory(directory)\n",
+        "",
+    ),
+    Mutant(
+        "log of an earlier session trusted after a failed sync",
+        "store/commits.py",
+        "self._carry_over = found.torn or found.log_records > 1",
+        "self._carry_over = False",
+    ),
+    Mutant(
+        "a file that failed to sync takes more",
+        "store/files.py",
+        "            self._poisoned = True\n",
+        "            pass\n",
+        "test_files_contract.py",
+    ),
+    Mutant(
+        "group commit forgets a failure",
+        "store/group_commit.py",
+        "                        self.failure = error\n",
+        "                        pass\n",
+        "test_group_commit.py",
+    ),
+    Mutant(
+        "group commit covers what came during the sync",
+        "store/group_commit.py",
+        "self.durable = max(self.durable, target)",
+        "self.durable = max(self.durable, self._end())",
+        "test_group_commit.py",
+    ),
+    Mutant(
+        "an append is shown before it is durable",
+        "store/stream.py",
+        '        if promise == "commit":\n',
+        '        commits.publish(state)\n        if promise == "commit":\n',
+        "test_stream_lifecycle.py",
+    ),
+    # -- checksums --------------------------------------------------------------------------------
+    Mutant(
+        "checksum of a chunk ignored",
+        "store/block.py",
+        "    if found != checksum:\n",
+        "    if False:\n",
+        "test_check_repair.py",
+    ),
+    Mutant(
+        "checksum of a block's head ignored",
+        "store/block.py",
+        "    if digest.intdigest() != signature:\n",
+        "    if False:\n",
+        "test_check_repair.py",
+    ),
+    Mutant(
+        "checksum of a log record ignored",
+        "store/log.py",
+        "        if end > size or checksum != digest(view[start + 8 : end], salt ^ start):\n",
+        "        if end > size or not checksum:\n",
+        "test_log.py test_crash_loops.py",
+    ),
+    Mutant(
+        "records behind a damaged one do not betray it",
+        "store/log.py",
+        "contents.torn and (witness := _find_witness(data, contents.valid_length)) is not None:",
+        "False and (witness := _find_witness(data, contents.valid_length)) is not None:",
+        "test_log.py test_check_repair.py",
+    ),
+    Mutant(
+        "checksum of the manifest ignored",
+        "store/manifest.py",
+        '    if outer.get("checksum") != found:\n',
+        "    if False:\n",
+        "test_manifest.py test_check_repair.py",
+    ),
+    # -- late events, order, retention, readers ----------------------------------------------------
+    Mutant(
+        "a scan drops the last late run",
+        "store/snapshot.py",
+        "runs = [view for view in state.runs if view.last",
+        "runs = [view for view in state.runs[:-1] if view.last",
+        "test_stream_lifecycle.py",
+    ),
+    Mutant(
+        "a scan drops the late buffer",
+        "store/snapshot.py",
+        "buffers = [leaf for leaf in state.late if leaf.last",
+        "buffers = [leaf for leaf in state.late[:0] if leaf.last",
+        "test_stream_lifecycle.py",
+    ),
+    Mutant(
+        "a fold forgets its runs",
+        "store/compaction.py",
+        "runs=tuple(entry for entry in manifest.runs if entry.id not in gone),",
+        "runs=(),",
+        "test_stream_lifecycle.py test_crash_loops.py",
+    ),
+    Mutant(
+        "a fold keeps its runs",
+        "store/compaction.py",
+        "runs=tuple(entry for entry in manifest.runs if entry.id not in gone),",
+        "runs=manifest.runs,",
+        "test_stream_lifecycle.py",
+    ),
+    Mutant(
+        "readers' leases ignored",
+        "store/commits.py",
+        "if (oldest is not None and oldest < version) or not self._remove_quietly(file)",
+        "if not self._remove_quietly(file)",
+        "test_stream_lifecycle.py",
+    ),
+    Mutant(
+        "garbage never removed",
+        "store/commits.py",
+        "if (oldest is not None and oldest < version) or not self._remove_quietly(file)",
+        "if True",
+        "test_stream_lifecycle.py",
+    ),
+    Mutant(
+        "files that no commit names are left",
+        "store/commits.py",
+        "                self._remove_quietly(file)\n\n    def active_view",
+        "                pass\n\n    def active_view",
+        "test_stream_lifecycle.py",
+    ),
+    Mutant(
+        "retention by age drops a segment too early",
+        "store/commits.py",
+        "            old = [e for e in (*segments, *runs) if e.last < horizon]\n",
+        "            old = [e for e in (*segments, *runs) if e.first < horizon]\n",
+        "test_stream_lifecycle.py",
+    ),
+    Mutant(
+        "a failed append is not taken back",
+        "store/stream.py",
+        "                self.commits.undo(mark if not sealed else None, first_id)\n",
+        "                pass\n",
+    ),
+    Mutant(
+        "ties of two sources change places",
+        "store/merge.py",
+        'np.searchsorted(self.ticks, tick, "left")',
+        'np.searchsorted(self.ticks, tick, "right")',
+        "test_merge.py",
+    ),
+]
+
+
+def scratch_copy(place: Path) -> Path:
+    """Copy the project's own files; the copy is importable as ``chronicle`` from ``place``."""
+    copy = place / "chronicle"
+    shutil.copytree(
+        ROOT,
+        copy,
+        ignore=shutil.ignore_patterns(
+            ".git", ".venv", ".build", ".hypothesis", "*_cache", "__pycache__", "*.egg-info"
+        ),
+    )
+    return copy
+
+
+def failing(copy: Path, mutant: Mutant) -> list[str]:
+    """Tests that fail in the copy with the mutant in it; what raised first, where nothing else."""
+    path = copy / mutant.file
+    text = path.read_text(encoding="utf-8")
+    assert text.count(mutant.old) == 1, f"{mutant.file} no longer holds the text of {mutant.name!r}"
+    path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+    try:
+        done = subprocess.run(
+            [
+                *(
+                    sys.executable,
+                    "-m",
+                    "pytest",
+                    "-x",
+                    "-q",
+                    "--no-header",
+                    "-p",
+                    "no:cacheprovider",
+                ),
+                *("--timeout", "120", *(f"tests/store/{name}" for name in mutant.tests.split())),
+            ],
+            cwd=copy,
+            env={**os.environ, "PYTHONPATH": str(copy.parent), "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+        )
+    finally:
+        path.write_text(text, encoding="utf-8")
+    if done.returncode == 0:
+        return []
+    found = re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.M)
+    return found or [f"exit code {done.returncode}: {done.stdout[-400:]}{done.stderr[-400:]}"]
+
+
+def main(words: list[str]) -> int:
+    """Run the mutants whose names hold one of the words, or all."""
+    survivors = 0
+    with tempfile.TemporaryDirectory(prefix="chronicle-mutants-") as place:
+        copy = scratch_copy(Path(place))
+        for mutant in MUTANTS:
+            if words and not any(word in mutant.name for word in words):
+                continue
+            names = failing(copy, mutant)
+            survivors += not names
+            print(f"{mutant.name}: {', '.join(names) or 'SURVIVES'}", flush=True)
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
