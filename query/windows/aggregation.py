@@ -41,7 +41,7 @@ from ...store.snapshot import Snapshot
 from ...store.tail import MemoryLeaf
 from .fields import Aggregate, FieldPlan
 from .sessions import session_slices
-from .slices import Chunk, WindowMetrics, merge_slices, replay_slices
+from .slices import Chunk, WindowMetrics, in_pieces, merge_slices, replay_slices
 from .slide import Slider
 from .spec import TICK_MAX, TICK_MIN, CountWindows, SessionWindows, TimeWindows, Windows
 from .sweep import Sweep
@@ -168,7 +168,7 @@ class WindowAggregation(ABC):
 
     def _replayed(self, batches: Iterator[pa.RecordBatch], slicing: Words) -> Iterator[Chunk]:
         """Slices of batches that go on from the position reached so far."""
-        for batch in batches:
+        for batch in in_pieces(batches, self._check):
             at = self._events
             self._events += batch.num_rows
             yield from replay_slices([batch], self.plan, slicing, self.metrics, at)
@@ -222,9 +222,8 @@ class ReplayAggregation(WindowAggregation):
         if not isinstance(windows, SessionWindows):
             yield from super().batches()
             return
-        events = self._events_in_order()
+        events = in_pieces(self._events_in_order(), self._check)
         for words in session_slices(events, self.plan, windows.gap, self.metrics):
-            self._check()
             first, last = self.plan.span(words)
             end = np.where(last > TICK_MAX - windows.gap, TICK_MAX, last + windows.gap)
             yield self._batch(None, first, end, words)

@@ -37,6 +37,12 @@ ROWS_AT_ONCE = 1 << 16
 
 def _spread(counts: Words, check: Callable[[], None]) -> Iterator[tuple[Words, Words]]:
     """Repeat row i ``counts[i]`` times; yields (rows, times before) in bounded pieces."""
+    if counts.size > 1 and int(counts.max()) > TICK_MAX // counts.size:
+        # the total may not fit 64 bits; row by row it does
+        for row in range(counts.size):
+            for rows, before in _spread(counts[row : row + 1], check):
+                yield rows + row, before
+        return
     ends = np.cumsum(counts)
     total = int(ends[-1]) if ends.size else 0
     starts = ends - counts
@@ -91,7 +97,6 @@ def expand_times(
     for batch in batches:
         column = batch.column(batch.schema.get_field_index(time))
         first, last = windows.windows_of(ticks_of(column))
-        # an event is in at most 2**63 windows; counts that overflow could not be given out anyway
         for rows, nth in _spread(last - first + 1, check):
             start, end = windows.bounds(first[rows] + nth)
             yield _with_bounds(batch, rows, None, start, end, columns, column.type)

@@ -266,6 +266,8 @@ def open_slice(value, slicing):  # type: ignore[no-untyped-def]
     """Number of the slice of a tick or position, its last one, and whether it is a gap."""
     slide = slicing[2]
     cut = slicing[3]
+    if slide == 2 and cut == 1 and slicing[4] == 0:  # twice the slide would take 65 bits
+        return value, value, False
     number = value // slide
     rest = value % slide - slicing[1]
     if rest < 0:

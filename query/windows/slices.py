@@ -29,10 +29,21 @@ from ...store.columns import ColumnView
 from . import kernels as k
 from .fields import FieldPlan
 
-__all__ = ["Chunk", "WindowMetrics", "frozen", "merge_slices", "replay_slices", "ticks_of"]
+__all__ = [
+    "Chunk",
+    "WindowMetrics",
+    "frozen",
+    "in_pieces",
+    "merge_slices",
+    "replay_slices",
+    "ticks_of",
+]
 
 Words = npt.NDArray[np.int64]
 Chunk = tuple[Words, Words]
+
+EVENTS_AT_ONCE = 1 << 19
+"""Events that kernels fold before a query may be ended."""
 
 
 @dataclass
@@ -63,6 +74,16 @@ class WindowMetrics:
         """Add what another part of the same query touched."""
         for item in dataclasses.fields(self):
             setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
+
+
+def in_pieces(
+    batches: Iterable[pa.RecordBatch], check: Callable[[], None]
+) -> Iterator[pa.RecordBatch]:
+    """Batches of at most :data:`EVENTS_AT_ONCE` rows; ``check`` is called before each."""
+    for batch in batches:
+        for first in range(0, batch.num_rows, EVENTS_AT_ONCE):
+            check()
+            yield batch.slice(first, EVENTS_AT_ONCE)
 
 
 def frozen(array: npt.NDArray[np.int64]) -> Words:

@@ -13,7 +13,8 @@ Guarantee
 Memory
     The slices of one window that hold events, and what is given out at once
     (:data:`WINDOWS_AT_ONCE` windows).  Beyond :data:`BUFFER_BYTES_MAX` the query ends with
-    :class:`~chronicle.errors.ResourceLimit`.
+    :class:`~chronicle.errors.ResourceLimit`.  No call of the kernel takes more than
+    :data:`STEPS_AT_ONCE` merges, so cancellation does not wait for a long window.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ __all__ = ["Slider"]
 Words = npt.NDArray[np.int64]
 
 WINDOWS_AT_ONCE = 1 << 16
+STEPS_AT_ONCE = 1 << 19
+"""Merges of one call of the kernel: some tens of milliseconds, then a query may be ended."""
+
 BUFFER_BYTES_MAX = 4 << 30
 _FIRST_ROOM = 1 << 12
 
@@ -57,19 +61,19 @@ class Slider:
         self._fields = plan.own.fields
         self._width = plan.width
         self._check = check
-        self._doubled = windows.cut > 0
+        self._pairing = int(windows.pairing)
         self._ring_ids = np.empty(_FIRST_ROOM, np.int64)
         self._ring = np.empty((_FIRST_ROOM, plan.width), np.int64)
         self._back = np.empty((1, plan.width), np.int64)
         fill_identity(self._back, 0, 1, self._fields)
         first = 0 if isinstance(windows, CountWindows) else TICK_MIN
-        self._state = np.array([0, 0, 0, first], np.int64)
+        self._state = np.array([0, 0, 0, first, 0], np.int64)
 
     def windows(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         """Give out (window numbers, partials) chunk by chunk."""
         if self._windows.slices == 1:
             for ids, words in chunks:
-                yield (ids >> 1 if self._doubled else ids), words
+                yield (ids >> 1 if self._pairing else ids), words
             return
         for ids, words in chunks:
             yield from self._slide(ids, words, False)
@@ -84,8 +88,9 @@ class Slider:
             out = np.empty(room, np.int64)
             out_words = np.empty((room, self._width), np.int64)
             at, written, reason = slide_windows(
-                ids, words, at, ids.size, finish, self._doubled, self._windows.overlap,
-                self._fields, self._ring_ids, self._ring, self._back, self._state, out, out_words,
+                ids, words, at, ids.size, finish, self._pairing, self._windows.overlap,
+                self._fields, self._ring_ids, self._ring, self._back, self._state, STEPS_AT_ONCE,
+                out, out_words,
             )  # fmt: skip
             if written:
                 yield out[:written], out_words[:written]

@@ -4,7 +4,9 @@ Purpose
     The inner loop of :mod:`.slide`; see :mod:`.kernels` for partials and fields.
 
 Guarantee
-    No result is ever subtracted from: a window is joined from partials only.
+    No result is ever subtracted from: a window is joined from partials only.  Numbers of slices
+    are halved and compared, never doubled or added to, so that no number of 64 bits overflows.
+    One call takes a bounded number of steps, whatever a window holds.
 """
 
 from __future__ import annotations
@@ -15,23 +17,51 @@ from ...compiled import kernel_calling
 from . import kernels
 from .kernels import absorb_row, fill_identity
 
-__all__ = ["slide_windows"]
+__all__ = ["STATE_WORDS", "first_window", "slide_of", "slide_windows", "window_ended"]
+
+STATE_WORDS = 5
 
 _SIGNED_MAX = np.int64(9223372036854775807)
 _SIGNED_MIN = np.int64(-9223372036854775807 - 1)
 
 
 @kernel_calling(kernels)
-def _last_slice(window, doubled, overlap):  # type: ignore[no-untyped-def]
-    """Number of a window's last slice."""
-    return 2 * (window + overlap) if doubled else window + overlap - 1
+def slide_of(number, pairing):  # type: ignore[no-untyped-def]
+    """The slide of a slice, which is the window that it begins or that begins last before it."""
+    if pairing == 0:
+        return number
+    if pairing == 2 and number & 1 == 0:
+        return (number >> 1) - 1
+    return number >> 1
 
 
 @kernel_calling(kernels)
-def _first_window(number, doubled, overlap):  # type: ignore[no-untyped-def]
+def _slides_before(number, pairing):  # type: ignore[no-untyped-def]
+    """How many slides begin before a slice, counted from slide 0."""
+    if pairing == 1:
+        return (number >> 1) + (number & 1)
+    if pairing == 2:
+        return number >> 1
+    return number
+
+
+@kernel_calling(kernels)
+def window_ended(window, number, pairing, overlap):  # type: ignore[no-untyped-def]
+    """Whether a window's last slice lies before a slice."""
+    before = _slides_before(number, pairing)
+    if before <= window:
+        return False
+    distance = np.uint64(before) - np.uint64(window)
+    if pairing == 0:
+        return distance >= np.uint64(overlap)
+    return distance > np.uint64(overlap)
+
+
+@kernel_calling(kernels)
+def first_window(number, pairing, overlap):  # type: ignore[no-untyped-def]
     """First window that does not end before a slice."""
-    if doubled:
-        return ((number + 1) >> 1) - overlap
+    if pairing != 0:
+        return _slides_before(number, pairing) - overlap
     if number < _SIGNED_MIN + (overlap - 1):
         return _SIGNED_MIN
     return number - (overlap - 1)
@@ -39,8 +69,8 @@ def _first_window(number, doubled, overlap):  # type: ignore[no-untyped-def]
 
 @kernel_calling(kernels)
 def slide_windows(  # type: ignore[no-untyped-def]
-    ids, words, first, count, finish, doubled, overlap, fields, ring_ids, ring, back, state,
-    out, out_words,
+    ids, words, first, count, finish, pairing, overlap, fields, ring_ids, ring, back, state,
+    steps, out, out_words,
 ):  # fmt: skip
     """Join slices into windows with two stacks in one buffer: O(1) amortised merges a window.
 
@@ -54,15 +84,18 @@ def slide_windows(  # type: ignore[no-untyped-def]
         Slices in ascending order; those from ``first`` to ``count`` are consumed.
     finish : bool
         Whether nothing follows.
-    doubled : bool
-        Whether a slide has two slices.
+    pairing : int
+        Slices of a slide, see :class:`~chronicle.query.windows.spec.Pairing`.
     overlap : int
         Whole slides in a window.
     ring_ids, ring : int64[m], int64[m, w]
         The buffer.
     back : int64[1, w]
-    state : int64[4]
-        Head, end of the front, tail, next window.
+    state : int64[5]
+        Head, end of the front, tail, next window, suffix reached while the buffer is turned (0:
+        it is not).
+    steps : int
+        Most merges of this call, or a few more.
     out, out_words : int64[p], int64[p, w]
         Window numbers and their partials.
 
@@ -73,7 +106,7 @@ def slide_windows(  # type: ignore[no-untyped-def]
     written : int
         Windows.
     reason : int
-        0 all consumed, 1 the output is full, 2 the buffer is full.
+        0 all consumed, 1 the output is full, 2 the buffer is full, 3 the steps are used up.
     """
     floats = words.view(np.float64)
     ring_floats = ring.view(np.float64)
@@ -84,30 +117,39 @@ def slide_windows(  # type: ignore[no-untyped-def]
     border = state[1]
     tail = state[2]
     window = state[3]
+    turned = state[4]
     written = 0
     at = first
-    while True:
+    reason = 0
+    while reason == 0:
         arriving = at < count
         if not arriving and not finish:
             break
         # windows that end before the arriving slice are complete
-        while head < tail and (not arriving or _last_slice(window, doubled, overlap) < ids[at]):
-            lowest = 2 * window if doubled else window
-            while head < tail and ring_ids[head] < lowest:
+        while head < tail and (not arriving or window_ended(window, ids[at], pairing, overlap)):
+            while head < tail and slide_of(ring_ids[head], pairing) < window:
                 if head == border:
-                    for i in range(tail - 2, head - 1, -1):
+                    i = turned - 1 if turned > 0 else tail - 2
+                    while i >= head and steps > 0:
                         absorb_row(fields, ring, ring_floats, i, ring, ring_floats, i + 1)
+                        i -= 1
+                        steps -= 1
+                    if i >= head:
+                        turned = i + 1
+                        reason = 3
+                        break
+                    turned = 0
                     border = tail
                     fill_identity(back, 0, 1, fields)
                 head += 1
-            if head == tail:
+            if reason != 0 or head == tail:
                 break
             if written == out.size:
-                state[0] = head
-                state[1] = border
-                state[2] = tail
-                state[3] = window
-                return at, written, 1
+                reason = 1
+                break
+            if steps <= 0:
+                reason = 3
+                break
             out[written] = window
             if head < border:
                 for w in range(width):
@@ -117,30 +159,33 @@ def slide_windows(  # type: ignore[no-untyped-def]
                 for w in range(width):
                     out_words[written, w] = back[0, w]
             written += 1
+            steps -= 1
             if window == _SIGNED_MAX:  # no window begins later
                 head = tail
                 break
             window += 1
-        if not arriving:
+        if reason != 0 or not arriving:
             break
         if head == tail:
             head = border = tail = 0
             fill_identity(back, 0, 1, fields)
-            window = max(window, _first_window(ids[at], doubled, overlap))
+            window = max(window, first_window(ids[at], pairing, overlap))
         if tail == ring_ids.size:
-            state[0] = head
-            state[1] = border
-            state[2] = tail
-            state[3] = window
-            return at, written, 2
+            reason = 2
+            break
+        if steps <= 0:
+            reason = 3
+            break
         ring_ids[tail] = ids[at]
         for w in range(width):
             ring[tail, w] = words[at, w]
         tail += 1
         absorb_row(fields, back, back_floats, 0, words, floats, at)
         at += 1
+        steps -= 1
     state[0] = head
     state[1] = border
     state[2] = tail
     state[3] = window
-    return at, written, 0
+    state[4] = turned
+    return at, written, reason

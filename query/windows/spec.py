@@ -23,7 +23,9 @@ Slices
                              window |-0-|   |-1-|   |-2-|               gaps are not aggregated
 
 Guarantee
-    Slice numbers of all 64-bit times fit 64 bits, for every slide and origin.
+    Slice numbers of all 64-bit times fit 64 bits, for every slide and origin.  Only a slide of two
+    ticks that is cut needs all 64: there each tick is a slice and bears its own number, and window
+    k begins with slice ``2k`` or, where the origin is odd, ``2k + 1`` (:class:`Pairing`).
 
 Limits
     A window that begins before the smallest tick or ends after the greatest is shown as beginning
@@ -34,6 +36,7 @@ Limits
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +47,7 @@ __all__ = [
     "TICK_MAX",
     "TICK_MIN",
     "CountWindows",
+    "Pairing",
     "SessionWindows",
     "TimeWindows",
     "Windows",
@@ -57,6 +61,19 @@ Ticks = npt.NDArray[np.int64]
 # rows of the array that kernels take, see kernels.py
 BY_TIME = 0
 BY_POSITION = 1
+
+
+class Pairing(IntEnum):
+    """How many slices a slide has, and which of them is the first of window k."""
+
+    SINGLE = 0
+    """One; slice k."""
+
+    EVEN = 1
+    """Two; slice 2k."""
+
+    ODD = 2
+    """Two; slice 2k + 1."""
 
 
 def _measure(name: str, value: int) -> None:
@@ -99,6 +116,15 @@ class TimeWindows:
         """Slices in a window."""
         return 2 * self.overlap + 1 if self.cut else self.overlap
 
+    @property
+    def pairing(self) -> Pairing:
+        """How slices belong to slides."""
+        if not self.cut:
+            return Pairing.SINGLE
+        assert self.origin is not None, "the origin is resolved before anything runs"
+        odd = self.slide == 2 and self.size > 2 and self.origin % 2 == 1
+        return Pairing.ODD if odd else Pairing.EVEN
+
     def kernel_form(self) -> Ticks:
         """For kernels: mode, origin within a slide, slide, cut, whether odd slices are gaps."""
         assert self.origin is not None, "the origin is resolved before anything runs"
@@ -127,14 +153,16 @@ class TimeWindows:
             return numbers, numbers
         assert self.origin is not None
         shift = self.origin % self.slide
-        low = int(numbers.min()) * self.slide + shift
-        high = int(numbers.max()) * self.slide + shift + self.size
-        if low >= TICK_MIN and high <= TICK_MAX:
-            starts = numbers * self.slide + shift
-            return starts, starts + self.size
-        exact = [int(number) * self.slide + shift for number in numbers.tolist()]
-        starts = np.array([max(TICK_MIN, tick) for tick in exact], np.int64)
-        ends = np.array([min(TICK_MAX, tick + self.size) for tick in exact], np.int64)
+        starts = numbers * self.slide + shift
+        ends = starts + self.size
+        # array arithmetic wraps around: right wherever the true value has 64 bits, so that the
+        # windows before the first and after the last of those are all that is to be mended
+        lowest = -((shift - TICK_MIN) // self.slide)
+        highest = (TICK_MAX - self.size - shift) // self.slide
+        if int(numbers.min()) < lowest:
+            starts = np.where(numbers < lowest, TICK_MIN, starts)
+        if int(numbers.max()) > highest:
+            ends = np.where(numbers > highest, TICK_MAX, ends)
         return starts, ends
 
     def describe(self) -> str:
@@ -168,6 +196,11 @@ class CountWindows:
     def slices(self) -> int:
         """Slices in a window."""
         return 2 * self.overlap + 1 if self.cut else self.overlap
+
+    @property
+    def pairing(self) -> Pairing:
+        """How slices belong to slides."""
+        return Pairing.EVEN if self.cut else Pairing.SINGLE
 
     def kernel_form(self) -> Ticks:
         """As :meth:`TimeWindows.kernel_form`, over positions instead of ticks."""

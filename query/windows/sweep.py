@@ -55,6 +55,9 @@ Marks = npt.NDArray[np.uint8]
 SLICES_AT_ONCE = 1 << 18
 """Partials that are gathered before they are given out."""
 
+EVENTS_AT_ONCE = 1 << 20
+"""Events that one call of the kernel reads before a query may be ended, a leaf more or less."""
+
 _UNKNOWN, _READY, _COMPRESSED = 0, 1, 2
 _NOTHING = np.zeros((1, 1), np.int64)
 
@@ -211,12 +214,16 @@ class Sweep:
             reason = k.sweep_leaves(
                 self._mapped.words, self._mapped.narrow, table, child, ready, given, self._start,
                 self._last, self._slicing, own.fields, own.columns, own.time_position, self._ids,
-                self._words, self._state, self._scratch, self._valid,
+                self._words, self._state, self._scratch, self._valid, EVENTS_AT_ONCE,
             )  # fmt: skip
             if reason == 0:
                 return
             child = int(self._state[k.CHILD])
+            if reason == 3:
+                self._check()
+                continue
             if reason == 2:
+                self._check()
                 yield from self._flush()
                 self._grow(int(table[ROW_COUNT, child]))
                 continue

@@ -347,7 +347,7 @@ def cut_zones(data, leaf, start, last, slicing, position):  # type: ignore[no-un
 @kernel_calling(kernels)
 def sweep_leaves(  # type: ignore[no-untyped-def]
     data, narrow, table, first_child, ready, given, start, last, slicing, fields, columns,
-    time_position, ids, words, state, scratch, valid,
+    time_position, ids, words, state, scratch, valid, events_max,
 ):  # fmt: skip
     """Sweep the leaves of an entry table from left to right: whole leaves, whole zones, events.
 
@@ -371,12 +371,14 @@ def sweep_leaves(  # type: ignore[no-untyped-def]
     ids, words : int64[n], int64[n, w]
         Partials, ascending; n exceeds the events of any leaf.
     scratch, valid : int64[k + 1, 512], uint8[k + 1, 512]
+    events_max : int
+        After so many events no further leaf is begun in this call.
 
     Returns
     -------
     int
         0 at the end; 1 when the leaf ``state[CHILD]`` is not ready; 2 when ``ids`` may not hold
-        the slices of the next leaf.
+        the slices of the next leaf; 3 after ``events_max`` events.
     """
     leaves = table.shape[1]
     flat = table.reshape(table.size)
@@ -390,8 +392,12 @@ def sweep_leaves(  # type: ignore[no-untyped-def]
     for f in range(fields.shape[0]):
         with_time = with_time or fields[f, 4] == -2
     nullable = np.zeros(kinds + 1, np.uint8)
+    enough = state[7] + events_max
     child = first_child
     while child < leaves:
+        if state[7] >= enough:
+            state[4] = child
+            return 3
         first_tick = table[3, child]
         last_tick = table[4, child]
         if last_tick < start:
