@@ -15,7 +15,7 @@ Guarantee
 Layout
     ::
 
-        batches --> [ hold up to memory_bytes ] --in order--> one run, passed through as it comes
+        batches --> [ hold up to PREFIX_BYTES ] --in order--> one run, passed through as it comes
                                 |                                | out of order all at once:
                                 |                                v the run ends here
                                 +--out of order--> [ sort, spill ] ... [ merge ] --> one run
@@ -24,7 +24,8 @@ Layout
     of every batch in hand is complete: it is taken from all of them, sorted stably and passed on.
 
 Limits
-    At most two runs: a prefix that was in order for longer than memory, and everything after it.
+    At most two runs: a prefix that was in order for longer than :data:`PREFIX_BYTES`, and
+    everything after it.
 """
 
 from __future__ import annotations
@@ -40,7 +41,11 @@ import pyarrow as pa
 __all__ = ["MEMORY_BYTES", "runs_in_order"]
 
 MEMORY_BYTES = 128 << 20
-"""Plain bytes of events that a task holds before it writes them somewhere."""
+"""Plain bytes of events out of order that a task holds before it writes them somewhere."""
+
+PREFIX_BYTES = 32 << 20
+"""Plain bytes in order after which a task takes its input for sorted and begins to write: what is
+written early is on its way to the disk while the rest still comes."""
 
 BATCH_ROWS = 65_536
 """Rows of a spilled batch, and about as many of a merged one."""
@@ -62,7 +67,8 @@ def runs_in_order(
     time : str
         Name of the time column: an integer or a timestamp, without nulls.
     memory_bytes : int
-        What may be held before anything is written.
+        What may be held before anything is written; :data:`PREFIX_BYTES` at most while it is in
+        order.
     directory : str, optional
         Where spilled files go; the system's temporary directory by default.
 
@@ -82,7 +88,7 @@ def runs_in_order(
         last = int(_ticks(batch, time)[-1])
         held.append(batch)
         size += batch.nbytes
-        if size >= memory_bytes:
+        if size >= (min(memory_bytes, PREFIX_BYTES) if ordered else memory_bytes):
             break
     else:
         if held:

@@ -135,3 +135,16 @@ def test_memory_stays_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
             peak = max(peak, pa.total_allocated_bytes() - base)
     assert rows == 1_000_000  # 16 MB of them
     assert peak < 8 * limit
+
+
+def test_what_is_in_order_is_passed_on_before_memory_is_full(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sorting, "PREFIX_BYTES", 1000)
+    cuts = list(range(0, 1000, 10))
+    source = batches_of(list(range(1000)), cuts)
+    runs = sorting.runs_in_order(source, "t", memory_bytes=1 << 20)
+    next(next(runs))
+    assert sum(batch.num_rows for batch in source) > 800  # still to come when the run began
+    early = [1, 0, *range(2, 1000)]  # out of order at once: held, sorted, and one run
+    assert len(collect(batches_of(early, cuts), 1 << 20)) == 1

@@ -168,9 +168,6 @@ def test_spark_reads_writes_and_asks_through_a_server(spark: Any, url: str) -> N
     assert back.agg({"n": "sum"}).first()[0] == 2999 * 1500
     top = where(spark.read, query="SELECT max(n) AS top FROM spark").load().first()
     assert top.top == 2999
-    query = where(spark.readStream, stream="spark").load().writeStream.format("noop").start()
-    with pytest.raises(Exception, match="follows a stream by its 'path'"):
-        query.awaitTermination(60)
 
 
 def test_a_path_and_a_server_do_not_mix(tmp_path: Path) -> None:

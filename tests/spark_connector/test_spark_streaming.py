@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from chronicle.errors import InvalidArgument, SnapshotExpired
+from chronicle.database import Database, open_database
+from chronicle.errors import InvalidArgument, ResourceLimit, SnapshotExpired
 from chronicle.schema import StreamSchema
 from chronicle.spark_connector.options import Options
 from chronicle.spark_connector.stream_reader import EventStreamReader, Offset
@@ -19,7 +23,7 @@ SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64())]), "t")
 
 
 class Feed:
-    """A store that is appended to between the steps of a test."""
+    """A store that is appended to between the steps of a test, followed by its path."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -27,23 +31,99 @@ class Feed:
             store.create_stream("s", SCHEMA, StreamOptions(leaf_bytes=4096, late_events_max=50))
         self.n = 0
 
+    def where(self, path: Path) -> dict[str, str]:
+        """Options that lead to a stream of this store, or of another one in the same manner."""
+        return {"path": str(path)}
+
     def append(self, times: range | list[int], *steps: str) -> list[tuple[int, int]]:
         rows = [(t, self.n + i) for i, t in enumerate(times)]
         self.n += len(rows)
         columns = [pa.array(column, pa.int64()) for column in zip(*rows, strict=True)]
+        self.change(lambda stream: stream.append(pa.record_batch(columns, schema=SCHEMA.arrow)))
+        for step in steps:
+            self.change(lambda stream, step=step: getattr(stream, step)())  # type: ignore[misc]
+        return rows
+
+    def truncate(self) -> None:
+        self.change(
+            lambda stream: staging.commit_staged(stream, staging.new_job(), [], truncate=True)
+        )
+
+    def change(self, how: Callable[[EventStream], object]) -> None:
         with Store.open(self.path) as store:
             stream = store.stream("s")
             assert isinstance(stream, EventStream)
-            stream.append(pa.record_batch(columns, schema=SCHEMA.arrow))
-            for step in steps:
-                getattr(stream, step)()
-        return rows
+            how(stream)
 
 
-def reader_of(path: Path, **options: str) -> EventStreamReader:
+class Served:
+    """A real server, in a thread, around a database."""
+
+    def __init__(self, database: Database, **settings: Any) -> None:
+        import uvicorn
+
+        from chronicle.server.app import create_app
+        from chronicle.server.settings import Settings
+
+        app = create_app(database, Settings(store=database.path, **settings))
+        self.server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
+        self.thread = threading.Thread(target=self.server.run)
+        self.thread.start()
+        deadline = time.monotonic() + 60
+        while not self.server.started:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        address = self.server.servers[0].sockets[0].getsockname()
+        self.url = f"http://127.0.0.1:{address[1]}"
+
+    def stop(self) -> None:
+        self.server.should_exit = True
+        self.thread.join(30)
+
+
+class ServedFeed(Feed):
+    """The same store behind a server, followed by its url."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.start()
+
+    def start(self, **settings: Any) -> None:
+        self.database = open_database(self.path)
+        self.served = Served(self.database, **settings)
+
+    def stop(self) -> None:
+        self.served.stop()
+        self.database.close()
+
+    def where(self, path: Path) -> dict[str, str]:
+        return {"url": self.served.url} if path == self.path else super().where(path)
+
+    def change(self, how: Callable[[EventStream], object]) -> None:
+        stream = self.database.stream("s").handle
+        assert isinstance(stream, EventStream)
+        how(stream)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[ServedFeed]:
+    pytest.importorskip("uvicorn", reason="the server extra is not installed")
+    feed = ServedFeed(tmp_path / "store")
+    yield feed
+    feed.stop()
+
+
+@pytest.fixture(params=["path", "url"])
+def feed(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    if request.param == "url":
+        return request.getfixturevalue("served")
+    return Feed(tmp_path / "store")
+
+
+def reader_of(feed: Feed, **options: str) -> EventStreamReader:
     from pyspark.sql.types import StructType
 
-    raw = {"path": str(path), "stream": "s", **options}
+    raw = {**feed.where(feed.path), "stream": "s", **options}
     wanted = StructType().add("t", "long", False).add("n", "long")
     return EventStreamReader(Options.parse(raw, "s"), wanted)
 
@@ -56,11 +136,10 @@ def take(reader: EventStreamReader, start: Any, end: Any) -> list[tuple[int, int
     return rows
 
 
-def test_batches_follow_commits_and_give_each_event_once(tmp_path: Path) -> None:
+def test_batches_follow_commits_and_give_each_event_once(feed: Feed) -> None:
     from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-    feed = Feed(tmp_path / "store")
-    reader = reader_of(feed.path)
+    reader = reader_of(feed)
     start = reader.initialOffset()
     assert reader.latestOffset(start, ReadAllAvailable()) == start
     steps: list[tuple[range | list[int], list[str]]] = [
@@ -75,24 +154,23 @@ def test_batches_follow_commits_and_give_each_event_once(tmp_path: Path) -> None
         end = reader.latestOffset(start, ReadAllAvailable())
         found = take(reader, start, end)
         assert found == sorted(rows, key=lambda row: row[0])
-        assert take(reader_of(feed.path), start, end) == found  # another process, the same batch
+        assert take(reader_of(feed), start, end) == found  # another process, the same batch
         reader.commit(start)
         start = end
     assert len(list((feed.path / "streams" / "s" / "pins").iterdir())) <= 2
 
 
-def test_a_limit_cuts_a_commit_into_batches(tmp_path: Path) -> None:
+def test_a_limit_cuts_a_commit_into_batches(feed: Feed) -> None:
     from pyspark.sql.streaming.datasource import ReadMaxRows
 
-    feed = Feed(tmp_path / "store")
     rows = feed.append(range(0, 2500))
-    reader = reader_of(feed.path, maxRowsPerTrigger="1000", numPartitions="3")
+    reader = reader_of(feed, maxRowsPerTrigger="1000", numPartitions="3")
     limit = reader.getDefaultReadLimit()
     assert isinstance(limit, ReadMaxRows)
     start = reader.initialOffset()
     sizes, found = [], []
     while (end := reader.latestOffset(start, limit)) != start:
-        batch = take(reader_of(feed.path), start, end)
+        batch = take(reader_of(feed), start, end)
         sizes.append(len(batch))
         found += batch
         start = end
@@ -100,43 +178,68 @@ def test_a_limit_cuts_a_commit_into_batches(tmp_path: Path) -> None:
     assert found == rows
 
 
-def test_positions_to_start_from(tmp_path: Path) -> None:
+def test_positions_to_start_from(feed: Feed) -> None:
     from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-    feed = Feed(tmp_path / "store")
     feed.append(range(0, 10))
     second = feed.append(range(10, 20))
-    latest = reader_of(feed.path, startingPosition="latest")
-    first = reader_of(feed.path, startingPosition="1")
+    latest = reader_of(feed, startingPosition="latest")
+    first = reader_of(feed, startingPosition="1")
     start, one = latest.initialOffset(), first.initialOffset()
     assert latest.initialOffset() == start
     third = feed.append(range(20, 30))
     assert take(latest, start, latest.latestOffset(start, ReadAllAvailable())) == third
     assert take(first, one, first.latestOffset(one, ReadAllAvailable())) == second + third
     with pytest.raises(SnapshotExpired, match="as of the commits"):
-        reader_of(feed.path, startingPosition="77").initialOffset()
+        reader_of(feed, startingPosition="77").initialOffset()
 
 
-def test_checkpoints_that_lead_nowhere_are_named(tmp_path: Path) -> None:
+def test_checkpoints_that_lead_nowhere_are_named(feed: Feed) -> None:
     from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-    feed = Feed(tmp_path / "store")
     feed.append(range(0, 10))
-    reader = reader_of(feed.path)
+    reader = reader_of(feed)
+    unknown = "1-0123456789abcdef"
     with pytest.raises(SnapshotExpired, match="new checkpoint"):
-        reader.latestOffset(Offset("1-ab", "1-ab").to_json(), ReadAllAvailable())
+        reader.latestOffset(Offset(unknown, unknown).to_json(), ReadAllAvailable())
     with pytest.raises(InvalidArgument, match="version 2"):
         reader.latestOffset({"v": 2}, ReadAllAvailable())
     end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
-    with Store.open(feed.path) as store:
-        staging.commit_staged(store.stream("s"), staging.new_job(), [], truncate=True)  # type: ignore[arg-type]
+    feed.truncate()
     feed.append(range(5))
     with pytest.raises(SnapshotExpired, match="truncated"):
         reader.latestOffset(end, ReadAllAvailable())
 
 
+def test_positions_of_a_server_survive_its_restart(served: ServedFeed) -> None:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+    served.append(range(10))
+    reader = reader_of(served)
+    first = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    rows = served.append([3, 11, 12])
+    second = reader.latestOffset(first, ReadAllAvailable())
+    served.stop()
+    served.start()
+    served.append([4], "compact")
+    assert take(reader_of(served), first, second) == sorted(rows)
+
+
+def test_an_answer_that_a_server_cut_short_is_an_error(served: ServedFeed) -> None:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+    served.stop()
+    served.start(max_rows=100)
+    rows = served.append(range(250))
+    reader = reader_of(served)
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    with pytest.raises(ResourceLimit, match="100 events of 250"):
+        take(reader, reader.initialOffset(), end)
+    assert len(rows) == 250
+
+
 class Copy:
-    """A streaming query from one stream into another."""
+    """A streaming query from one stream into another, on the same path or server or not."""
 
     def __init__(self, spark: Any, feed: Feed, directory: Path) -> None:
         self.spark = spark
@@ -147,21 +250,21 @@ class Copy:
     def run(self) -> Any:
         source = (
             self.spark.readStream.format("chronicle")
-            .option("path", str(self.feed.path))
+            .options(**self.feed.where(self.feed.path))
             .option("stream", "s")
             .option("maxRowsPerTrigger", 600)
             .load()
         )
         query = (
             source.writeStream.format("chronicle")
-            .option("path", str(self.target))
+            .options(**self.feed.where(self.target))
             .option("stream", "copy")
             .option("time", "t")
             .option("checkpointLocation", str(self.checkpoint))
             .trigger(availableNow=True)
             .start()
         )
-        query.awaitTermination(60)
+        assert query.awaitTermination(120)
         assert query.exception() is None
         return query
 
@@ -175,8 +278,7 @@ class Copy:
             ]
 
 
-def test_a_stream_is_copied_by_a_query(spark: Any, tmp_path: Path) -> None:
-    feed = Feed(tmp_path / "source")
+def test_a_stream_is_copied_by_a_query(spark: Any, feed: Feed, tmp_path: Path) -> None:
     rows = feed.append(range(0, 1000))
     copy = Copy(spark, feed, tmp_path)
     query = copy.run()
@@ -185,8 +287,9 @@ def test_a_stream_is_copied_by_a_query(spark: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_query_goes_on_after_a_restart_and_a_replay(spark: Any, tmp_path: Path) -> None:
-    feed = Feed(tmp_path / "source")
+def test_a_query_goes_on_after_a_restart_and_a_replay(
+    spark: Any, feed: Feed, tmp_path: Path
+) -> None:
     rows = feed.append(range(0, 1000))
     copy = Copy(spark, feed, tmp_path)
     copy.run()
