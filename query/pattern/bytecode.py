@@ -163,6 +163,9 @@ class _Condition(TypedCondition):
 
     def emit(self, node: Any, want: str) -> None:
         kind = self.type_of(node)
+        if kind == "i" and want == "f" and id(node) in self.constants:
+            self._emit_constant("f", float(self.constants[id(node)][1]))
+            return
         self._emit(node, kind)
         if kind == "i" and want == "f":
             self.op(m.TO_F)
@@ -305,10 +308,9 @@ class _Condition(TypedCondition):
         if how in (exp.GT, exp.GTE):
             left, right = right, left
         self.emit(left, kind)
-        self.emit(right, kind)
         base = m.LT_F - m.LT_I if kind == "f" else 0
         op = {exp.LT: m.LT_I, exp.GT: m.LT_I, exp.LTE: m.LE_I, exp.GTE: m.LE_I}.get(how, m.EQ_I)
-        self.op(op + base)
+        self._with_right(op + base, right, kind)
         if how is exp.NEQ:
             self.op(m.NOT)
 
@@ -326,13 +328,22 @@ class _Condition(TypedCondition):
 
     def _emit_arithmetic(self, node: Any, kind: str) -> None:
         self.emit(node.this, kind)
-        self.emit(node.expression, kind)
         ops = {
             exp.Add: (m.ADD_I, m.ADD_F), exp.Sub: (m.SUB_I, m.SUB_F), exp.Mul: (m.MUL_I, m.MUL_F),
             exp.Div: (m.DIV_F, m.DIV_F), exp.IntDiv: (m.DIV_I, m.DIV_F),
             exp.Mod: (m.MOD_I, m.MOD_F),
         }  # fmt: skip
-        self.op(ops[type(node)][kind == "f"])
+        self._with_right(ops[type(node)][kind == "f"], node.expression, kind)
+
+    def _with_right(self, op: int, right: Any, kind: str) -> None:
+        """An operation whose right operand is still to come: a constant goes along with it."""
+        begun = len(self.code)
+        self.emit(right, kind)
+        last = self.code[begun:]
+        if len(last) == 1 and last[0][0] in (m.CONST_I, m.CONST_F):
+            self.code[begun:] = [(op, last[0][1], 1, 0)]
+        else:
+            self.op(op)
 
     def _emit_case(self, node: Any, kind: str) -> None:
         ends = []

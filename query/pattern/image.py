@@ -16,7 +16,7 @@ Layout
         label       | per position: code of its variable's name
         member      | sets x positions: 0 or 1
         columns     | per column: offset of its values, offset of its validity bits (-1: all valid)
-        stack       | values, then null marks
+        stack       | integer, number and null mark of each value but the topmost
         values ...  | one word a row; validity: one bit a row
         path        | rows of `stride` words, one word a column of the search (see below)
 
@@ -40,7 +40,6 @@ IntArray = npt.NDArray[np.int64]
     H_MEMBER, H_SETS, H_PLACES, H_COLUMN, H_STACK, H_PATH, H_STRIDE, H_CONDITIONS,
 ) = range(18)  # fmt: skip
 HEADER = 24
-STACK_MAX = 64
 ROW_PLACE, ROW_PARENT, ROW_ROW, ROW_LAST = 0, 1, 2, 3
 
 
@@ -94,7 +93,9 @@ def build_image(
     add(H_MEMBER, member.astype(np.int64))
     table = np.full(2 * len(columns), -1, np.int64)
     add(H_COLUMN, table)
-    add(H_STACK, np.zeros(2 * STACK_MAX, np.int64))
+    # a condition has at most as many values on the stack as instructions, and one below them
+    depth = int(np.diff(arrays["begin"]).max(initial=0)) + 1
+    add(H_STACK, np.zeros(3 * depth, np.int64))
     header[H_LAST_N] = len(arrays["last_slot"])
     header[H_FIRST_N] = len(arrays["first_slot"])
     header[H_SUM_N] = len(arrays["sum_slot"])

@@ -40,7 +40,6 @@ from .image import (
     H_BEGIN,
     H_CODE,
     H_COLUMN,
-    H_CONDITIONS,
     H_CONST,
     H_FIRST,
     H_FIRST_N,
@@ -58,7 +57,6 @@ from .image import (
     ROW_LAST,
     ROW_PARENT,
     ROW_ROW,
-    STACK_MAX,
 )
 
 # Status of a call
@@ -71,14 +69,13 @@ FAIL, MATCH, MORE = range(3)
 PAST_LAST, TO_NEXT, TO_FIRST, TO_LAST = range(4)
 # Aggregates
 COUNT, SUM_I, SUM_F, MIN_I, MIN_F, MAX_I, MAX_F, ANY_I, ANY_F = range(9)
-# Bytecode
+# Bytecode: what pushes a value; what changes the one on top; jumps and logic; two operands
 (
-    LOAD_I, LOAD_F, LABEL, CONST_I, CONST_F, CONST_NULL, AGG_I, AGG_F, NUMBER, NEG_I, ABS_I, NEG_F,
-    ABS_F, AND, OR, NOT, IS_NULL, JUMP, JUMP_NOT_TRUE, JUMP_NOT_NULL, TO_F, TO_I, SQRT_F, FLOOR_F,
-    CEIL_F, POP, ROUND_F, LN_F, EXP_F,
-    # from here on two operands
-    ADD_F, SUB_F, LT_F, LE_F, EQ_F, LT_I, LE_I, EQ_I, ADD_I, SUB_I, MUL_F, DIV_F, MOD_F, POW_F,
-    MUL_I, DIV_I, MOD_I,
+    LOAD_I, LOAD_F, LABEL, CONST_I, CONST_F, CONST_NULL, AGG_I, AGG_F, NUMBER,
+    NEG_F, ABS_F, SQRT_F, FLOOR_F, CEIL_F, ROUND_F, LN_F, EXP_F, TO_F, TO_I, NEG_I, ABS_I,
+    NOT, IS_NULL, JUMP, JUMP_NOT_TRUE, JUMP_NOT_NULL, POP, AND, OR,
+    LT_F, LE_F, EQ_F, LT_I, LE_I, EQ_I,
+    ADD_F, SUB_F, MUL_F, DIV_F, MOD_F, POW_F, ADD_I, SUB_I, MUL_I, DIV_I, MOD_I,
 ) = range(46)  # fmt: skip
 
 
@@ -177,9 +174,12 @@ def extend_path(words, floats, column, new, depth, place, row):
         words[at + new] = value
         at += stride
         spec += 2
-    for s in range(words[H_SETS]):
-        words[at + new] = words[at + column] + words[member + s * places]
-        at += stride
+    if words[H_FIRST_N]:  # only FIRST asks for counts
+        for s in range(words[H_SETS]):
+            words[at + new] = words[at + column] + words[member + s * places]
+            at += stride
+    else:
+        at += words[H_SETS] * stride
     bad = False
     sums = words[H_SUM_N]
     spec = words[H_SUM]
@@ -209,218 +209,221 @@ def holds(words, floats, which, column, depth, place, row, begin, end, number, t
     first = last + words[H_LAST_N] * stride
     counts = first + words[H_FIRST_N] * stride
     sums = counts + words[H_SETS] * stride
+    constants = words[H_CONST]
     stack = words[H_STACK]
-    null = stack + STACK_MAX
     code = words[H_CODE]
     at = code + 4 * words[words[H_BEGIN] + which]
     stop = code + 4 * words[words[H_BEGIN] + which + 1]
-    top = -1
+    # The value on top is in variables, the others in memory: integer, number, null mark
+    i = np.int64(0)
+    f = 0.0
+    null = np.int64(0)
+    lowest = np.int64(-9223372036854775808)
     while at < stop:
         op = words[at]
         a = words[at + 1]
         b = words[at + 2]
         c = words[at + 3]
         at += 4
-        if op <= LABEL:
-            # b: -1 the current row; even: LAST slot, odd: FIRST slot.  c: shift, for LABEL the
-            # name's code
-            top += 1
-            words[null + top] = 1
-            index = depth
-            if b >= 0:
-                slot = b >> 2
-                include = (b >> 1) & 1
-                if b & 1:
-                    index = words[first + slot * stride]
-                    spec = words[H_FIRST] + 2 * slot
-                    if (
-                        index < 0
-                        and include
-                        and words[counts + words[spec] * stride] == words[spec + 1]
-                    ):
-                        index = depth
-                elif include:
-                    if words[words[H_LAST] + 2 * slot + 1] > 0:
-                        index = words[last + (slot - 1) * stride]
+        if op <= NUMBER:  # a new top; the first one puts aside what is never asked for
+            words[stack] = i
+            floats[stack + 1] = f
+            words[stack + 2] = null
+            stack += 3
+            null = 0
+            if op <= LABEL:
+                # b: -1 the current row; even: LAST slot, odd: FIRST slot.  c: shift, for LABEL the
+                # name's code
+                index = depth
+                if b >= 0:
+                    slot = b >> 2
+                    include = (b >> 1) & 1
+                    if b & 1:
+                        index = words[first + slot * stride]
+                        spec = words[H_FIRST] + 2 * slot
+                        if (
+                            index < 0
+                            and include
+                            and words[counts + words[spec] * stride] == words[spec + 1]
+                        ):
+                            index = depth
+                    elif include:
+                        if words[words[H_LAST] + 2 * slot + 1] > 0:
+                            index = words[last + (slot - 1) * stride]
+                    else:
+                        index = words[last + slot * stride]
+                null = 1
+                if index < 0:
+                    continue
+                if op == LABEL:
+                    reached = place
+                    if index < depth:
+                        walk = index + 1
+                        if threads:
+                            walk = column
+                            for _ in range(depth - index - 1):
+                                walk = words[path + ROW_PARENT * stride + walk]
+                        reached = words[path + walk]
+                    i = words[words[H_LABEL] + reached]
+                    null = 0
+                    continue
+                where = c + (row if index == depth else words[path + ROW_ROW * stride + index])
+                if where < begin or where >= end:
+                    continue
+                entry = words[H_COLUMN] + 2 * a
+                bits = words[entry + 1]
+                if bits < 0 or (words[bits + (where >> 6)] >> (where & 63)) & 1:
+                    i = words[words[entry] + where]
+                    f = floats[words[entry] + where]
+                    null = 0
+            elif op <= CONST_F:
+                i = words[constants + a]
+                f = floats[constants + a]
+            elif op == CONST_NULL:
+                null = 1
+            elif op == NUMBER:
+                i = number
+            else:
+                i, f, n, bad = aggregate_with(words, floats, a, sums + a * stride, b == 1, row)
+                if bad:
+                    return -1
+                if words[words[H_SUM] + 3 * a + 1] == COUNT:
+                    i = n
+                elif n == 0:
+                    null = 1
+        elif op >= LT_F:  # two operands; b: the right one is a constant
+            x_i = i
+            x_f = f
+            if b:
+                i = words[constants + a]
+                f = floats[constants + a]
+            else:
+                stack -= 3
+                x_i = words[stack]
+                x_f = floats[stack + 1]
+                null |= words[stack + 2]
+            if null:
+                continue
+            if op <= EQ_I:
+                if op == LT_F:
+                    truth = x_f < f or (f != f and x_f == x_f)
+                elif op == LE_F:
+                    truth = x_f <= f or f != f
+                elif op == EQ_F:
+                    truth = x_f == f or (x_f != x_f and f != f)
+                elif op == LT_I:
+                    truth = x_i < i
+                elif op == LE_I:
+                    truth = x_i <= i
                 else:
-                    index = words[last + slot * stride]
-            if index < 0:
-                continue
-            if op == LABEL:
-                reached = place
-                if index < depth:
-                    walk = index + 1
-                    if threads:
-                        walk = column
-                        for _ in range(depth - index - 1):
-                            walk = words[path + ROW_PARENT * stride + walk]
-                    reached = words[path + walk]
-                words[stack + top] = words[words[H_LABEL] + reached]
-                words[null + top] = 0
-                continue
-            where = row if index == depth else words[path + ROW_ROW * stride + index]
-            where += c
-            if where < begin or where >= end:
-                continue
-            entry = words[H_COLUMN] + 2 * a
-            bits = words[entry + 1]
-            if bits < 0 or (words[bits + (where >> 6)] >> (where & 63)) & 1:
-                words[stack + top] = words[words[entry] + where]
-                words[null + top] = 0
-        elif op >= ADD_F:  # two operands
-            top -= 1
-            if words[null + top] or words[null + top + 1]:
-                words[null + top] = 1
-                continue
-            x_i = words[stack + top]
-            y_i = words[stack + top + 1]
-            x_f = floats[stack + top]
-            y_f = floats[stack + top + 1]
-            if op == ADD_I:
-                z = x_i + y_i
-                if (x_i ^ z) & (y_i ^ z) < 0:
-                    return -1
-                words[stack + top] = z
-            elif op == SUB_I:
-                z = x_i - y_i
-                if (x_i ^ y_i) & (x_i ^ z) < 0:
-                    return -1
-                words[stack + top] = z
-            elif op == MUL_I:
-                z = x_i * y_i
-                if x_i != 0 and (
-                    (x_i == -1 and y_i == np.int64(-9223372036854775808)) or z // x_i != y_i
-                ):
-                    return -1
-                words[stack + top] = z
-            elif (
-                op == DIV_I or op == MOD_I
-            ):  # toward zero; the sign of a remainder is the dividend's
-                if y_i == 0:
-                    return -1
-                if y_i == -1:
-                    if op == DIV_I and x_i == np.int64(-9223372036854775808):
-                        return -1
-                    words[stack + top] = -x_i if op == DIV_I else 0
-                else:
-                    q = x_i // y_i
-                    r = x_i - q * y_i
-                    if r != 0 and (r < 0) != (x_i < 0):
-                        q += 1
-                        r -= y_i
-                    words[stack + top] = q if op == DIV_I else r
+                    truth = x_i == i
+                i = 1 if truth else 0
             elif op == ADD_F:
-                floats[stack + top] = x_f + y_f
+                f = x_f + f
             elif op == SUB_F:
-                floats[stack + top] = x_f - y_f
+                f = x_f - f
             elif op == MUL_F:
-                floats[stack + top] = x_f * y_f
+                f = x_f * f
             elif op == DIV_F:
-                floats[stack + top] = x_f / y_f
+                f = x_f / f
             elif op == MOD_F:
-                floats[stack + top] = np.fmod(x_f, y_f)
+                f = np.fmod(x_f, f)
             elif op == POW_F:
-                floats[stack + top] = x_f**y_f
-            elif op == LT_I:
-                words[stack + top] = 1 if x_i < y_i else 0
-            elif op == LE_I:
-                words[stack + top] = 1 if x_i <= y_i else 0
-            elif op == EQ_I:
-                words[stack + top] = 1 if x_i == y_i else 0
-            elif op == LT_F:
-                words[stack + top] = 1 if x_f < y_f or (y_f != y_f and x_f == x_f) else 0
-            elif op == LE_F:
-                words[stack + top] = 1 if x_f <= y_f or y_f != y_f else 0
-            elif op == EQ_F:
-                words[stack + top] = 1 if x_f == y_f or (x_f != x_f and y_f != y_f) else 0
-        elif op == CONST_I or op == CONST_F:
-            top += 1
-            words[stack + top] = words[words[H_CONST] + a]
-            words[null + top] = 0
-        elif op == CONST_NULL:
-            top += 1
-            words[null + top] = 1
-        elif op == NUMBER:
-            top += 1
-            words[stack + top] = number
-            words[null + top] = 0
-        elif op == AGG_I or op == AGG_F:
-            top += 1
-            x_i, x_f, n, bad = aggregate_with(words, floats, a, sums + a * stride, b == 1, row)
-            if bad:
-                return -1
-            words[null + top] = 1 if n == 0 else 0
-            if op == AGG_F:
-                floats[stack + top] = x_f
-            else:
-                words[stack + top] = x_i
-            if words[words[H_SUM] + 3 * a + 1] == COUNT:
-                words[stack + top] = n
-                words[null + top] = 0
-        elif op == IS_NULL:
-            words[stack + top] = words[null + top]
-            words[null + top] = 0
-        elif op == JUMP:
-            at = code + 4 * a
-        elif op == JUMP_NOT_TRUE:
-            if words[null + top] or words[stack + top] == 0:
-                at = code + 4 * a
-            top -= 1
-        elif op == JUMP_NOT_NULL:
-            if not words[null + top]:
-                at = code + 4 * a
-            else:
-                top -= 1
-        elif op == POP:
-            top -= 1
-        elif op == NOT:
-            words[stack + top] = 1 - words[stack + top]
-        elif op == AND or op == OR:
-            top -= 1
-            x = -1 if words[null + top] else words[stack + top]
-            y = -1 if words[null + top + 1] else words[stack + top + 1]
-            decisive = 0 if op == AND else 1
-            if x == decisive or y == decisive:
-                words[stack + top] = decisive
-                words[null + top] = 0
-            elif x < 0 or y < 0:
-                words[null + top] = 1
-            else:
-                words[stack + top] = 1 - decisive
-                words[null + top] = 0
-        elif op == TO_F:
-            floats[stack + top] = words[stack + top]
-        elif op == TO_I:
-            if not words[null + top]:
-                rounded = np.rint(floats[stack + top])
-                if not (rounded >= -9.223372036854775e18 and rounded <= 9.223372036854775e18):
+                f = x_f**f
+            elif op == ADD_I:
+                z = x_i + i
+                if (x_i ^ z) & (i ^ z) < 0:
                     return -1
-                words[stack + top] = np.int64(rounded)
-        elif op == NEG_I or op == ABS_I:
-            if not words[null + top]:
-                if words[stack + top] == np.int64(-9223372036854775808):
+                i = z
+            elif op == SUB_I:
+                z = x_i - i
+                if (x_i ^ i) & (x_i ^ z) < 0:
                     return -1
-                if op == NEG_I or words[stack + top] < 0:
-                    words[stack + top] = -words[stack + top]
+                i = z
+            elif op == MUL_I:
+                z = x_i * i
+                if x_i != 0 and ((x_i == -1 and i == lowest) or z // x_i != i):
+                    return -1
+                i = z
+            else:  # division toward zero; the sign of a remainder is the dividend's
+                if i == 0:
+                    return -1
+                q = -x_i
+                z = np.int64(0)
+                if i == -1:
+                    if op == DIV_I and x_i == lowest:
+                        return -1
+                else:
+                    q = x_i // i
+                    z = x_i - q * i
+                    if z != 0 and (z < 0) != (x_i < 0):
+                        q += 1
+                        z -= i
+                i = q if op == DIV_I else z
+        elif op >= NOT:
+            if op == NOT:
+                i = 1 - i
+            elif op == IS_NULL:
+                i = null
+                null = 0
+            elif op == JUMP:
+                at = code + 4 * a
+            elif op == AND or op == OR:
+                stack -= 3
+                x = -1 if words[stack + 2] else words[stack]
+                y = -1 if null else i
+                decisive = 0 if op == AND else 1
+                null = 0
+                if x == decisive or y == decisive:
+                    i = decisive
+                elif x < 0 or y < 0:
+                    null = 1
+                else:
+                    i = 1 - decisive
+            else:  # JUMP_NOT_TRUE drops the value, JUMP_NOT_NULL where it does not jump, POP
+                drop = True
+                if op == JUMP_NOT_TRUE:
+                    if null or i == 0:
+                        at = code + 4 * a
+                elif op == JUMP_NOT_NULL and not null:
+                    at = code + 4 * a
+                    drop = False
+                if drop:
+                    stack -= 3
+                    i = words[stack]
+                    f = floats[stack + 1]
+                    null = words[stack + 2]
+        elif null:
+            continue
         elif op == NEG_F:
-            floats[stack + top] = -floats[stack + top]
+            f = -f
         elif op == ABS_F:
-            floats[stack + top] = abs(floats[stack + top])
+            f = abs(f)
         elif op == SQRT_F:
-            floats[stack + top] = np.sqrt(floats[stack + top])
+            f = np.sqrt(f)
         elif op == FLOOR_F:
-            floats[stack + top] = np.floor(floats[stack + top])
+            f = np.floor(f)
         elif op == CEIL_F:
-            floats[stack + top] = np.ceil(floats[stack + top])
+            f = np.ceil(f)
         elif op == ROUND_F:  # half away from zero, as SQL does
-            floats[stack + top] = np.copysign(
-                np.floor(abs(floats[stack + top]) + 0.5), floats[stack + top]
-            )
+            f = np.copysign(np.floor(abs(f) + 0.5), f)
         elif op == LN_F:
-            floats[stack + top] = np.log(floats[stack + top])
+            f = np.log(f)
         elif op == EXP_F:
-            floats[stack + top] = np.exp(floats[stack + top])
-    return 1 if not words[null] and words[stack] == 1 else 0
+            f = np.exp(f)
+        elif op == TO_F:
+            f = np.float64(i)
+        elif op == TO_I:
+            rounded = np.rint(f)
+            if not (rounded >= -9.223372036854775e18 and rounded <= 9.223372036854775e18):
+                return -1
+            i = np.int64(rounded)
+        else:
+            if i == lowest:
+                return -1
+            if op == NEG_I or i < 0:
+                i = -i
+    return 1 if null == 0 and i == 1 else 0
 
 
 @kernel
@@ -432,14 +435,16 @@ def match_contiguous(
 ):  # fmt: skip
     """Find the preferred matches of each group, from ``position`` on; see the module's docstring.
 
+    ``condition``: bytecode condition of each position or -1; None when no position has one, which
+    compiles without the stack machine, in a fraction of the time.
     ``memo``: 0 conditions depend on the path; 1 no window: failed bits are cleared in ``words``; 2
     failures are kept in ``visited`` per start; 3 as 2, but for the whole group (no window).
     """
     one = np.uint64(1)
     groups = offsets.shape[0] - 1
     capacity = cursor.shape[0] - 2
-    tracked = image[H_CONDITIONS] > 0
-    begin_path(image)  # column 0 stays as it is
+    if condition is not None:
+        begin_path(image)  # column 0 stays as it is
     places = image[H_PATH]
     row_of = places + ROW_ROW * image[H_STRIDE]
     budget = slice_max
@@ -461,8 +466,8 @@ def match_contiguous(
             waits = not final and now <= horizon
             # one attempt
             outcome = FAIL
-            depth = 0
-            deepest = 0
+            depth = np.int64(0)  # not a literal: it would compile what it is passed to twice
+            deepest = np.int64(0)
             steps = 0
             cursor[0] = first[0]
             while True:
@@ -510,24 +515,26 @@ def match_contiguous(
                     base = (row - (s if memo == 2 else 0)) * visited_words
                     if (visited[base + (q >> 6)] >> np.uint64(q & 63)) & one:
                         continue
-                which = condition[q]
-                if which >= 0:
-                    if steps > steps_max:
-                        state[ERROR_ROW] = s
-                        state[ERROR_DEPTH] = depth
-                        return BUDGET
-                    truth = holds(
-                        image, floats, which, depth, depth, q, row, begin, end, number[g] + 1, False
-                    )
-                    if truth < 0:
-                        state[ERROR_ROW] = row
-                        return OVERFLOW
-                    if truth == 0:
-                        continue
+                if condition is not None:
+                    which = condition[q]
+                    if which >= 0:
+                        if steps > steps_max:
+                            state[ERROR_ROW] = s
+                            state[ERROR_DEPTH] = depth
+                            return BUDGET
+                        truth = holds(
+                            image, floats, which, depth, depth, q, row, begin, end,
+                            number[g] + 1, False,
+                        )  # fmt: skip
+                        if truth < 0:
+                            state[ERROR_ROW] = row
+                            return OVERFLOW
+                        if truth == 0:
+                            continue
                 if depth >= capacity:
                     position[g] = s
                     return PATH_FULL
-                if tracked:
+                if condition is not None:
                     if extend_path(image, floats, depth, depth + 1, depth, q, row):
                         state[ERROR_ROW] = row
                         return OVERFLOW

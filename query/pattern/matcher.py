@@ -154,7 +154,8 @@ class Matcher:
         self.limits = limits
         self.describe_row = describe_row
         first, target, flags = automaton.tables
-        self.tables = (first, target, flags, plan.bit, plan.condition)
+        condition = plan.condition if plan.path_dependent else None
+        self.tables = (first, target, flags, plan.bit, condition)
         self.skip = SKIPS[skip]
         self.skip_member = np.array([name in skip_names for name in automaton.names], np.bool_)
         follow = np.zeros(len(automaton.names), np.uint64)

@@ -81,6 +81,15 @@ class Context:
 
 
 @kernel
+def _twice(found):
+    """More room.  A loop: assigning a slice compiles Numba's broadcasting errors for seconds."""
+    larger = np.empty(2 * found.shape[0], np.int64)
+    for i in range(found.shape[0]):
+        larger[i] = found[i]
+    return larger
+
+
+@kernel
 def _navigate(first, place, member, match, index, from_first, offset, final, out):
     """Index within the match of the wanted row of each output row, or -1."""
     found = np.empty(16, np.int64)
@@ -96,9 +105,7 @@ def _navigate(first, place, member, match, index, from_first, offset, final, out
             while seen < length:
                 if member[place[begin + seen]]:
                     if count == found.shape[0]:
-                        larger = np.empty(2 * count, np.int64)
-                        larger[:count] = found
-                        found = larger
+                        found = _twice(found)
                     found[count] = seen
                     count += 1
                 seen += 1
@@ -106,9 +113,7 @@ def _navigate(first, place, member, match, index, from_first, offset, final, out
             while seen <= index[at] and seen < length:
                 if member[place[begin + seen]]:
                     if count == found.shape[0]:
-                        larger = np.empty(2 * count, np.int64)
-                        larger[:count] = found
-                        found = larger
+                        found = _twice(found)
                     found[count] = seen
                     count += 1
                 seen += 1

@@ -92,32 +92,30 @@ def run_tests(floats, integers, booleans, spec, low_f, high_f, low_i, high_i, bi
                 for i in range(size):
                     ok[i] = z[i]
             elif kind == COMPARE_F:
-                x = floats[a, start:stop]
-                w = floats[b, start:stop]
-                if op == LT or op == GE:
-                    for i in range(size):
-                        less = (x[i] < w[i]) | ((w[i] != w[i]) & (x[i] == x[i]))
-                        ok[i] = less == (op == LT)
-                elif op == GT or op == LE:
-                    for i in range(size):
-                        more = (x[i] > w[i]) | ((x[i] != x[i]) & (w[i] == w[i]))
-                        ok[i] = more == (op == GT)
-                else:
+                # a > b is b < a, and a >= b is not a < b: one loop is compiled, not four
+                flipped = op == GT or op == LE
+                wanted = op == LT or op == GT or op == EQ
+                x = floats[b if flipped else a, start:stop]
+                w = floats[a if flipped else b, start:stop]
+                if op == EQ or op == NE:
                     for i in range(size):
                         same = (x[i] == w[i]) | ((x[i] != x[i]) & (w[i] != w[i]))
-                        ok[i] = same == (op == EQ)
-            else:
-                y = integers[a, start:stop]
-                v = integers[b, start:stop]
-                if op == LT or op == GE:
-                    for i in range(size):
-                        ok[i] = (y[i] < v[i]) == (op == LT)
-                elif op == GT or op == LE:
-                    for i in range(size):
-                        ok[i] = (y[i] > v[i]) == (op == GT)
+                        ok[i] = same == wanted
                 else:
                     for i in range(size):
-                        ok[i] = (y[i] == v[i]) == (op == EQ)
+                        less = (x[i] < w[i]) | ((w[i] != w[i]) & (x[i] == x[i]))
+                        ok[i] = less == wanted
+            else:
+                flipped = op == GT or op == LE
+                wanted = op == LT or op == GT or op == EQ
+                y = integers[b if flipped else a, start:stop]
+                v = integers[a if flipped else b, start:stop]
+                if op == EQ or op == NE:
+                    for i in range(size):
+                        ok[i] = (y[i] == v[i]) == wanted
+                else:
+                    for i in range(size):
+                        ok[i] = (y[i] < v[i]) == wanted
             for i in range(size):
                 word[i] &= failed | (np.uint64(0) - np.uint64(ok[i]))
 

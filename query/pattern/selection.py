@@ -36,7 +36,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...compiled import kernel
-from .image import H_CONDITIONS, H_PATH, H_STRIDE, ROW_PARENT, ROW_ROW
+from .image import H_PATH, H_STRIDE, ROW_PARENT, ROW_ROW
 from .machine import (
     BUDGET,
     DONE,
@@ -82,11 +82,11 @@ def match_selected(
     places = image[H_PATH]
     parents = places + ROW_PARENT * threads
     row_of = places + ROW_ROW * threads
-    tracked = image[H_CONDITIONS] > 0
     budget = slice_max
     stamps = np.int64(0)
     stamp[:] = 0
-    begin_path(image)  # column 0 stays as it is
+    if condition is not None:
+        begin_path(image)  # column 0 stays as it is
     for g in range(state[GROUP], groups):
         state[GROUP] = g
         begin = offsets[g]
@@ -107,9 +107,8 @@ def match_selected(
             kept_number = number[g]
             more = False
             steps = 0
-            depth = (
-                0  # number of events in the set; frame `depth` is its last one, frame 0 the entry
-            )
+            # number of events in the set; frame `depth` is its last one, frame 0 the entry
+            depth = np.int64(0)
             thread_done[0] = 0
             frame[0, 0] = 0
             frame[1, 0] = 1
@@ -169,26 +168,18 @@ def match_selected(
                         if (words[x] >> np.uint64(bit[q])) & one == 0:
                             continue
                         steps += 1
-                        which = condition[q]
-                        if which >= 0:
-                            truth = holds(
-                                image,
-                                floats,
-                                which,
-                                t,
-                                depth,
-                                q,
-                                x,
-                                begin,
-                                end,
-                                number[g] + 1,
-                                True,
-                            )
-                            if truth < 0:
-                                state[ERROR_ROW] = x
-                                return OVERFLOW
-                            if truth == 0:
-                                continue
+                        if condition is not None:
+                            which = condition[q]
+                            if which >= 0:
+                                truth = holds(
+                                    image, floats, which, t, depth, q, x, begin, end,
+                                    number[g] + 1, True,
+                                )  # fmt: skip
+                                if truth < 0:
+                                    state[ERROR_ROW] = x
+                                    return OVERFLOW
+                                if truth == 0:
+                                    continue
                         satisfied = True
                         flags = flag[c]
                         if flags & 1 and (x != begin or seen[g]):
@@ -207,7 +198,9 @@ def match_selected(
                             number[g] = kept_number
                             position[g] = s
                             return PATH_FULL
-                        if tracked and extend_path(image, floats, t, top, depth, q, x):
+                        if condition is not None and extend_path(
+                            image, floats, t, top, depth, q, x
+                        ):
                             state[ERROR_ROW] = x
                             return OVERFLOW
                         image[places + top] = q
