@@ -39,6 +39,7 @@ class IndexMetrics:
     bytes_read: int = 0
     runs_read: int = 0
     runs_skipped: int = 0
+    events_evaluated: int = 0
 
 
 def _ranges(

@@ -1,25 +1,26 @@
-"""Which clauses replay intervals can answer.
+"""Which clauses replay intervals can answer, and what each asks of them.
 
 Purpose
-    :func:`not_applicable` says why a clause needs the whole stream, for EXPLAIN.
+    :func:`not_applicable` says why a clause needs the whole stream, for EXPLAIN;
+    :func:`demands` says which rows besides those of its matches a clause looks at.
 
 Layout
     ================================  =========================================================
-    ORDER BY other than time alone    positions in the stream are not the matcher's order
+    ORDER BY without time first       positions in the stream are not the matcher's order
     WITH UNMATCHED ROWS               every event is a result
     a pattern that can match nothing  every event begins a match
-    PARTITION BY with ``^`` or ``$``  the ends of a partition lie anywhere
-    PARTITION BY with NEXT, or with   the neighbour of an event in its partition may lie far
-    PREV beyond the match             outside of every interval
     ================================  =========================================================
 
 Notes
     Under PARTITION BY, PREV within the match is no obstacle: a row whose predecessor in the
     partition was left out could only go wrong as the first row of a match, and there PREV is not
-    asked for.
+    asked for.  Where it is, or NEXT, or an anchor, the neighbours within the partition are looked
+    for and shown to the matcher (see :mod:`.neighbours`).
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from ..match import CompiledMatch
 from ..pattern.binding import Navigation
@@ -35,7 +36,42 @@ from ..pattern.tree import (
     walk,
 )
 
-__all__ = ["not_applicable"]
+__all__ = ["Demands", "demands", "not_applicable"]
+
+
+@dataclass(frozen=True)
+class Demands:
+    """What a clause asks of whoever leaves events out.
+
+    Attributes
+    ----------
+    partition_by : tuple of str
+    ties : bool
+        ORDER BY has keys besides time: events of one time may come in any order.
+    neighbours : bool
+        What lies before or after a match in its partition matters: ``^``, ``$``, NEXT, or PREV
+        beyond the first row.
+    before, after : int
+        How many rows before and after a match are looked at.
+    """
+
+    partition_by: tuple[str, ...]
+    ties: bool
+    neighbours: bool
+    before: int
+    after: int
+
+
+def demands(compiled: CompiledMatch) -> Demands:
+    """What a clause asks of whoever leaves events out."""
+    anchored = any(isinstance(node, Anchor) for node in walk(compiled.clause.pattern))
+    return Demands(
+        compiled.partition_by,
+        len(compiled.order_by) > 1,
+        anchored or bool(compiled.lookahead) or _reads_outside(compiled),
+        max(1, compiled.history),
+        max(1, compiled.lookahead),
+    )
 
 
 def not_applicable(compiled: CompiledMatch) -> str:
@@ -43,17 +79,10 @@ def not_applicable(compiled: CompiledMatch) -> str:
     clause = compiled.clause
     if not compiled.in_time_order:
         return "ORDER BY does not begin with time"
-    if len(compiled.order_by) > 1:
-        return "ORDER BY has keys besides time, which reorder the events of one time"
     if clause.rows == "all with unmatched":
         return "WITH UNMATCHED ROWS puts every event out"
     if matches_nothing(clause.pattern):
         return "the pattern can match no event at all, so every event begins a match"
-    if compiled.partition_by:
-        if any(isinstance(node, Anchor) for node in walk(clause.pattern)):
-            return "^ and $ of a partition depend on events outside the intervals"
-        if compiled.lookahead or _reads_outside(compiled):
-            return "PREV or NEXT of a partition may read events outside the intervals"
     return ""
 
 

@@ -18,14 +18,16 @@ Layout
     For every occurrence of the first block only the nearest and the farthest end of a candidate
     matter: the intervals of all candidates between overlap (see ``docs/indexes.md``).
 
+    Under PARTITION BY an occurrence is one event, the occurrences of a block are sorted by
+    (partition, position), and the second merge runs partition by partition (see :mod:`.located`).
+
 Guarantee
-    Every match whose events all lie in covered positions and have no late event between them has a
-    candidate.
+    Every match that has no late event among or between its own has a candidate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,13 +40,42 @@ from ...indexes.runs import Run
 from ...indexes.stream_indexes import Catalogue, StreamIndexes
 from ...schema import StreamSchema
 from .coarse import CoarseMap
+from .evaluated import mark_events
+from .spans import Spans
 from .symbols import Term
 from .timeline import Timeline
 
-__all__ = ["Candidates", "ChosenBlock", "ChosenTerm", "Chunk", "find_candidates", "occurrences"]
+__all__ = [
+    "Candidates",
+    "ChosenBlock",
+    "ChosenTerm",
+    "Chunk",
+    "Offer",
+    "chunks_of",
+    "find_candidates",
+    "in_any_order",
+    "occurrences",
+    "unindexed",
+]
+
+EVALUATED_EVENTS = 1 << 17
+"""Positions without an index that are looked at in one go."""
+
 
 Ints = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.uint64]
+
+
+@dataclass
+class Offer:
+    """A term that could be looked up."""
+
+    term: Term
+    symbol: int
+    block: int
+    offset: int
+    share: float  # of the events of its alive buckets that satisfy it
+    entries: float
 
 
 @dataclass(frozen=True)
@@ -87,14 +118,14 @@ class ChosenBlock:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Positions for which every chosen attribute has a run.
+    """Positions that are looked up in one way.
 
     Attributes
     ----------
     start, end : int
         Positions among the base events.
     runs : dict of str to Run
-        By attribute.
+        By attribute, for all chosen ones; empty where some have none and events are looked at.
     """
 
     start: int
@@ -114,6 +145,8 @@ class Candidates:
         Earliest position at which the match can end, of the nearest and of the farthest candidate.
     first_ticks, nearest_ticks, farthest_ticks : int64[n]
         Their times; zeros without a window.
+    partition : int64[n]
+        Code of the partition; zeros without PARTITION BY.
     """
 
     first: Ints
@@ -122,6 +155,7 @@ class Candidates:
     first_ticks: Ints
     nearest_ticks: Ints
     farthest_ticks: Ints
+    partition: Ints
 
 
 def chunks_of(catalogue: Catalogue, timeline: Timeline, attributes: Sequence[str]) -> list[Chunk]:
@@ -151,15 +185,26 @@ def chunks_of(catalogue: Catalogue, timeline: Timeline, attributes: Sequence[str
     return found
 
 
+def unindexed(chunks: Sequence[Chunk], total: int) -> list[Chunk]:
+    """What some chunks leave of the base events, in pieces."""
+    rest = Spans.of([c.start for c in chunks], [c.end for c in chunks]).complement(total)
+    return [
+        Chunk(at, min(end, at + EVALUATED_EVENTS), {})
+        for start, end in zip(rest.starts.tolist(), rest.ends.tolist(), strict=True)
+        for at in range(start, end, EVALUATED_EVENTS)
+    ]
+
+
 def occurrences(
     block: ChosenBlock,
     chunks: Sequence[Chunk],
     wanted: npt.NDArray[np.bool_],
-    total: int,
-    indexes: StreamIndexes,
+    timeline: Timeline,
+    indexes: StreamIndexes | None,
     schema: StreamSchema,
     coarse: CoarseMap | None,
     metrics: IndexMetrics,
+    inside: Spans | None = None,
 ) -> Ints:
     """Positions at which a block begins, ascending.
 
@@ -169,15 +214,18 @@ def occurrences(
     chunks : sequence of Chunk
     wanted : bool[chunks]
         Chunks in which occurrences matter.
-    total : int
-        Base events.
-    indexes : StreamIndexes
+    timeline : Timeline
+    indexes : StreamIndexes, optional
+        Needed where a chunk has runs.
     schema : StreamSchema
     coarse : CoarseMap, optional
         Chunks in which it rules a term's symbol out are not read.
     metrics : IndexMetrics
         Added to.
+    inside : Spans, optional
+        Occurrences elsewhere do not matter.
     """
+    total = timeline.total
     words = (total + 63) // 64
     bits = np.zeros(words, np.uint64)
     other: Bits | None = None
@@ -197,12 +245,14 @@ def occurrences(
             elif coarse is not None and not coarse.may_hold(chosen.symbol, chunk.start, chunk.end):
                 metrics.runs_skipped += 1
                 continue
-            _mark_term(chosen, chunk, target, total, indexes, schema, metrics)
+            _mark_term(chosen, chunk, target, timeline, indexes, schema, metrics)
         if number:
             assert other is not None
             bits &= other
             if number + 1 < len(block.terms):
                 other[:] = 0
+    if inside is not None:
+        _keep_inside(bits, inside.starts, inside.ends)
     out = np.empty(count_bits(bits), np.int64)
     positions_of_bits(bits, 0, out)
     return out
@@ -212,13 +262,20 @@ def _mark_term(
     chosen: ChosenTerm,
     chunk: Chunk,
     target: Bits,
-    total: int,
-    indexes: StreamIndexes,
+    timeline: Timeline,
+    indexes: StreamIndexes | None,
     schema: StreamSchema,
     metrics: IndexMetrics,
 ) -> None:
+    total = timeline.total
     for name in chosen.term.attributes:
         atoms = [atom for atom in chosen.term.atoms if atom.column == name]
+        if not chunk.runs:
+            metrics.events_evaluated += mark_events(
+                timeline, schema, atoms, chunk.start, chunk.end, chosen.offset, target, total
+            )
+            continue
+        assert indexes is not None
         run = chunk.runs[name]
         attribute = schema.attribute(name)
         if excluded(indexes, run, atoms, attribute):
@@ -231,33 +288,60 @@ def _mark_term(
 
 
 @kernel
+def _keep_inside(bits, starts, ends):  # type: ignore[no-untyped-def]
+    """Clear the bits outside of sorted, disjoint spans."""
+    total = bits.shape[0] * 64
+    at = 0
+    for i in range(starts.shape[0] + 1):
+        low = at
+        high = total
+        if i < starts.shape[0]:
+            high = starts[i]
+            at = ends[i]
+        if low >= high:
+            continue
+        first = low >> 6
+        last = (high - 1) >> 6
+        head = ~(~np.uint64(0) << np.uint64(low & 63))
+        tail = ~(~np.uint64(0) >> np.uint64(63 - ((high - 1) & 63)))
+        if first == last:
+            bits[first] &= head | tail
+            continue
+        bits[first] &= head
+        for word in range(first + 1, last):
+            bits[word] = np.uint64(0)
+        bits[last] &= tail
+
+
+@kernel
 def _merge(  # type: ignore[no-untyped-def]
-    first, starts, bounds, lengths, between, ends_at, ticks, end_ticks, window, span, out
+    groups, first, starts, bounds, lengths, between, ends_at, ticks, end_ticks, window, span, out
 ):
     """Second merge, see :func:`find_candidates`; returns the number of candidates in ``out``.
 
-    ``starts[bounds[b]:bounds[b + 1]]`` are the occurrences of block ``b``; ``first`` and ``ticks``
-    go with those of block 0, ``ends_at`` and ``end_ticks`` with those of the last block.
+    ``starts[bounds[b, g]:bounds[b, g + 1]]`` are the occurrences of block ``b`` in group ``g``;
+    ``first`` and ``ticks`` go with those of block 0, ``ends_at`` and ``end_ticks`` with those of
+    the last block.
     """
-    blocks = bounds.shape[0] - 1
+    blocks = bounds.shape[0]
     pointer = np.zeros(blocks, np.int64)
-    for b in range(blocks):
-        pointer[b] = bounds[b]
-    last = bounds[blocks - 1]
-    far = last
+    last = bounds[blocks - 1, 0]
     found = 0
-    for i in range(bounds[0], bounds[1]):
-        a = first[i]
-        if a < 0:
-            continue
-        at = starts[i] + lengths[0]
-        alive = True
-        if blocks == 1:
+    for g in range(groups):
+        for b in range(blocks):
+            pointer[b] = bounds[b, g]
+        far = bounds[blocks - 1, g]
+        stop_last = bounds[blocks - 1, g + 1]
+        for i in range(bounds[0, g], bounds[0, g + 1]):
+            a = first[i]
+            if a < 0:
+                continue
+            at = starts[i] + lengths[0]
+            alive = True
             near = i
-        else:
             for b in range(1, blocks):
                 j = pointer[b]
-                stop = bounds[b + 1]
+                stop = bounds[b, g + 1]
                 low = at + between[b]
                 while j < stop and starts[j] < low:
                     j += 1
@@ -266,34 +350,34 @@ def _merge(  # type: ignore[no-untyped-def]
                     alive = False
                     break
                 at = starts[j] + lengths[b]
+                near = j
             if not alive:
                 break
-            near = pointer[blocks - 1]
-        z = ends_at[near - last]
-        if z < 0 or z - a >= span:
-            continue
-        if window >= 0 and end_ticks[near - last] - ticks[i] > window:
-            continue
-        if blocks == 1:
+            z = ends_at[near - last]
+            if z < 0 or z - a >= span:
+                continue
+            if window >= 0 and end_ticks[near - last] - ticks[i] > window:
+                continue
             farthest = near
-        else:
-            if far < near:
-                far = near
-            while far + 1 < bounds[blocks]:
-                z = ends_at[far + 1 - last]
-                if z < 0 or z - a >= span:
-                    break
-                if window >= 0 and end_ticks[far + 1 - last] - ticks[i] > window:
-                    break
-                far += 1
-            farthest = far
-        out[0, found] = a
-        out[1, found] = ends_at[near - last]
-        out[2, found] = ends_at[farthest - last]
-        out[3, found] = ticks[i]
-        out[4, found] = end_ticks[near - last]
-        out[5, found] = end_ticks[farthest - last]
-        found += 1
+            if blocks > 1:
+                if far < near:
+                    far = near
+                while far + 1 < stop_last:
+                    z = ends_at[far + 1 - last]
+                    if z < 0 or z - a >= span:
+                        break
+                    if window >= 0 and end_ticks[far + 1 - last] - ticks[i] > window:
+                        break
+                    far += 1
+                farthest = far
+            out[0, found] = a
+            out[1, found] = ends_at[near - last]
+            out[2, found] = ends_at[farthest - last]
+            out[3, found] = ticks[i]
+            out[4, found] = end_ticks[near - last]
+            out[5, found] = end_ticks[farthest - last]
+            out[6, found] = g
+            found += 1
     return found
 
 
@@ -305,13 +389,17 @@ def find_candidates(
     timeline: Timeline,
     within: int | None,
     longest: int | None,
+    *,
+    codes: Sequence[Ints] | None = None,
+    partitions: int = 1,
+    ties: bool = False,
 ) -> Candidates:
     """Merge the occurrences of blocks to candidates.
 
     Parameters
     ----------
     found : sequence of int64[n]
-        Occurrences of each chosen block.
+        Occurrences of each chosen block, ascending (within each partition).
     blocks : sequence of ChosenBlock
     before, after : int
         Symbols of the pattern before the first and after the last chosen block.
@@ -320,24 +408,61 @@ def find_candidates(
         Window in ticks, inclusive.
     longest : int or None
         Window in events.
+    codes : sequence of int64[n], optional
+        Partitions of the occurrences, ascending: a candidate lies in one partition.
+    partitions : int
+        Codes that there are.
+    ties : bool
+        The matcher may see events of one time in another order: only times count, and every
+        block is a single symbol.
     """
-    first = found[0] - before
-    ends_at = found[-1] + (blocks[-1].length + after - 1)
-    ends_at[ends_at >= timeline.total] = -1
     lengths = np.array([block.length for block in blocks], np.int64)
     between = np.array([block.between for block in blocks], np.int64)
-    bounds = np.concatenate(([0], np.cumsum([len(f) for f in found]))).astype(np.int64)
+    if codes is None:
+        rows = np.concatenate(([0], np.cumsum([len(f) for f in found]))).astype(np.int64)
+        bounds = np.stack([rows[:-1], rows[1:]], axis=1)
+    else:
+        edges = np.arange(partitions + 1)
+        at = np.concatenate(([0], np.cumsum([len(f) for f in found])))[:-1]
+        bounds = np.stack(
+            [
+                base + np.searchsorted(some, edges)
+                for base, some in zip(at.tolist(), codes, strict=True)
+            ]
+        ).astype(np.int64)
+    if ties:
+        found = [in_any_order(timeline, some, _to_tick_start) for some in found]
+        lengths[:], between[:] = 0, 0
+        first, ends_at = found[0].copy(), found[-1].copy()
+    else:
+        first = found[0] - before
+        ends_at = found[-1] + (blocks[-1].length + after - 1)
+        ends_at[ends_at >= timeline.total] = -1
     ticks, end_ticks = np.zeros(len(first), np.int64), np.zeros(len(ends_at), np.int64)
     if within is not None:
-        ticks = timeline.ticks_at(np.maximum(first, 0))
-        last = timeline.total - 1
-        end_ticks = timeline.ticks_at(np.where(ends_at < 0, last, ends_at))
-    out = np.empty((6, len(first)), np.int64)
+        ticks = in_any_order(timeline, np.maximum(first, 0), Timeline.ticks_at)
+        last = np.where(ends_at < 0, timeline.total - 1, ends_at)
+        end_ticks = in_any_order(timeline, last, Timeline.ticks_at)
+    out = np.empty((7, len(first)), np.int64)
     window = -1 if within is None else min(within, 2**62)
     span = 2**62 if longest is None else longest
     count = _merge(
-        first, np.concatenate(found), bounds, lengths, between, ends_at, ticks, end_ticks, window,
-        span, out,
+        partitions, first, np.concatenate(found), bounds, lengths, between, ends_at, ticks,
+        end_ticks, window, span, out,
     )  # fmt: skip
     kept = out[:, :count]
-    return Candidates(kept[0], kept[1], kept[2], kept[3], kept[4], kept[5])
+    return Candidates(kept[0], kept[1], kept[2], kept[3], kept[4], kept[5], kept[6])
+
+
+def _to_tick_start(timeline: Timeline, positions: Ints) -> Ints:
+    return timeline.lower(timeline.ticks_at(positions))
+
+
+def in_any_order(timeline: Timeline, values: Ints, of: Callable[[Timeline, Ints], Ints]) -> Ints:
+    """A function of ascending values, for values in any order."""
+    if len(values) < 2 or not np.any(values[1:] < values[:-1]):
+        return of(timeline, values)
+    order = np.argsort(values, kind="stable")
+    out = np.empty(len(values), np.int64)
+    out[order] = of(timeline, values[order])
+    return out

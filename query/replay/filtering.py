@@ -28,6 +28,7 @@ from ...indexes.stream_indexes import RunsChanged, StreamIndexes
 from ...store.prune import Never, Prune
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
+from .applicability import Demands
 from .cost import Weights
 from .planning import Offer, Planner
 from .reader import read_spans
@@ -138,7 +139,14 @@ def plan_filter(
     catalogue = indexes.catalogue()
     plan = ReplayPlan("filter", outline=pattern)
     planner = Planner(
-        snapshot, 0, 0, pattern, indexes, catalogue, plan, Weights(event=SCAN_EVENT_NS), check
+        snapshot,
+        Demands((), False, False, 0, 0),
+        pattern,
+        indexes,
+        catalogue,
+        plan,
+        Weights(event=SCAN_EVENT_NS),
+        check,
     )
 
     def choose(offers: Sequence[Offer]) -> Sequence[int]:

@@ -1,19 +1,18 @@
-"""Replay intervals: from candidates, uncovered positions and late events to what must be replayed.
+"""Replay intervals: from candidates and late events to what must be replayed.
 
 Purpose
     ``Interval(c, w)`` of thesis section 3.4.2 with its special cases and shortening, in positions
-    wherever the pattern fixes them and in time elsewhere; and the widening of whatever must be
-    replayed as it is.
+    wherever the pattern fixes them and in time elsewhere; and the surroundings of late events.
 
 Layout
     With ``A`` the latest position at which a candidate's match can begin and ``Z`` the earliest at
-    which it can
-    end (see :mod:`.candidates`; the symbols before and after the chosen ones are counted in)::
+    which it can end (see :mod:`.candidates`; symbols before and after the chosen ones count)::
 
-        gap before   gap after     interval no           no            [A, farthest Z]
-        S2, exact positions no           yes           [A, last position with t <= t(A) + w]
-        S1 yes          no            [first position with t >= t(Z) - w, farthest Z]    S3 yes
-        yes           [first ... t(Z) - w, last ... t(A) + w]            base case
+    gap before   gap after   interval                                              thesis
+    no           no          [A, farthest Z], exact positions                      S2
+    no           yes         [A, last position with t <= t(A) + w]                 S1
+    yes          no          [first position with t >= t(Z) - w, farthest Z]       S3
+    yes          yes         [first ... t(Z) - w, last ... t(A) + w]               base case
 
     A bound in events (no Kleene symbol, contiguous) gives a second set; both contain every match,
     so their intersection does.
@@ -28,13 +27,13 @@ from .candidates import Candidates
 from .spans import Spans
 from .timeline import Timeline
 
-__all__ = ["candidate_spans", "dirty_spans", "widened"]
+__all__ = ["candidate_spans", "dirty_spans", "shift"]
 
 Ints = npt.NDArray[np.int64]
 _LEAST, _MOST = -(2**63), 2**63 - 1
 
 
-def _shift(ticks: Ints, distance: int) -> Ints:
+def shift(ticks: Ints, distance: int) -> Ints:
     """Ticks moved by a distance, without wrapping."""
     if distance >= 0:
         bound = min(distance, _MOST)
@@ -74,8 +73,8 @@ def candidate_spans(
         high = found.first + longest if trailing else found.farthest + 1
         result = Spans.of(low, np.minimum(high, timeline.total))
     if within is not None:
-        from_tick = _shift(found.nearest_ticks, -within) if leading else found.first_ticks
-        to_tick = _shift(found.first_ticks, within) if trailing else found.farthest_ticks
+        from_tick = shift(found.nearest_ticks, -within) if leading else found.first_ticks
+        to_tick = shift(found.first_ticks, within) if trailing else found.farthest_ticks
         breaks = np.flatnonzero(from_tick[1:] > to_tick[:-1])
         begins = np.concatenate(([0], breaks + 1))
         finishes = np.concatenate((breaks, [len(from_tick) - 1]))
@@ -85,21 +84,6 @@ def candidate_spans(
         result = in_time if result is None else result.intersect(in_time)
     assert result is not None  # the caller has seen that the pattern is bounded
     return result
-
-
-def widened(spans: Spans, timeline: Timeline, within: int | None, longest: int | None) -> Spans:
-    """Spans with everything that a match which touches them can reach."""
-    if not len(spans):
-        return spans
-    low: Ints = np.zeros(len(spans), np.int64)
-    high: Ints = np.full(len(spans), timeline.total, np.int64)
-    if within is not None:
-        low = np.maximum(low, timeline.lower(_shift(timeline.ticks_at(spans.starts), -within)))
-        high = np.minimum(high, timeline.upper(_shift(timeline.ticks_at(spans.ends - 1), within)))
-    if longest is not None:
-        low = np.maximum(low, spans.starts - longest + 1)
-        high = np.minimum(high, spans.ends + longest - 1)
-    return Spans.of(low, high)
 
 
 def dirty_spans(
@@ -121,7 +105,7 @@ def dirty_spans(
     if longest is not None:
         low, high = low - longest + 1, high + longest - 1
     if within is not None:
-        first, last = _shift(starts, -within), _shift(ends, within)
+        first, last = shift(starts, -within), shift(ends, within)
         in_time = timeline.lower(first), timeline.upper(last)
         low = in_time[0] if longest is None else np.maximum(low, in_time[0])
         high = in_time[1] if longest is None else np.minimum(high, in_time[1])

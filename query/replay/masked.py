@@ -72,19 +72,30 @@ class IntervalStream(MatchStream):
         self._starts: list[int] = []  # sequence numbers at which rows of an interval begin
         self._ends: list[int] = []
 
-    def feed_piece(self, batch: pa.RecordBatch, within: bool) -> Iterator[pa.RecordBatch]:
+    def feed_piece(
+        self, batch: pa.RecordBatch, within: bool | npt.NDArray[np.bool_]
+    ) -> Iterator[pa.RecordBatch]:
         """Take rows of an interval (``within``) or rows around one."""
-        if batch.num_rows == 0:
+        rows = batch.num_rows
+        if rows == 0:
             return
-        if within:
-            if self._ends and self._ends[-1] == self._fed:
-                self._ends[-1] += batch.num_rows
-            else:
-                self._starts.append(self._fed)
-                self._ends.append(self._fed + batch.num_rows)
-        self._fed += batch.num_rows
+        if within is True or (within is not False and within.all()):
+            self._inside(0, rows)
+        elif within is not False:
+            edges = np.flatnonzero(np.diff(within, prepend=False, append=False)).tolist()
+            for first, end in zip(edges[::2], edges[1::2], strict=True):
+                self._inside(first, end)
+        self._fed += rows
         yield from self.feed(batch)
         self._forget()
+
+    def _inside(self, first: int, end: int) -> None:
+        """Note that rows of the batch at hand belong to an interval."""
+        if self._ends and self._ends[-1] == self._fed + first:
+            self._ends[-1] = self._fed + end
+        else:
+            self._starts.append(self._fed + first)
+            self._ends.append(self._fed + end)
 
     def _forget(self) -> None:
         """Drop what lies before every row that is kept."""

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -29,18 +28,11 @@ from ...indexes.stream_indexes import Catalogue, RunsChanged, StreamIndexes
 from ...store.snapshot import Snapshot
 from ..constants import Folder
 from ..match import CompiledMatch
-from .applicability import not_applicable
-from .candidates import (
-    ChosenBlock,
-    ChosenTerm,
-    Chunk,
-    chunks_of,
-    find_candidates,
-    occurrences,
-)
+from .applicability import Demands, demands, not_applicable
+from .candidates import Chunk, Offer, chunks_of
 from .coarse import CoarseMap, coarse_map
 from .cost import BlockCosts, Estimate, Weights, estimate, load_weights
-from .intervals import candidate_spans, dirty_spans, widened
+from .located import READ_GAP, Locator
 from .replay_plan import ReplayPlan
 from .selection import Counts, greedy, optimal
 from .spans import Spans
@@ -50,22 +42,10 @@ from .timeline import Timeline
 __all__ = ["STRATEGIES", "Offer", "Planner", "ReplayPlan", "plan_match"]
 
 STRATEGIES = ("auto", "replay", "none", "all", "greedy", "optimal")
-READ_GAP = 2048
-"""Events between two spans that are read, not skipped: beginning a span costs about as much."""
 SAMPLE_CHUNKS = 12
 RETRIES = 4
-
-
-@dataclass
-class Offer:
-    """A term that could be looked up."""
-
-    term: Term
-    symbol: int
-    block: int
-    offset: int
-    share: float  # of the events of its alive buckets that satisfy it
-    entries: float
+NEIGHBOURS_MAX = 64
+"""Rows around an interval that are looked for in its partition."""
 
 
 def plan_match(
@@ -106,28 +86,40 @@ def plan_match(
     if plan.reason:
         return plan
     begun = time.perf_counter()
+    wants = demands(compiled)
     pattern = outline(compiled, snapshot.schema, folder)
     plan.outline = pattern
     if not pattern.blocks:
         plan.reason = "no symbol is needed by every match"
     elif not pattern.bounded:
         plan.reason = "the pattern has no WITHIN and no bound on its events"
+    plan.reason = plan.reason or _obstacle(snapshot, pattern, wants)
     if plan.reason:
         return plan
     plan.phases["outline_ms"] = _since(begun)
     for _ in range(RETRIES):
         catalogue = None if indexes is None else indexes.catalogue()
         try:
-            planner = Planner(
-                snapshot, max(1, compiled.history), max(1, compiled.lookahead), pattern, indexes,
-                catalogue, plan, weights, check,
-            )  # fmt: skip
+            planner = Planner(snapshot, wants, pattern, indexes, catalogue, plan, weights, check)
             planner.run(choose)
             return plan
         except RunsChanged:
             continue
     plan.reason, plan.spans = "the indexes kept changing", None
     return plan
+
+
+def _obstacle(snapshot: Snapshot, pattern: Outline, wants: Demands) -> str:
+    """Why the rows that a partitioned clause looks at cannot be found; empty when they can."""
+    if not wants.partition_by or (pattern.within is not None and not wants.neighbours):
+        return ""
+    if wants.ties:
+        return "ORDER BY has keys besides time: an event has no certain neighbours in its partition"
+    if snapshot.dirty_ranges():
+        return "late events may be neighbours in a partition; they have no place until compaction"
+    if wants.before + wants.after > NEIGHBOURS_MAX:
+        return "PREV or NEXT look at too many events of the partition"
+    return ""
 
 
 def _since(begun: float) -> float:
@@ -140,8 +132,8 @@ class Planner:
     Parameters
     ----------
     snapshot : Snapshot
-    before, after : int
-        Rows around an interval that are read with it.
+    wants : Demands
+        What the clause looks at besides its matches.
     pattern : Outline
     indexes, catalogue : optional
     plan : ReplayPlan
@@ -153,8 +145,7 @@ class Planner:
     def __init__(
         self,
         snapshot: Snapshot,
-        before: int,
-        after: int,
+        wants: Demands,
         pattern: Outline,
         indexes: StreamIndexes | None,
         catalogue: Catalogue | None,
@@ -164,7 +155,8 @@ class Planner:
     ) -> None:
         self.snapshot = snapshot
         self.pattern = pattern
-        plan.before, plan.after = before, after
+        self.wants = wants
+        plan.before, plan.after = wants.before, wants.after
         self.indexes = indexes
         self.catalogue = catalogue
         self.plan = plan
@@ -203,8 +195,13 @@ class Planner:
             return
         begun = time.perf_counter()
         plan.chosen = tuple(self._shown(offer) for offer in picked)
-        spans = self._lookup(picked) if picked else self.coarse.allowed
-        self._finish(spans)
+        if not picked and self.wants.partition_by and self.wants.neighbours:
+            plan.reason = "no index can be used, and neighbours in the partition are looked at"
+            return
+        Locator(
+            self.snapshot, timeline, pattern, self.coarse, self.wants, self.indexes,
+            self.catalogue, plan, self.check, READ_GAP,
+        ).run(picked)  # fmt: skip
         plan.phases["lookup_ms"] = _since(begun)
 
     def _shown(self, offer: Offer) -> str:
@@ -369,120 +366,3 @@ class Planner:
             if events and ticks > 0:
                 window = min(window, max(1.0, pattern.within * float(events) / float(ticks)))
         return max(1.0, window)
-
-    # -- looking up ---------------------------------------------------------------------------
-
-    def _lookup(self, picked: list[Offer]) -> Spans:
-        """Intervals of the candidates of chosen terms, and what their indexes do not cover."""
-        pattern, timeline = self.pattern, self.plan.timeline
-        assert timeline is not None
-        assert self.catalogue is not None
-        names = sorted({name for offer in picked for name in offer.term.attributes})
-        chunks = chunks_of(self.catalogue, timeline, names)
-        starts = np.array([chunk.start for chunk in chunks], np.int64)
-        ends = np.array([chunk.end for chunk in chunks], np.int64)
-        covered = Spans.of(starts, ends)
-        self.plan.covered = covered.total / timeline.total
-        allowed = self.coarse.allowed
-        uncovered = _complement(covered, timeline.total).intersect(allowed)
-        lost = widened(uncovered, timeline, pattern.within, pattern.longest).intersect(allowed)
-        each = Spans(starts, ends)
-        found: dict[int, np.ndarray] = {}
-        spans = allowed
-        order = sorted({offer.block for offer in picked}, key=lambda b: self._rarity(picked, b))
-        for block in order:
-            self.check()
-            wanted = each.touches(spans)
-            chosen = self._block(picked, block, 0)
-            found[block] = occurrences(
-                chosen, chunks, wanted, timeline.total, self._indexes(), self.snapshot.schema,
-                self.coarse, self.plan.metrics,
-            )  # fmt: skip
-            if len(order) > 1:
-                spans = spans.intersect(self._spans({block: found[block]}, picked))
-            if not len(found[block]):
-                return lost
-        result = self._spans(found, picked)
-        return result.intersect(allowed).union(lost)
-
-    def _indexes(self) -> StreamIndexes:
-        assert self.indexes is not None
-        return self.indexes
-
-    @staticmethod
-    def _rarity(picked: list[Offer], block: int) -> float:
-        rate = 1.0
-        for offer in picked:
-            if offer.block == block:
-                rate *= max(offer.share, 1e-12)
-        return rate
-
-    def _block(self, picked: list[Offer], number: int, between: int) -> ChosenBlock:
-        terms = sorted((o for o in picked if o.block == number), key=lambda o: o.entries)
-        return ChosenBlock(
-            tuple(ChosenTerm(o.term, o.symbol, o.offset) for o in terms),
-            len(self.pattern.blocks[number].symbols),
-            between,
-        )
-
-    def _spans(self, found: dict[int, np.ndarray], picked: list[Offer]) -> Spans:
-        """Intervals of the candidates made of some blocks."""
-        pattern, timeline = self.pattern, self.plan.timeline
-        assert timeline is not None
-        lengths = [len(block.symbols) for block in pattern.blocks]
-        used = sorted(found)
-        blocks = []
-        for i, number in enumerate(used):
-            between = sum(lengths[used[i - 1] + 1 : number]) if i else 0
-            blocks.append(self._block(picked, number, between))
-        before, after = sum(lengths[: used[0]]), sum(lengths[used[-1] + 1 :])
-        candidates = find_candidates(
-            [found[number] for number in used], blocks, before, after, timeline, pattern.within,
-            pattern.longest,
-        )  # fmt: skip
-        leading = pattern.leading or used[0] > 0
-        trailing = pattern.trailing or used[-1] < len(lengths) - 1
-        return candidate_spans(
-            candidates, timeline, leading, trailing, pattern.within, pattern.longest
-        )
-
-    # -- what is replayed ---------------------------------------------------------------------
-
-    def _finish(self, spans: Spans) -> None:
-        """Add what late events make unsure, join near spans, and fix which are read by time."""
-        plan, pattern, timeline = self.plan, self.pattern, self.plan.timeline
-        assert timeline is not None
-        plan.needed = spans.total
-        gap = max(READ_GAP, plan.before + plan.after)
-        dirty = self.snapshot.dirty_ranges()
-        if not dirty:
-            plan.spans = spans.joined(gap)
-            return
-        unsure, first, last = dirty_spans(dirty, timeline, pattern.within, pattern.longest)
-        spans = _whole_ticks(spans.union(unsure), timeline).joined(gap)
-        hit = spans.touches(unsure)
-        for number in np.flatnonzero(hit).tolist():
-            start, end = int(spans.starts[number]), int(spans.ends[number])
-            low = timeline.tick(start)
-            high = timeline.tick(end - 1)
-            # late events in reach may lie before the first or after the last base event of the span
-            for a, b in zip(first.tolist(), last.tolist(), strict=True):
-                place = int(timeline.lower(np.array([a], np.int64))[0])
-                until = int(timeline.upper(np.array([b], np.int64))[0])
-                if place <= end and until >= start:
-                    low, high = min(low, a), max(high, b)
-            plan.by_time[number] = (low, high)
-        plan.spans = spans
-
-
-def _complement(spans: Spans, total: int) -> Spans:
-    return Spans.of(np.concatenate(([0], spans.ends)), np.concatenate((spans.starts, [total])))
-
-
-def _whole_ticks(spans: Spans, timeline: Timeline) -> Spans:
-    """Spans that begin and end between two times."""
-    if not len(spans):
-        return spans
-    first = timeline.lower(timeline.ticks_at(spans.starts))
-    end = timeline.upper(timeline.ticks_at(spans.ends - 1))
-    return Spans.of(first, end)

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ...store.segment import ScanMetrics
@@ -21,11 +23,71 @@ from ...store.snapshot import Snapshot
 from .spans import Spans
 from .timeline import Timeline
 
-__all__ = ["Piece", "read_positions", "read_spans"]
+__all__ = ["Piece", "read_arrays", "read_positions", "read_spans"]
 
-Piece = tuple[pa.RecordBatch, bool]
+Piece = tuple[pa.RecordBatch, "bool | npt.NDArray[np.bool_]"]
+"""A batch, and whether its rows, or which of them, belong to an interval."""
 
 BATCH_EVENTS = 1 << 17
+
+
+def read_arrays(
+    timeline: Timeline,
+    columns: Sequence[str],
+    output: pa.Schema,
+    first: int,
+    end: int,
+    metrics: ScanMetrics | None = None,
+    dictionary: bool = False,
+) -> Iterator[tuple[int, list[pa.Array]]]:
+    """Columns of the base events at positions [first, end), leaf by leaf.
+
+    Parameters
+    ----------
+    timeline : Timeline
+    columns : sequence of str
+    output : pyarrow.Schema
+        Of the columns.
+    first, end : int
+    metrics : ScanMetrics, optional
+    dictionary : bool
+        Strings stored as codes stay encoded.
+
+    Yields
+    ------
+    position : int
+        Of the first event.
+    arrays : list of pyarrow.Array
+    """
+    for part in timeline.parts:
+        low, high = max(first, part.start), min(end, part.end)
+        if low >= high:
+            continue
+        if part.tail is not None:
+            batch = part.tail.batch.slice(low - part.start, high - low).select(list(columns))
+            yield low, batch.columns
+            continue
+        leaves = part.leaves
+        assert leaves is not None
+        view = leaves.view
+        schema = view.file.schema
+        at = low
+        for leaf, a, b in leaves.pieces(low - part.start, high - part.start):
+            arrays = []
+            for field in output:
+                if field.name not in schema:
+                    arrays.append(pa.nulls(b - a, field.type))
+                    continue
+                strings = None
+                if leaf.uses_dictionary(field.name):
+                    pages = view.pages.get(field.name, ())
+                    strings = view.file.dictionary(field.name, pages)
+                arrays.append(leaf.column(field.name, a, b, strings, dictionary))
+            if metrics is not None:
+                metrics.blocks_read += 1
+                metrics.events_read += b - a
+            yield at, arrays
+            at += b - a
 
 
 def read_positions(
@@ -37,33 +99,8 @@ def read_positions(
     metrics: ScanMetrics | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Base events at positions [first, end)."""
-    for part in timeline.parts:
-        low, high = max(first, part.start), min(end, part.end)
-        if low >= high:
-            continue
-        if part.tail is not None:
-            batch = part.tail.batch.slice(low - part.start, high - low).select(list(columns))
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=output)
-            continue
-        leaves = part.leaves
-        assert leaves is not None
-        view = leaves.view
-        schema = view.file.schema
-        for leaf, a, b in leaves.pieces(low - part.start, high - part.start):
-            arrays = []
-            for field in output:
-                if field.name not in schema:
-                    arrays.append(pa.nulls(b - a, field.type))
-                    continue
-                dictionary = None
-                if leaf.uses_dictionary(field.name):
-                    pages = view.pages.get(field.name, ())
-                    dictionary = view.file.dictionary(field.name, pages)
-                arrays.append(leaf.column(field.name, a, b, dictionary))
-            if metrics is not None:
-                metrics.blocks_read += 1
-                metrics.events_read += b - a
-            yield pa.RecordBatch.from_arrays(arrays, schema=output)
+    for _, arrays in read_arrays(timeline, columns, output, first, end, metrics):
+        yield pa.RecordBatch.from_arrays(arrays, schema=output)
 
 
 def read_spans(
@@ -76,6 +113,7 @@ def read_spans(
     after: int,
     metrics: ScanMetrics | None = None,
     check: Callable[[], None] | None = None,
+    ties: bool = False,
 ) -> Iterator[Piece]:
     """Events of spans and their surroundings; see the module.
 
@@ -93,16 +131,21 @@ def read_spans(
     metrics : ScanMetrics, optional
     check : callable, optional
         Called before each span; may raise.
+    ties : bool
+        Surrounding rows come with all others of their time, whose order may still change.
     """
+    done = 0
     output = pa.schema([snapshot.schema.arrow.field(name) for name in columns])
     for number, (start, end) in enumerate(
         zip(spans.starts.tolist(), spans.ends.tolist(), strict=True)
     ):
         if check is not None:
             check()
-        for batch in read_positions(
-            timeline, columns, output, max(0, start - before), start, metrics
-        ):
+        first = max(0, start - before)
+        if ties and first < start:
+            first = int(timeline.lower(timeline.ticks_at(np.array([first])))[0])
+        first = max(first, done)
+        for batch in read_positions(timeline, columns, output, first, start, metrics):
             yield batch, False
         ticks = by_time.get(number)
         if ticks is not None:
@@ -116,6 +159,10 @@ def read_spans(
                 last = min(end, first + BATCH_EVENTS)
                 for batch in read_positions(timeline, columns, output, first, last, metrics):
                     yield batch, True
-        last = min(timeline.total, end + after)
+        last = done = min(timeline.total, end + after)
+        if ties and last > end:
+            last = done = int(timeline.upper(timeline.ticks_at(np.array([last - 1])))[0])
+        if number + 1 < len(spans):
+            last = done = min(last, int(spans.starts[number + 1]))
         for batch in read_positions(timeline, columns, output, end, last, metrics):
             yield batch, False

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from ...indexes.lookup import IndexMetrics
 from .cost import Estimate
+from .partition_spans import PartitionSpans
 from .spans import Spans
 from .symbols import Outline
 from .timeline import Timeline
@@ -42,6 +43,13 @@ class ReplayPlan:
         Base events that the coarse pattern map leaves.
     needed : int
         Base events in intervals, before near ones are joined: what the estimate is about.
+    partitions : PartitionSpans or None
+        Under PARTITION BY, which rows of ``spans`` are replayed: those of some partitions.
+        None: all of them.
+    key_events : int
+        Events whose PARTITION BY columns planning has read.
+    given : int or None
+        Events given to the matcher; known when it has run.
     metrics : IndexMetrics
     phases : dict of str to float
         Milliseconds.
@@ -60,6 +68,9 @@ class ReplayPlan:
     covered: float = 0.0
     allowed: int = 0
     needed: int = 0
+    partitions: PartitionSpans | None = None
+    key_events: int = 0
+    given: int | None = None
     metrics: IndexMetrics = field(default_factory=IndexMetrics)
     phases: dict[str, float] = field(default_factory=dict)
     timeline: Timeline | None = None
@@ -68,10 +79,12 @@ class ReplayPlan:
 
     @property
     def replayed(self) -> float:
-        """Fraction of the base events that will be replayed."""
+        """Fraction of the base events that were replayed or, before the run, will be at most."""
         if self.spans is None:
             return 1.0
-        return self.spans.total / self.total if self.total else 0.0
+        if not self.total:
+            return 0.0
+        return (self.spans.total if self.given is None else self.given) / self.total
 
     def details(self) -> tuple[tuple[str, str | int | float | tuple[str, ...]], ...]:
         """What EXPLAIN shows."""
@@ -89,24 +102,37 @@ class ReplayPlan:
         if self.estimate is not None and self.total:
             share = self.estimate.events / self.total
             found.append(("estimated_replay", f"{share:.4%} of the stream"))
-        found.append(
-            ("replay", f"{self.replayed:.4%} of the stream in {len(self.spans)} intervals")
-        )
+        parts = self.partitions
+        if parts is None:
+            text = f"{self.replayed:.4%} of the stream in {len(self.spans)} intervals"
+        else:
+            read = self.spans.total / self.total if self.total else 0.0
+            given = "" if self.given is None else f"{self.given / max(1, self.total):.4%}: "
+            text = (
+                f"{given}{len(parts.inside)} intervals of {parts.partitions} partitions, "
+                f"in {len(self.spans)} spans of {read:.4%} of the stream"
+            )
+        found.append(("replay", text))
         return tuple(found)
 
     def figures(self) -> tuple[tuple[str, int | float], ...]:
         """What EXPLAIN ANALYZE shows."""
         if self.spans is None:
             return tuple(self.phases.items())
+        given = self.spans.total if self.given is None else self.given
+        spans = len(self.spans) if self.partitions is None else len(self.partitions.inside)
         return (
-            ("intervals", len(self.spans)),
-            ("events_replayed", self.spans.total),
-            ("share_replayed", self.replayed),
+            ("intervals", spans),
+            ("events_replayed", given),
+            ("share_replayed", given / self.total if self.total else 0.0),
+            ("events_in_spans_read", self.spans.total),
+            ("partition_keys_read", self.key_events),
             ("covered_by_indexes", self.covered),
             ("choices_examined", self.examined),
             ("index_entries_read", self.metrics.entries_read),
             ("index_blocks_read", self.metrics.blocks_read),
             ("index_bytes_read", self.metrics.bytes_read),
             ("index_runs_skipped", self.metrics.runs_skipped),
+            ("events_evaluated", self.metrics.events_evaluated),
             *self.phases.items(),
         )

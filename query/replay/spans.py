@@ -90,6 +90,16 @@ class Spans:
             np.minimum(self.ends[mine], other.ends[theirs]),
         )
 
+    def complement(self, total: int) -> Spans:
+        """Positions in [0, total) that are not in the set."""
+        return Spans.of(np.concatenate(([0], self.ends)), np.concatenate((self.starts, [total])))
+
+    def minus(self, other: Spans) -> Spans:
+        """Positions that are not in another set."""
+        if not len(self) or not len(other):
+            return self
+        return self.intersect(other.complement(int(max(self.ends[-1], other.ends[-1]))))
+
     def clip(self, low: int, high: int) -> Spans:
         """Positions in [low, high)."""
         return Spans.of(np.maximum(self.starts, low), np.minimum(self.ends, high))

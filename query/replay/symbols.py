@@ -121,6 +121,9 @@ class Outline:
         Whether blocks lie in neighbouring positions of the stream.
     impossible : bool
         Whether some symbol can be satisfied by no event.
+    within_partition : Outline or None
+        Under PARTITION BY the same symbols in the sequence of one partition, where they may be
+        neighbours; None where matches may skip events there too.
     """
 
     blocks: tuple[Block, ...]
@@ -130,6 +133,7 @@ class Outline:
     within: int | None
     contiguous: bool
     impossible: bool
+    within_partition: Outline | None = None
 
     @property
     def symbols(self) -> tuple[Symbol, ...]:
@@ -138,8 +142,13 @@ class Outline:
 
     @property
     def bounded(self) -> bool:
-        """Whether a match is bounded in time or in events."""
-        return self.within is not None or self.longest is not None
+        """Whether a match is bounded in time, or in events of the stream or of its partition."""
+        inner = self.within_partition
+        return (
+            self.within is not None
+            or self.longest is not None
+            or (inner is not None and inner.longest is not None)
+        )
 
     def __str__(self) -> str:
         parts = ["gap"] if self.leading else []
@@ -175,11 +184,18 @@ def outline(compiled: CompiledMatch, schema: StreamSchema, folder: Folder | None
         for name, bound in compiled.definitions.items()
     }
     parts, longest = _rewrite(compiled.clause.pattern, conditions)
-    contiguous = (
-        compiled.clause.selection in (None, "contiguous")
-        and not compiled.partition_by
-        and len(compiled.order_by) <= 1
-    )
+    neighbours = compiled.clause.selection in (None, "contiguous") and len(compiled.order_by) <= 1
+    if not compiled.partition_by:
+        return _outline(parts, longest, neighbours, compiled.within, schema)
+    inner = _outline(parts, longest, True, compiled.within, schema) if neighbours else None
+    found = _outline(parts, longest, False, compiled.within, schema)
+    return replace(found, within_partition=inner)
+
+
+def _outline(
+    parts: _Parts, longest: int | None, contiguous: bool, within: int | None, schema: StreamSchema
+) -> Outline:
+    """Cut symbols and gaps into blocks."""
     blocks: list[list[Symbol]] = []
     leading, fresh = False, True
     for part in parts:
@@ -197,7 +213,7 @@ def outline(compiled: CompiledMatch, schema: StreamSchema, folder: Folder | None
         leading,
         trailing,
         longest if contiguous else None,
-        compiled.within,
+        within,
         contiguous,
         any(isinstance(s.prune, Never) for block in blocks for s in block),
     )

@@ -31,11 +31,12 @@ import numpy.typing as npt
 from ...indexes.kernels import first_not_below, ticks_at
 from ...indexes.leaves import LeafMap, leaf_map
 from ...indexes.stream_indexes import Catalogue, StreamIndexes, TimeRange
+from ...store.layout import ROW_FIRST, ZONE_EVENTS
 from ...store.segment import SegmentView
 from ...store.snapshot import Snapshot
 from ...store.tail import MemoryLeaf
 
-__all__ = ["Part", "Timeline"]
+__all__ = ["Part", "Timeline", "near"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -180,7 +181,7 @@ class Timeline:
         leaves = part.leaves
         assert leaves is not None
         within = positions - part.start
-        for low, high in _near(within, 4096):
+        for low, high in near(within, 4096):
             first = int(within[low])
             ticks = leaves.ticks(first, int(within[high - 1]) + 1)
             out[low:high] = ticks[within[low:high] - first]
@@ -233,21 +234,23 @@ class Timeline:
         leaves = part.leaves
         assert leaves is not None
         numbers = np.searchsorted(leaves.last_ticks, ticks, side=side)
-        for i, number in enumerate(numbers.tolist()):
-            if number >= len(leaves.last_ticks):
-                out[i] = part.end
-                continue
+        beyond = int(np.searchsorted(numbers, len(leaves.last_ticks)))
+        out[beyond:] = part.end
+        for low, high in near(numbers[:beyond], 0):  # ticks whose place is in one leaf
+            number = int(numbers[low])
             leaf = leaves.leaf(number)
-            firsts = leaf.zones[3]
-            zone = max(0, int(np.searchsorted(firsts, ticks[i], side=side)) - 1)
-            base = zone * 512
-            inside = leaf.ticks(base, min(base + 512, leaf.events))
-            place = base + int(np.searchsorted(inside, ticks[i], side=side))
-            out[i] = part.start + int(leaves.starts[number]) + place
+            zones = np.searchsorted(leaf.zones[ROW_FIRST], ticks[low:high], side=side) - 1
+            base = max(0, int(zones[0])) * ZONE_EVENTS
+            stop = min((max(0, int(zones[-1])) + 1) * ZONE_EVENTS, leaf.events)
+            inside = leaf.ticks(base, stop)
+            start = part.start + int(leaves.starts[number]) + base
+            out[low:high] = start + np.searchsorted(inside, ticks[low:high], side=side)
 
 
-def _near(positions: Ints, gap: int) -> Iterator[tuple[int, int]]:
+def near(positions: Ints, gap: int) -> Iterator[tuple[int, int]]:
     """Runs of ascending positions whose neighbours are at most ``gap`` apart."""
+    if not len(positions):
+        return
     breaks = np.flatnonzero(np.diff(positions) > gap) + 1
     bounds = [0, *breaks.tolist(), len(positions)]
     yield from pairwise(bounds)

@@ -1,0 +1,172 @@
+"""Looking up what no index covers: conditions evaluated on the events themselves.
+
+Purpose
+    The tail in memory, leaves that the background builder has not reached, and attributes of
+    which some runs are missing.  :func:`mark_events` sets the bits that an index would set, by
+    reading the columns of a condition and nothing else.
+
+Guarantee
+    The same answer as an index gives: values are compared through the keys that indexes sort by
+    (:mod:`chronicle.indexes.keys`).
+
+Cost
+    Zones whose minimum and maximum exclude the condition are not read.  Of the rest the columns of
+    the condition are, which is a fraction of what replaying those events would cost; the tail is
+    in memory and never longer than a leaf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...compiled import kernel
+from ...indexes.keys import KEY_MAX, encode, key_range
+from ...indexes.leaves import LeafMap
+from ...schema import Attribute, Storage, StreamSchema
+from ...store.layout import ZONE_EVENTS
+from ...store.prune import AnyOf, IsNull, NotNull, Pruner, Range
+from .timeline import Timeline
+
+__all__ = ["mark_events", "satisfied"]
+
+Mask = npt.NDArray[np.bool_]
+Atom = Range | IsNull | NotNull
+
+
+def satisfied(array: pa.Array, atoms: Sequence[Atom], attribute: Attribute) -> Mask:
+    """Which values satisfy one of the atoms, or, for long strings, may.
+
+    Parameters
+    ----------
+    array : pyarrow.Array
+        Of the attribute; strings may come dictionary-encoded.
+    atoms : sequence of Range, IsNull or NotNull
+        All on the attribute.
+    attribute : Attribute
+
+    Returns
+    -------
+    bool[n]
+    """
+    valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+    found = np.zeros(len(array), np.bool_)
+    if any(isinstance(atom, NotNull) for atom in atoms):
+        found |= valid
+    ranges = [atom for atom in atoms if isinstance(atom, Range)]
+    if ranges and valid.any():
+        keys, dictionary = encode(array if valid.all() else array.drop_null(), attribute)
+        hit = np.zeros(len(keys), np.bool_)
+        for atom in ranges:
+            span = key_range(atom, attribute, dictionary)
+            if span is None:
+                continue
+            low, high = span
+            if high >= KEY_MAX:
+                hit |= keys >= np.uint64(low)
+            else:
+                hit |= (keys >= np.uint64(low)) & (keys <= np.uint64(max(0, high)))
+        found[valid] |= hit
+    if any(isinstance(atom, IsNull) for atom in atoms):
+        found |= ~valid
+    return found
+
+
+@kernel
+def _set_bits(flags, base, bits, size):  # type: ignore[no-untyped-def]
+    """Set bit ``base + i`` where ``flags[i]``, as far as it lies in [0, size)."""
+    one = np.uint64(1)
+    for i in range(flags.shape[0]):
+        place = base + i
+        if flags[i] and 0 <= place < size:
+            bits[place >> 6] |= one << np.uint64(place & 63)
+
+
+def mark_events(
+    timeline: Timeline,
+    schema: StreamSchema,
+    atoms: Sequence[Atom],
+    first: int,
+    end: int,
+    offset: int,
+    bits: npt.NDArray[np.uint64],
+    size: int,
+) -> int:
+    """Set the bits of base events that satisfy one of the atoms.
+
+    Parameters
+    ----------
+    timeline : Timeline
+    schema : StreamSchema
+        Of the stream.
+    atoms : sequence of Range, IsNull or NotNull
+        All on one attribute.
+    first, end : int
+        Positions to look at.
+    offset : int
+        The bit of position ``p`` is ``p - offset``.
+    bits : uint64[words]
+    size : int
+        Bits that there are.
+
+    Returns
+    -------
+    int
+        Values that were read.
+    """
+    attribute = schema.attribute(atoms[0].column)
+    read = 0
+    for part in timeline.parts:
+        low, high = max(first, part.start), min(end, part.end)
+        if low >= high:
+            continue
+        if part.tail is not None:
+            column = part.tail.batch.column(schema.names.index(attribute.name))
+            column = column.slice(low - part.start, high - low)
+            _set_bits(satisfied(column, atoms, attribute), low - offset, bits, size)
+            read += high - low
+        elif part.leaves is not None:
+            leaves, a, b = part.leaves, low - part.start, high - part.start
+            read += _mark_leaves(leaves, attribute, atoms, a, b, part.start - offset, bits, size)
+    return read
+
+
+def _mark_leaves(
+    leaves: LeafMap,
+    attribute: Attribute,
+    atoms: Sequence[Atom],
+    first: int,
+    end: int,
+    base: int,
+    bits: npt.NDArray[np.uint64],
+    size: int,
+) -> int:
+    """The same within a segment: position ``p`` of it has bit ``base + p``."""
+    view = leaves.view
+    name = attribute.name
+    if name not in view.file.schema:  # older than the attribute: null throughout
+        if any(isinstance(atom, IsNull) for atom in atoms):
+            _set_bits(np.ones(end - first, np.bool_), base + first, bits, size)
+        return 0
+    text = attribute.storage in (Storage.STRING, Storage.BINARY)
+    pruner = Pruner(AnyOf(tuple(atoms)), view.file.schema)
+    read, at = 0, first
+    for leaf, low, high in leaves.pieces(first, end):
+        zones = np.flatnonzero(pruner.mask(leaf.zones))
+        zones = zones[(zones >= low // ZONE_EVENTS) & (zones * ZONE_EVENTS < high)]
+        dictionary = None
+        if text and leaf.uses_dictionary(name):
+            dictionary = view.file.dictionary(name, view.pages.get(name, ()))
+        for group in np.split(zones, np.flatnonzero(np.diff(zones) > 1) + 1):
+            if not len(group):
+                continue
+            a = max(low, int(group[0]) * ZONE_EVENTS)
+            b = min(high, (int(group[-1]) + 1) * ZONE_EVENTS)
+            column = leaf.column(name, a, b, dictionary)
+            _set_bits(satisfied(column, atoms, attribute), base + at + a - low, bits, size)
+            read += b - a
+        at += high - low
+    return read

@@ -1,0 +1,182 @@
+"""Partitions at query time: the keys of candidates, and which events have one of them.
+
+Purpose
+    Index entries know positions, not partitions.  :class:`PartitionKeys` reads the PARTITION BY
+    columns of the rarest symbol's occurrences, numbers the partitions that have one, and from then
+    on gives every event the code of its partition, or -1: no match can lie in a partition without
+    an occurrence of every symbol.
+
+Layout
+    ::
+
+        position                 4    9   17   18   23
+        occurrences of GROUND    x         x         x
+        icao24                   a         b         a        learned:  a = 0, b = 1
+        any event's code         0   -1    1   -1    0
+
+Guarantee
+    Keys are equal here when they are for the matcher
+    (:class:`chronicle.query.pattern.groups.KeyCodes`): nulls are equal to each other.
+
+Cost
+    Reads the partition columns alone.  Strings stored as dictionary codes are looked up once per
+    dictionary, not per event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...schema import StreamSchema
+from .reader import read_arrays
+from .timeline import Timeline, near
+
+__all__ = ["PartitionKeys"]
+
+Ints = npt.NDArray[np.int64]
+NEAR_EVENTS = 2048
+"""Occurrences nearer than this are read as one stretch of the column."""
+PIECE_EVENTS = 1 << 18
+"""Events whose codes are held at a time."""
+
+
+class PartitionKeys:
+    """See the module.
+
+    Parameters
+    ----------
+    timeline : Timeline
+    columns : sequence of str
+        PARTITION BY.
+    schema : StreamSchema
+    """
+
+    def __init__(self, timeline: Timeline, columns: Sequence[str], schema: StreamSchema) -> None:
+        self.columns = tuple(columns)
+        self.count = 0
+        self.events_read = 0
+        self._timeline = timeline
+        self._output = pa.schema([schema.arrow.field(name) for name in columns])
+        self._values: list[pa.Array] = []
+        self._pairs: list[Ints] = []
+        self._mapped: list[tuple[pa.Array, Ints] | None] = [None] * len(self.columns)
+
+    # -- learning -----------------------------------------------------------------------------
+
+    def learn(self, positions: Ints) -> Ints:
+        """Number the partitions of some events; returns the code of each.
+
+        Parameters
+        ----------
+        positions : int64[n]
+            Ascending.
+        """
+        parts: list[list[pa.Array]] = [[] for _ in self.columns]
+        for low, high in near(positions, NEAR_EVENTS):
+            wanted = positions[low:high]
+            for at, arrays in self._read(int(wanted[0]), int(wanted[-1]) + 1):
+                inside = wanted[(wanted >= at) & (wanted < at + len(arrays[0]))] - at
+                for part, array in zip(parts, arrays, strict=True):
+                    taken = array.take(pa.array(inside))
+                    if pa.types.is_dictionary(taken.type):
+                        taken = taken.dictionary_decode()
+                    part.append(taken)
+        codes: Ints = np.zeros(len(positions), np.int64)
+        self._values, self._pairs = [], []
+        for field, part in zip(self._output, parts, strict=True):
+            type_ = field.type
+            values = pa.concat_arrays(part) if part else pa.array([], type_)
+            encoded = pc.dictionary_encode(values, null_encoding="encode")
+            self._values.append(encoded.dictionary)
+            own = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+            distinct, codes = np.unique(
+                codes * max(1, len(encoded.dictionary)) + own, return_inverse=True
+            )
+            self._pairs.append(distinct)
+        self.count = len(self._pairs[-1])
+        return codes.astype(np.int64)
+
+    # -- codes of events ----------------------------------------------------------------------
+
+    def codes(self, arrays: Sequence[pa.Array]) -> Ints:
+        """Codes of events given their partition columns; -1 for other partitions."""
+        known: Ints = np.zeros(len(arrays[0]), np.int64)
+        for i, array in enumerate(arrays):
+            own = self._own(i, array)
+            pair = known * max(1, len(self._values[i])) + own
+            distinct = self._pairs[i]
+            if not len(distinct):
+                return np.full(len(known), -1, np.int64)
+            if len(self._values) == 1:
+                return own  # every value was learned, in the order of its number
+            place = np.minimum(np.searchsorted(distinct, pair), len(distinct) - 1)
+            hit = (known >= 0) & (own >= 0) & (distinct[place] == pair)
+            known = np.where(hit, place, -1)
+        return known
+
+    def pieces(self, first: int, end: int) -> Iterator[tuple[int, Ints]]:
+        """Codes of the base events at positions [first, end), with the position of the first."""
+        for start in range(first, end, PIECE_EVENTS):
+            for at, arrays in self._read(start, min(end, start + PIECE_EVENTS)):
+                yield at, self.codes(arrays)
+
+    def codes_at(self, positions: Ints) -> Ints:
+        """Codes of the events at ascending positions."""
+        out = np.empty(len(positions), np.int64)
+        for low, high in near(positions, NEAR_EVENTS):
+            done = low
+            for at, codes in self.pieces(int(positions[low]), int(positions[high - 1]) + 1):
+                stop = low + int(np.searchsorted(positions[low:high], at + len(codes)))
+                out[done:stop] = codes[positions[done:stop] - at]
+                done = stop
+        return out
+
+    def _read(self, first: int, end: int) -> Iterator[tuple[int, list[pa.Array]]]:
+        for at, arrays in read_arrays(
+            self._timeline, self.columns, self._output, first, end, dictionary=True
+        ):
+            self.events_read += len(arrays[0])
+            yield at, arrays
+
+    def _own(self, number: int, array: pa.Array) -> Ints:
+        """Codes among the learned values of one column."""
+        values = self._values[number]
+        if not pa.types.is_dictionary(array.type):
+            return _found(array, values)
+        kept = self._mapped[number]
+        if kept is None or kept[0] is not array.dictionary:
+            same = kept is not None and _same_buffers(kept[0], array.dictionary)
+            mapping = kept[1] if same and kept is not None else None
+            if mapping is None:
+                null = _found(pa.nulls(1, values.type), values)
+                mapping = np.concatenate([_found(array.dictionary, values), null])
+            kept = array.dictionary, mapping
+            self._mapped[number] = kept
+        indices = array.indices
+        if indices.null_count:
+            indices = indices.fill_null(len(kept[1]) - 1)
+        codes: Ints = kept[1][indices.to_numpy(zero_copy_only=False)]
+        return codes
+
+
+def _found(array: pa.Array, values: pa.Array) -> Ints:
+    """Place of each value among others, -1 where it is not."""
+    if array.type != values.type:
+        array = array.cast(values.type)
+    found = pc.index_in(array, value_set=values)
+    places: Ints = found.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    return places
+
+
+def _same_buffers(a: pa.Array, b: pa.Array) -> bool:
+    """Whether two dictionaries are views of the same memory."""
+    if len(a) != len(b) or a.offset != b.offset:
+        return False
+    mine = [buffer.address if buffer is not None else 0 for buffer in a.buffers()]
+    theirs = [buffer.address if buffer is not None else 0 for buffer in b.buffers()]
+    return mine == theirs

@@ -1,0 +1,135 @@
+"""Reading rows of partition intervals: PARTITION BY columns first, then what they select.
+
+Purpose
+    :func:`read_partitions` is :func:`~.reader.read_spans` for a plan whose intervals belong to
+    single partitions.  Of each span of the stream it reads the PARTITION BY columns, picks the rows
+    whose partition has an interval there, and reads the other columns around those rows only.
+
+Layout
+    ::
+
+        span          |---------------------------------|
+        icao24        a c b a d b c a c d d b a c d a c a     codes: a = 0, others -1
+        a's interval        [---------------------)
+        selected            a       a         a
+        other columns       [=======]         [=]             read, then taken from
+
+Guarantee
+    Rows come in the order of a full scan.  Every row of a partition within one of its intervals is
+    among them; so is every event, of any partition, of the ranges near late events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...store.segment import ScanMetrics
+from ...store.snapshot import Snapshot
+from .partition_spans import PartitionSpans, RowFlags
+from .reader import Piece, read_arrays
+from .spans import Spans
+from .timeline import Timeline, near
+
+__all__ = ["read_partitions"]
+
+NEAR_ROWS = 256
+"""Selected rows nearer than this are read in one go."""
+BATCH_ROWS = 1 << 16
+"""Rows gathered before they are handed on."""
+
+
+def read_partitions(
+    snapshot: Snapshot,
+    timeline: Timeline,
+    spans: Spans,
+    by_time: dict[int, tuple[int, int]],
+    partitions: PartitionSpans,
+    columns: Sequence[str],
+    metrics: ScanMetrics | None = None,
+    check: Callable[[], None] | None = None,
+) -> Iterator[Piece]:
+    """Rows of partition intervals in stream order, with which of them may match.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+    timeline : Timeline
+    spans : Spans
+        Positions that contain all of ``partitions``.
+    by_time : dict of int to (int, int)
+        Spans (by number) that are read by these ticks, inclusive, for all partitions.
+    partitions : PartitionSpans
+    columns : sequence of str
+    metrics : ScanMetrics, optional
+    check : callable, optional
+        Called before each span and each piece of one; may raise.
+    """
+    check = check or (lambda: None)
+    output = pa.schema([snapshot.schema.arrow.field(name) for name in columns])
+    flags = RowFlags(partitions)
+    bounds = zip(spans.starts.tolist(), spans.ends.tolist(), strict=True)
+    gathered = _Gathered(output)
+    for number, (start, end) in enumerate(bounds):
+        check()
+        ticks = by_time.get(number)
+        if ticks is not None:
+            yield from gathered.flush()
+            stop = None if ticks[1] >= 2**63 - 1 else ticks[1] + 1
+            for batch in snapshot.scan(ticks[0], stop, columns, metrics=metrics, check=check):
+                yield batch, True
+            continue
+        for at, codes in partitions.keys.pieces(start, end):
+            check()
+            found = flags.of(codes, at)
+            rows = np.flatnonzero(found)
+            if not len(rows):
+                continue
+            for low, high in near(rows, NEAR_ROWS):
+                first, last = at + int(rows[low]), at + int(rows[high - 1]) + 1
+                for place, arrays in read_arrays(
+                    timeline, columns, output, first, last, metrics, dictionary=False
+                ):
+                    here = rows[low:high] + at
+                    here = here[(here >= place) & (here < place + len(arrays[0]))]
+                    gathered.add(arrays, here - place, found[here - at] == 2)
+            if gathered.rows >= BATCH_ROWS:
+                yield from gathered.flush()
+    yield from gathered.flush()
+
+
+class _Gathered:
+    """Selected rows of several reads, handed on together."""
+
+    def __init__(self, output: pa.Schema) -> None:
+        self._output = output
+        self._parts: list[list[pa.Array]] = []
+        self._inside: list[npt.NDArray[np.bool_]] = []
+        self.rows = 0
+
+    def add(
+        self, arrays: Sequence[pa.Array], rows: npt.NDArray[np.int64], inside: npt.NDArray[np.bool_]
+    ) -> None:
+        """Take some rows of columns that were read."""
+        if len(rows) < len(arrays[0]):
+            wanted = pa.array(rows)
+            arrays = [array.take(wanted) for array in arrays]
+        self._parts.append(list(arrays))
+        self._inside.append(inside)
+        self.rows += len(rows)
+
+    def flush(self) -> Iterator[Piece]:
+        """What was gathered, as one batch."""
+        if self.rows:
+            columns = [
+                pa.concat_arrays([part[i] for part in self._parts])
+                for i in range(len(self._output))
+            ]
+            yield (
+                pa.RecordBatch.from_arrays(columns, schema=self._output),
+                np.concatenate(self._inside),
+            )
+        self._parts, self._inside, self.rows = [], [], 0

@@ -1,0 +1,242 @@
+"""Intervals of single partitions: which rows of which partition a pattern query replays.
+
+Purpose
+    :class:`PartitionSpans` is a set of (partition, position) stretches.  Its rows are few even
+    where their hull is the whole stream, because the rows of other partitions lie between.
+    :func:`ranks` and :func:`positions` translate between positions in the stream and places within
+    a partition, in one pass over the partition columns.
+
+Layout
+    One number per event of a partition, so that :class:`~.spans.Spans` does the set algebra::
+
+        place = code * stride + position          stride > every position
+
+        partition 0        partition 1        partition 2
+        |...xxx.....xx...||....xxxxx.......||xx..............|     sorted, disjoint spans
+
+Invariants
+    No span reaches over the end of its partition.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ...compiled import kernel
+from .partition_keys import PartitionKeys
+from .spans import Spans
+
+__all__ = ["PartitionSpans", "RowFlags", "positions", "ranks"]
+
+Ints = npt.NDArray[np.int64]
+
+
+@kernel
+def _flag_rows(codes, base, stride, lows, highs, cursor, stops, flags, value):  # type: ignore[no-untyped-def]
+    """Set ``flags[i]`` to a value where row ``base + i`` lies in a span of its partition."""
+    count = 0
+    for i in range(codes.shape[0]):
+        code = codes[i]
+        if code < 0:
+            continue
+        place = code * stride + base + i
+        j = cursor[code]
+        stop = stops[code]
+        while j < stop and highs[j] <= place:
+            j += 1
+        cursor[code] = j
+        if j < stop and lows[j] <= place:
+            flags[i] = value
+            count += 1
+    return count
+
+
+@kernel
+def _flag_places(codes, at, stride, lows, highs, cursor, stops, flags, value):  # type: ignore[no-untyped-def]
+    """The same for rows ``at[i]``."""
+    for i in range(codes.shape[0]):
+        code = codes[i]
+        if code < 0:
+            continue
+        place = code * stride + at[i]
+        j = cursor[code]
+        stop = stops[code]
+        while j < stop and highs[j] <= place:
+            j += 1
+        cursor[code] = j
+        if j < stop and lows[j] <= place:
+            flags[i] = value
+
+
+@dataclass(frozen=True)
+class PartitionSpans:
+    """See the module.
+
+    Attributes
+    ----------
+    keys : PartitionKeys
+        Numbers the partitions.
+    inside : Spans
+        Of places: rows that may be part of a match.
+    shown : Spans
+        Of places: rows that only surround those; they may overlap ``inside``.
+    stride : int
+    """
+
+    keys: PartitionKeys
+    inside: Spans
+    shown: Spans
+    stride: int
+
+    @classmethod
+    def of(
+        cls, keys: PartitionKeys, codes: Ints, low: Ints, high: Ints, stride: int
+    ) -> PartitionSpans:
+        """From stretches [low, high) of partitions, in any order."""
+        at = codes * stride
+        return cls(keys, Spans.of(at + low, at + high), Spans.empty(), stride)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """PARTITION BY."""
+        return self.keys.columns
+
+    @property
+    def partitions(self) -> int:
+        """Partitions that have a span."""
+        return len(np.unique(self.inside.starts // self.stride))
+
+    def hull(self) -> Spans:
+        """Positions in the stream that some span contains."""
+        both = self.inside.union(self.shown)
+        base = both.starts // self.stride * self.stride
+        return Spans.of(both.starts - base, both.ends - base)
+
+    def intersect(self, positions: Spans) -> PartitionSpans:
+        """Only what lies in some positions of the stream."""
+        code = self.inside.starts // self.stride
+        first = np.searchsorted(positions.ends, self.inside.starts - code * self.stride, "right")
+        last = np.searchsorted(positions.starts, self.inside.ends - code * self.stride, "left")
+        counts = np.maximum(last - first, 0)
+        mine = np.repeat(np.arange(len(code)), counts)
+        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        theirs = first[mine] + within
+        at = code[mine] * self.stride
+        low = np.maximum(self.inside.starts[mine], at + positions.starts[theirs])
+        high = np.minimum(self.inside.ends[mine], at + positions.ends[theirs])
+        return PartitionSpans(self.keys, Spans.of(low, high), self.shown, self.stride)
+
+
+class RowFlags:
+    """Says row by row, in ascending order of position, what a row is: 2 inside, 1 shown, 0 neither.
+
+    Parameters
+    ----------
+    spans : PartitionSpans
+    """
+
+    def __init__(self, spans: PartitionSpans) -> None:
+        self._stride = spans.stride
+        edges = np.arange(spans.keys.count + 1) * spans.stride
+        self._sets = []
+        for value, some in ((1, spans.shown), (2, spans.inside)):
+            if len(some):
+                at = np.searchsorted(some.starts, edges).astype(np.int64)
+                self._sets.append((value, some, at[:-1].copy(), at[1:]))
+
+    def at(self, codes: Ints, positions: Ints) -> npt.NDArray[np.uint8]:
+        """Flags of the rows at some ascending positions."""
+        flags = np.zeros(len(codes), np.uint8)
+        for value, some, cursor, stops in self._sets:
+            _flag_places(
+                codes, positions, self._stride, some.starts, some.ends, cursor, stops, flags, value
+            )
+        return flags
+
+    def of(self, codes: Ints, first: int) -> npt.NDArray[np.uint8]:
+        """Flags of the rows from a position on, given the codes of their partitions."""
+        flags = np.zeros(len(codes), np.uint8)
+        for value, some, cursor, stops in self._sets:
+            _flag_rows(
+                codes, first, self._stride, some.starts, some.ends, cursor, stops, flags, value
+            )
+        return flags
+
+
+@kernel
+def _count_rows(codes, base, counts, wanted, wanted_codes, at, out):  # type: ignore[no-untyped-def]
+    """Advance through rows; answer queries (position, code), sorted by position, from ``at`` on."""
+    size = wanted.shape[0]
+    for i in range(codes.shape[0]):
+        while at < size and wanted[at] <= base + i:
+            out[at] = counts[wanted_codes[at]]
+            at += 1
+        if codes[i] >= 0:
+            counts[codes[i]] += 1
+    return at
+
+
+@kernel
+def _place_rows(codes, base, counts, wanted, cursor, stops, out):  # type: ignore[no-untyped-def]
+    """Advance through rows; answer queries for the row of a rank, sorted by (code, rank)."""
+    for i in range(codes.shape[0]):
+        code = codes[i]
+        if code < 0:
+            continue
+        j = cursor[code]
+        while j < stops[code] and wanted[j] <= counts[code]:
+            out[j] = base + i
+            j += 1
+        cursor[code] = j
+        counts[code] += 1
+
+
+def ranks(keys: PartitionKeys, total: int, codes: Ints, places: Ints) -> Ints:
+    """How many events of a partition lie before a position.
+
+    Parameters
+    ----------
+    keys : PartitionKeys
+    total : int
+        Base events.
+    codes, places : int64[n]
+        Partitions and positions, in any order; positions may be ``total``.
+    """
+    order = np.argsort(places, kind="stable")
+    wanted, wanted_codes = places[order], codes[order]
+    counts, found = np.zeros(max(1, keys.count), np.int64), np.zeros(len(order), np.int64)
+    at = 0
+    for base, some in keys.pieces(0, total):
+        at = _count_rows(some, base, counts, wanted, wanted_codes, at, found)
+    found[at:] = counts[wanted_codes[at:]]
+    out = np.empty(len(order), np.int64)
+    out[order] = found
+    return out
+
+
+def positions(keys: PartitionKeys, total: int, codes: Ints, rank: Ints) -> Ints:
+    """Position of the event of a partition that has so many before it; -1 where there is none.
+
+    Parameters
+    ----------
+    keys : PartitionKeys
+    total : int
+        Base events.
+    codes, rank : int64[n]
+        In any order; a rank may be negative.
+    """
+    order = np.lexsort((rank, codes))
+    wanted, edges = rank[order], np.arange(keys.count + 1)
+    at = np.searchsorted(codes[order], edges).astype(np.int64)
+    cursor = at[:-1].copy()
+    found = np.full(len(order), -1, np.int64)
+    counts = np.zeros(max(1, keys.count), np.int64)
+    for base, some in keys.pieces(0, total):
+        _place_rows(some, base, counts, wanted, cursor, at[1:], found)
+    found[wanted < 0] = -1
+    out = np.empty(len(order), np.int64)
+    out[order] = found
+    return out
