@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup java demo test test-all crash mutants spark lint format bench clean
+.PHONY: help setup java demo test test-all crash mutants nightly spark lint format bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -40,6 +40,10 @@ crash: setup ## the long form of the crash and fault-injection suite
 
 mutants: setup ## break one promise of the store at a time; a test must notice each
 	$(BIN)/python tests/mutants.py
+
+nightly: setup ## random patterns against a brute-force matcher, random replay intervals: hours, other seeds each time
+	CHRONICLE_HYPOTHESIS=nightly $(BIN)/python -m pytest -s --timeout 0 \
+		tests/query/pattern/test_match_differential.py tests/query/replay/test_replay_intervals.py
 
 spark: setup java ## only the tests that start Spark
 	$(BIN)/python -m pytest -m spark

@@ -1,10 +1,17 @@
-"""Random patterns over random traces: the matcher against the brute-force oracle."""
+"""Random patterns over random traces: the matcher against the brute-force oracle.
+
+``make nightly`` compares more than a million traces, with other seeds each time, and says how many;
+``CHRONICLE_PATTERNS`` is the number of patterns a test tries then.  A failure names its seed:
+``standard_case(seed, share)`` repeats it.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import os
 import random
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +35,12 @@ oracle = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(oracle)
 
 NIGHTLY = os.environ.get("CHRONICLE_HYPOTHESIS") == "nightly"
-PATTERNS = 40_000 if NIGHTLY else 100
+PATTERNS = int(os.environ.get("CHRONICLE_PATTERNS", "6000")) if NIGHTLY else 100
 TRACES = 8 if NIGHTLY else 5
+CROWD = tuple(f"p{i:02}" for i in range(60))
+"""Keys of many traces that are run at once, as partitions."""
+
+COMPARED: Counter[str] = Counter()
 
 SCHEMA = StreamSchema(
     pa.schema(
@@ -211,16 +222,25 @@ def text_of(node: Any) -> str:
     return {"empty": "()", "start": "^", "end": "$"}[kind]
 
 
-def random_rows(r: random.Random, count: int, keys: str) -> list[dict[str, Any]]:
-    rows = []
-    t = 0
-    for i in range(count):
-        t += r.choice([0, 1, 1, 2, 5])
+def random_rows(
+    r: random.Random, count: int, keys: Sequence[str], longest: int = 14
+) -> list[dict[str, Any]]:
+    """Rows in time order; among many keys time passes as slowly as each of them needs it."""
+    rows: list[dict[str, Any]] = []
+    sizes: Counter[str] = Counter()
+    calm = len(keys) / 3
+    t = 0.0
+    for _ in range(count):
+        t += r.choice([0, 1, 1, 2, 5]) / max(1.0, calm)
+        key = r.choice(keys)
+        sizes[key] += 1
+        if sizes[key] > longest:
+            continue
         rows.append(
             {
-                "t": t,
-                "id": i,
-                "k": r.choice(keys),
+                "t": int(t),
+                "id": len(rows),
+                "k": key,
                 "x": None if r.random() < 0.1 else float(r.randint(0, 5)),
                 "y": None if r.random() < 0.1 else r.randint(0, 5),
                 "s": None if r.random() < 0.05 else r.choice("abc"),
@@ -268,8 +288,10 @@ def small_buffers() -> Any:
     """Search after every batch, so that undecided matches cross buffers."""
     before = match_stream.ROWS_FIRST
     match_stream.ROWS_FIRST = 1
+    COMPARED.clear()
     yield
     match_stream.ROWS_FIRST = before
+    print("compared with the oracle: " + ", ".join(f"{n:,} {what}" for what, n in COMPARED.items()))
 
 
 def partitions(rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
@@ -298,7 +320,9 @@ def standard_case(seed: int, share: float) -> None:
     skip_text = {"past last": "PAST LAST ROW", "next": "TO NEXT ROW"}.get(skip[0])
     if skip_text is None:
         skip_text = f"TO {skip[0].upper()} {skip[1][0]}"
-    keys = r.choice(["p", "pq", "pqr"])
+    keys: Sequence[str] = r.choice(["p", "pq", "pqr", CROWD])
+    crowd = keys is CROWD
+    COMPARED["patterns"] += 1
     lines = [
         "PARTITION BY k " if len(keys) > 1 else "",
         "ORDER BY t MEASURES MATCH_NUMBER() AS mn, CLASSIFIER() AS c ",
@@ -310,15 +334,19 @@ def standard_case(seed: int, share: float) -> None:
     clause = "MATCH_RECOGNIZE (" + "".join(lines) + ")"
     compiled = compiled_clause(clause)
     for _ in range(TRACES):
-        rows = random_rows(r, r.randint(0, 14), keys)
+        rows = random_rows(r, 7 * len(keys) if crowd else r.randint(0, 14), keys)
         expected = []
         failed = False
         for group in partitions(rows):
             try:
                 found = oracle.matches(group, pattern, functions, window, (skip[0], set(skip[1])))
             except oracle.SkipError:
+                if crowd:  # one error would hide all the others' rows
+                    rows = [row for row in rows if row["k"] != group[0]["k"]]
+                    continue
                 failed = True
                 break
+            COMPARED["traces"] += 1
             covered = set()
             for number, (start, path) in enumerate(found, 1):
                 covered |= {row for row, _, _ in path} or {start}
@@ -362,11 +390,15 @@ def selection_case(seed: int, share: float) -> None:
         functions["X"] = lambda w, p, a, n, check=check: check(w, p, a, n) is True
         pattern = ("cat", ("var", names[0]), ("absent", "X"), pattern, ("var", names[-1]))
     window = r.choice([None, 3, 6])
+    keys: Sequence[str] = r.choice(["p", "pq", CROWD])
+    COMPARED["patterns"] += 1
     words = {
         "contiguous": "CONTIGUOUS", "next": "SKIP TILL NEXT MATCH", "any": "SKIP TILL ANY MATCH",
     }  # fmt: skip
     clause = (
-        "MATCH_RECOGNIZE (ORDER BY t MEASURES MATCH_NUMBER() AS mn, CLASSIFIER() AS c "
+        "MATCH_RECOGNIZE ("
+        + ("PARTITION BY k " if len(keys) > 1 else "")
+        + "ORDER BY t MEASURES MATCH_NUMBER() AS mn, CLASSIFIER() AS c "
         f"ALL ROWS PER MATCH PATTERN ({text_of(pattern)}) "
         + (f"WITHIN {window} " if window is not None else "")
         + f"EVENT SELECTION {words[strategy]} "
@@ -375,13 +407,16 @@ def selection_case(seed: int, share: float) -> None:
     )
     compiled = compiled_clause(clause)
     for _ in range(2):
-        rows = random_rows(r, r.randint(0, 7), "p")
-        found = oracle.selected(rows, pattern, functions, strategy, window)
-        wanted = [
-            (rows[i]["id"], number, label)
-            for number, match in enumerate(found, 1)
-            for i, label in match
-        ]
+        rows = random_rows(r, 4 * len(keys) if keys is CROWD else r.randint(0, 7), keys, 7)
+        listed = []
+        for group in partitions(rows):
+            COMPARED["traces"] += 1
+            found = oracle.selected(group, pattern, functions, strategy, window)
+            for number, match in enumerate(found, 1):
+                entries = [(group[i]["id"], number, label) for i, label in match]
+                listed.append((entries[0][0], entries))
+        listed.sort(key=lambda e: e[0])
+        wanted = [entry for _, entries in listed for entry in entries]
         shown = f"seed {seed}\n{clause}\n{rows}"
         try:
             table = run(compiled, rows, r.choice([2, 5, 100]))
