@@ -10,15 +10,18 @@ Guarantee
     later, and never disturbs an append.
 
 When late runs are folded
-    Spilling merges neighbours of similar size, so ``n`` late events make at most ``log2(n /
-    late_events_max)`` runs.  They are folded in when
-
-    - there are :data:`RUNS_MAX` of them, or
-    - they hold :data:`SHARE_MIN` of the events in the segments that they touch, and at least
-      :data:`EVENTS_MIN`.
+    Spilling keeps at most :data:`~chronicle.store.compaction.RUNS_MAX` runs.  They are folded in
+    when they hold :data:`SHARE_MIN` of the events in the segments that they touch, and at least
+    :data:`EVENTS_MIN`; and then not before the stream has been quiet for :data:`QUIET_SECONDS`, or
+    the runs hold as much as :data:`SPILLS_BUSY` full buffers.
 
     Folding rewrites the touched segments.  The share bounds what that costs: at most ``1 /
     SHARE_MIN`` events are rewritten for one late event.
+
+How it keeps out of the way
+    While the other threads of the process leave less than :data:`PROCESSOR_SHARE` of a processor
+    unused, the thread rests between two batches :data:`REST_FACTOR` times as long as it has
+    computed.  It stops resting when :data:`SPILLS_OVERDUE` full buffers wait in runs.
 
 Limits
     A thread of the writer's process: it shares its processors with the appends.
@@ -27,8 +30,11 @@ Limits
 from __future__ import annotations
 
 import logging
+import os
 import threading
+import time
 from collections.abc import Callable
+from math import exp
 
 from ..errors import ChronicleError
 from .commits import Commits
@@ -38,9 +44,15 @@ __all__ = ["Compactor", "Flusher"]
 
 logger = logging.getLogger("chronicle.store")
 
-RUNS_MAX = 8
 SHARE_MIN = 0.05
 EVENTS_MIN = 32_768
+SPILLS_BUSY = 1
+SPILLS_OVERDUE = 16
+QUIET_SECONDS = 1.0
+PROCESSOR_SHARE = 0.75
+REST_FACTOR = 9
+REST_SECONDS_MAX = 0.5
+BUSY_SECONDS = 0.05
 RETRY_SECONDS = 10.0
 
 
@@ -105,28 +117,30 @@ class Compactor:
 
     def due(self) -> bool:
         """Whether the late runs have become many; see the module."""
-        runs = self._commits.manifest.runs
-        if len(runs) >= RUNS_MAX:
-            return True
-        late = sum(entry.events for entry in runs)
+        late = self._late()
         if late < EVENTS_MIN:
             return False
-        first = min(entry.first for entry in runs)
-        touched = sum(
-            entry.events for entry in self._commits.manifest.segments if entry.last >= first
-        )
-        if self._commits.writer is not None:
-            touched += self._commits.writer.events
+        manifest, writer = self._commits.manifest, self._commits.writer
+        first = min(entry.first for entry in manifest.runs)
+        touched = sum(entry.events for entry in manifest.segments if entry.last >= first)
+        if writer is not None:
+            touched += writer.events
         return late >= SHARE_MIN * touched
+
+    def _late(self) -> int:
+        return sum(entry.events for entry in self._commits.manifest.runs)
 
     def _work(self) -> None:
         while not self._stopped.is_set():
             self._due.wait()
             self._due.clear()
+            self._wait_for_quiet()
             if self._stopped.is_set():
                 return
+            done = self._commits.figures["compactions"]
             try:
-                self.run()
+                with self._one:
+                    compact(self._commits, _Pace(self._commits, self._stopped), buffered=False)
             except Interrupted:
                 return
             except (ChronicleError, OSError) as error:
@@ -135,6 +149,19 @@ class Compactor:
             except Exception:
                 logger.exception("%s: compaction failed", self._commits.directory)
                 self._stopped.wait(RETRY_SECONDS)
+            if self._commits.figures["compactions"] > done and self.due():
+                self._due.set()  # what has come meanwhile
+
+    def _wait_for_quiet(self) -> None:
+        """Return when nothing is being appended, or what waits has become too much."""
+        before = -1
+        while self._late() < SPILLS_BUSY * self._commits.options.late_events_max:
+            position = self._commits.journal.position
+            if position == before or self._stopped.is_set():
+                return
+            before = position
+            self._due.wait(QUIET_SECONDS)
+            self._due.clear()
 
     def stop(self) -> None:
         """Interrupt what runs and wait for the thread; nothing is compacted afterwards."""
@@ -142,3 +169,50 @@ class Compactor:
         self._due.set()
         if self._thread is not None and threading.current_thread() is not self._thread:
             self._thread.join()
+
+
+class _Pace:
+    """Asked between two batches of a compaction: rests while the processors are wanted elsewhere.
+
+    Parameters
+    ----------
+    commits : Commits
+    stopped : threading.Event
+        Ends the rest, and the compaction.
+    """
+
+    def __init__(self, commits: Commits, stopped: threading.Event) -> None:
+        self._commits = commits
+        self._stopped = stopped
+        self._wall, self._others, self._own = self._clocks()
+        self._busy = 0.0
+
+    @staticmethod
+    def _clocks() -> tuple[float, float, float]:
+        """Seconds passed, seconds that the other threads have computed, and this one."""
+        own = time.thread_time()
+        return time.perf_counter(), time.process_time() - own, own
+
+    def __call__(self) -> bool:
+        """Whether to stop."""
+        wall, others, own = self._clocks()
+        passed = max(wall - self._wall, 1e-6)
+        self._busy += (1 - exp(-passed / BUSY_SECONDS)) * (
+            (others - self._others) / passed - self._busy
+        )
+        if self._busy > _processors() - PROCESSOR_SHARE and not self._overdue():
+            self._stopped.wait(min(REST_FACTOR * (own - self._own), REST_SECONDS_MAX))
+        self._wall, self._others, self._own = wall, others, own
+        return self._stopped.is_set()
+
+    def _overdue(self) -> bool:
+        manifest, options = self._commits.manifest, self._commits.options
+        waiting = sum(entry.events for entry in manifest.runs)
+        return waiting >= SPILLS_OVERDUE * options.late_events_max
+
+
+def _processors() -> int:
+    """Processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -58,6 +58,9 @@ logger = logging.getLogger("chronicle.store")
 FIGURES = ("spills", "compactions", "compaction_seconds", "events_rewritten", "manifest_commits")
 """What is counted since the stream was opened, for ``stats``."""
 
+REACH_KEPT = 0.98
+"""What an append with late events leaves of the reach that was known before."""
+
 
 class _Trees(NamedTuple):
     """The trees of a state, which only a structural change or a new leaf replaces."""
@@ -94,6 +97,8 @@ class Commits:
         Counters since the opening.
     folding : frozenset of int
         Late runs that a compaction is folding; nothing else may replace them.
+    reach : float
+        How late events have been of late, in ticks; 0 while unknown.
     """
 
     def __init__(self, files: Files, directory: str) -> None:
@@ -105,6 +110,7 @@ class Commits:
         self.closed = False
         self.failed: str | None = None
         self.folding: frozenset[int] = frozenset()
+        self.reach = 0.0
         self.figures: dict[str, float] = dict.fromkeys(FIGURES, 0)
         found = load(files, directory)
         # What a crash or a failed sync has left may be visible and not durable: settle the names
@@ -296,6 +302,10 @@ class Commits:
             )
         if self._carry_over:
             self.commit(self.manifest, self.journal, {})
+
+    def note_reach(self, lateness: int) -> None:
+        """Remember how late the events of an append were; what was seen long ago fades."""
+        self.reach = max(float(lateness), REACH_KEPT * self.reach)
 
     def writer_here(self) -> SegmentWriter:
         """Writer of the active segment, begun when there is none."""

@@ -22,6 +22,17 @@ Algorithm
 
     Neighbours that are rewritten together are joined: folding often must not leave small segments.
 
+    Late events keep falling into the newest stretch of a stream, as far back as they have been late
+    so far (:attr:`Commits.reach`).  What is folded is therefore cut there, at the *horizon*: the
+    next folding rewrites what lies behind it and leaves what lies before it alone.  Where that has
+    left a crowd of small segments, they are joined with what is being rewritten.
+
+    ::
+
+        folded   |======= cold =======|= hot =|
+        later    |======= cold =======|= hot =|====== new ======|
+        folded   |======= cold =======|===== cold =====|= hot =|
+
     When the base changes meanwhile so that the result no longer fits (a segment that was rewritten
     or a run that was folded has been dropped by retention or truncation), it is thrown away and
     the compaction begins anew.
@@ -38,6 +49,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
+import numpy as np
 import pyarrow as pa
 
 from ..errors import CorruptStore
@@ -46,14 +58,26 @@ from .catalog import SegmentEntry
 from .commits import Commits
 from .merge import merge_sources
 from .segment import TICK_MAX, TICK_MIN, SegmentView, Selection
-from .segment_writer import SegmentWriter
-from .tail import concat_batches, sort_batch
+from .segment_writer import BULK_LEAVES, SegmentWriter, leaf_events, plain_row_bytes
+from .tail import concat_batches, sort_batch, ticks_of
 
 __all__ = ["Interrupted", "active_first", "compact", "merge_runs", "spill"]
 
 logger = logging.getLogger("chronicle.store")
 
 ATTEMPTS = 5
+
+COLD_BYTES = 8 << 20
+"""What lies before the horizon becomes a segment of its own when it is at least so large."""
+
+CROWD = 8
+"""So many small neighbours before what is being rewritten are joined with it."""
+
+SMALL_SHARE = 8
+"""A segment is small below this part of ``segment_bytes``."""
+
+RUNS_MAX = 8
+"""Late runs, beside those that are being folded: one more, and two neighbours are merged."""
 
 
 class Interrupted(Exception):
@@ -67,21 +91,34 @@ def _never() -> bool:
 def merge_runs(views: Sequence[SegmentView], writer: SegmentWriter, schema: StreamSchema) -> None:
     """Write the events of several late runs, oldest run first, into one segment."""
     sources = [view.scan(schema.names, schema.arrow, TICK_MIN, TICK_MAX) for view in views]
-    carry: pa.RecordBatch | None = None
+    carry: list[pa.RecordBatch] = []
     for batch in merge_sources(sources, schema):
         carry = _write_leaves(writer, carry, batch)
-    if carry is not None:
-        writer.write(carry)
+    _write_rest(writer, carry)
 
 
 def _write_leaves(
-    writer: SegmentWriter, carry: pa.RecordBatch | None, batch: pa.RecordBatch
-) -> pa.RecordBatch | None:
-    """Write full leaves of what was carried over and a batch; give back what fills none."""
-    if carry is not None:
-        batch = concat_batches([carry, batch], batch.schema)
-    written = writer.write(batch, whole_leaves=True)
-    return batch.slice(written) if written < batch.num_rows else None
+    writer: SegmentWriter, carry: list[pa.RecordBatch], batch: pa.RecordBatch
+) -> list[pa.RecordBatch]:
+    """Write leaves of what was carried over and a batch; give back what fills none.
+
+    They are as large as those of a bulk load: what is rewritten is mostly read in bulk afterwards.
+    """
+    carry.append(batch)
+    bulk = writer.leaf_bytes * BULK_LEAVES
+    step = leaf_events(plain_row_bytes(writer.schema), bulk)
+    rows = sum(piece.num_rows for piece in carry)
+    if rows < step and sum(piece.nbytes for piece in carry) < 2 * bulk:
+        return carry
+    batch = concat_batches(carry, batch.schema)
+    whole = rows // step * step or rows
+    written = writer.write(batch.slice(0, whole), whole_leaves=True)
+    return [batch.slice(written)] if written < rows else []
+
+
+def _write_rest(writer: SegmentWriter, carry: list[pa.RecordBatch]) -> None:
+    if carry:
+        writer.write(concat_batches(carry, carry[0].schema))
 
 
 @dataclass
@@ -96,6 +133,8 @@ class _Fold:
         Segments written.
     replaced : dict of int to list of SegmentEntry
         What takes the place of a base segment; the first of a joined group has all of it.
+    horizon : int or None
+        Tick from which late events are to be expected still.
     """
 
     schema: StreamSchema
@@ -105,10 +144,13 @@ class _Fold:
     made: list[tuple[SegmentEntry, SegmentView]] = field(default_factory=list)
     replaced: dict[int, list[SegmentEntry]] = field(default_factory=dict)
     identifiers: list[int] = field(default_factory=list)
+    horizon: int | None = None
 
 
-def compact(commits: Commits, stopped: Callable[[], bool] = _never) -> None:
-    """Fold every late event of a stream; see the module.
+def compact(
+    commits: Commits, stopped: Callable[[], bool] = _never, *, buffered: bool = True
+) -> None:
+    """Fold the late events of a stream; see the module.
 
     The stream's lock is held while files are chosen and while the result is committed, not while
     segments are rewritten.
@@ -118,10 +160,12 @@ def compact(commits: Commits, stopped: Callable[[], bool] = _never) -> None:
     commits : Commits
     stopped : callable
         Asked between batches; True raises :class:`Interrupted`.
+    buffered : bool
+        Fold what waits in the buffer too, not only the late runs.
     """
     for _ in range(ATTEMPTS):
         began = time.perf_counter()
-        fold = _begin(commits)
+        fold = _begin(commits, buffered)
         if fold is None:
             return
         done = False
@@ -144,17 +188,15 @@ def compact(commits: Commits, stopped: Callable[[], bool] = _never) -> None:
     )
 
 
-def _begin(commits: Commits) -> _Fold | None:
+def _begin(commits: Commits, buffered: bool = True) -> _Fold | None:
     """Choose what to fold; None when there is nothing."""
     with commits.lock:
         commits.check_writable()
-        if not commits.journal.late and not commits.manifest.runs:
-            return None
-        if commits.journal.late:
+        if commits.journal.late and buffered:
             spill(commits)
         runs = commits.manifest.runs
         if not runs:
-            return None  # retention took them while they were spilled
+            return None  # there were none, or retention took them while they were spilled
         newest = max(entry.last for entry in runs)
         active_from = active_first(commits)
         if not commits.manifest.segments or (active_from is not None and newest >= active_from):
@@ -165,7 +207,10 @@ def _begin(commits: Commits) -> _Fold | None:
         segments = commits.manifest.segments
         commits.folding = frozenset(entry.id for entry in runs)
         views = {entry.id: commits.views[entry.id] for entry in (*runs, *segments)}
-        return _Fold(commits.schema, runs, segments, views)
+        fold = _Fold(commits.schema, runs, segments, views)
+        if commits.reach and commits.journal.last is not None:
+            fold.horizon = commits.journal.last - int(commits.reach)
+        return fold
 
 
 def _rewrite(commits: Commits, fold: _Fold, stopped: Callable[[], bool]) -> None:
@@ -176,11 +221,18 @@ def _rewrite(commits: Commits, fold: _Fold, stopped: Callable[[], bool]) -> None
     group: list[SegmentEntry] = []
     group_first = group_last = 0
     size = 0
+    spans: list[tuple[int, int]] = []
+    wanted: list[bool] = []
     for number, entry in enumerate(fold.segments):
         newest = number == len(fold.segments) - 1
         first = TICK_MIN if number == 0 else entry.first
         last = TICK_MAX if newest else fold.segments[number + 1].first - 1
-        touched = first <= last and any(_holds(fold.views[e.id], first, last) for e in fold.runs)
+        spans.append((first, last))
+        wanted.append(
+            first <= last and any(_holds(fold.views[e.id], first, last) for e in fold.runs)
+        )
+    _join_crowd(commits, fold, wanted)
+    for entry, (first, last), touched in zip(fold.segments, spans, wanted, strict=True):
         if group and (not touched or size + entry.bytes > commits.options.segment_bytes):
             _write_group(commits, fold, group, group_first, group_last, stopped)
             group = []
@@ -192,6 +244,24 @@ def _rewrite(commits: Commits, fold: _Fold, stopped: Callable[[], bool]) -> None
             size += entry.bytes
     if group:
         _write_group(commits, fold, group, group_first, group_last, stopped)
+
+
+def _join_crowd(commits: Commits, fold: _Fold, wanted: list[bool]) -> None:
+    """Rewrite also a crowd of small segments just before the last ones that are rewritten.
+
+    Not under retention, which drops segment by segment.
+    """
+    if commits.options.retention is not None or True not in wanted:
+        return
+    end = len(wanted) - 1 - wanted[::-1].index(True)
+    while end > 0 and wanted[end - 1]:
+        end -= 1
+    small = commits.options.segment_bytes // SMALL_SHARE
+    start = end
+    while start > 0 and not wanted[start - 1] and fold.segments[start - 1].bytes < small:
+        start -= 1
+    if end - start >= CROWD:
+        wanted[start:end] = [True] * (end - start)
 
 
 def _write_group(
@@ -214,20 +284,27 @@ def _write_group(
     sources += [scan(e, first, last) for e in fold.runs if e.last >= first and e.first <= last]
     outputs: list[SegmentEntry] = []
     writer: SegmentWriter | None = None
-    carry: pa.RecordBatch | None = None
+    carry: list[pa.RecordBatch] = []
     try:
         for batch in merge_sources(sources, schema):
             if stopped():
                 raise Interrupted
             if writer is None:
                 writer = _new_segment(commits, fold)
+            cold = _before_horizon(fold, writer, carry, batch)
+            if cold is not None:
+                _write_rest(writer, [*carry, batch.slice(0, cold)])
+                carry = []
+                outputs.append(_seal(commits, fold, writer))
+                writer = _new_segment(commits, fold)
+                batch = batch.slice(cold)
             carry = _write_leaves(writer, carry, batch)
             if writer.events and writer.length >= commits.options.segment_bytes:
                 outputs.append(_seal(commits, fold, writer))
                 writer = None
-        if carry is not None:
+        if carry:
             writer = writer or _new_segment(commits, fold)
-            writer.write(carry)
+            _write_rest(writer, carry)
         if writer is not None:
             outputs.append(_seal(commits, fold, writer))
             writer = None
@@ -236,6 +313,21 @@ def _write_group(
             writer.close()
     for number, entry in enumerate(group):
         fold.replaced[entry.id] = outputs if number == 0 else []
+
+
+def _before_horizon(
+    fold: _Fold, writer: SegmentWriter, carry: list[pa.RecordBatch], batch: pa.RecordBatch
+) -> int | None:
+    """Rows of a batch that belong to the cold segment which ends with them; None to go on."""
+    if fold.horizon is None or writer.length < COLD_BYTES:
+        return None
+    ticks = ticks_of(batch, fold.schema)
+    if ticks[-1] < fold.horizon:
+        return None
+    newest = int(ticks_of(carry[-1], fold.schema)[-1]) if carry else writer.last
+    if newest is None or newest >= fold.horizon:
+        return None  # cut already, or begun behind it
+    return int(np.searchsorted(ticks, fold.horizon, "left"))
 
 
 def _new_segment(commits: Commits, fold: _Fold) -> SegmentWriter:
@@ -299,10 +391,12 @@ def _holds(view: SegmentView, first: int, last: int) -> bool:
 
 
 def spill(commits: Commits) -> None:
-    """Write the late buffer as a late run; neighbours of similar size are merged.
+    """Write the late buffer as a late run, and merge runs when there would be too many.
 
-    Each run is then at least twice as large as the next, so their number grows with the logarithm
-    of the late events.  Runs that a compaction is folding are left alone, and so are damaged ones.
+    Merged are the two neighbours that are smallest together, so that there are never more than
+    :data:`RUNS_MAX` and each late event is rewritten seldom: the more runs there may be, the
+    slower that grows with the load.  Runs that a compaction is folding are left alone and do not
+    count, and so are damaged ones.
     """
     schema = commits.schema
     first_id = commits.next_id
@@ -312,22 +406,33 @@ def spill(commits: Commits) -> None:
         late = concat_batches(commits.journal.late, schema.arrow)
         writer.write(sort_batch(late, schema))
         entry, view = commits.seal_writer(writer)
-        runs = [*commits.manifest.runs, entry]
         views = {entry.id: view}
-        while len(runs) > 1 and runs[-2].events < 2 * runs[-1].events:
-            if runs[-2].id in commits.folding:
+        # those that are being folded are the oldest: they were all there were
+        folding = [e for e in commits.manifest.runs if e.id in commits.folding]
+        runs = [e for e in commits.manifest.runs if e.id not in commits.folding] + [entry]
+        damaged: set[tuple[int, int]] = set()
+        while len(runs) > RUNS_MAX:
+            pairs = [
+                (runs[i].events + runs[i + 1].events, -i)
+                for i in range(len(runs) - 1)
+                if (runs[i].id, runs[i + 1].id) not in damaged
+            ]
+            if not pairs:
                 break
-            pair = [views.get(e.id) or commits.views[e.id] for e in runs[-2:]]
+            at = -min(pairs)[1]
+            pair = [views.get(e.id) or commits.views[e.id] for e in runs[at : at + 2]]
             merged, _ = commits.new_segment()
             try:
                 merge_runs(pair, merged, schema)
             except CorruptStore as error:
                 merged.close()
                 logger.error("%s: cannot merge late runs: %s", commits.directory, error)
-                break
+                damaged.add((runs[at].id, runs[at + 1].id))
+                continue
             entry, view = commits.seal_writer(merged)
-            runs[-2:] = [entry]
+            runs[at : at + 2] = [entry]
             views[entry.id] = view
+        runs = [*folding, *runs]
         kept = {entry.id for entry in runs}
         commits.commit(
             replace(commits.manifest, runs=tuple(runs)),

@@ -10,10 +10,10 @@ Guarantee
     before it.
 
 Algorithm
-    Each round looks at the last tick of every source's current batch.  Below the smallest of them
-    no source can bring anything new: those rows are merged, the late sources with each other
-    first, then with the base, column by column.  A batch that no other source reaches into passes
-    through untouched.
+    Each round looks at the last tick of every source's current batch.  Up to the smallest of them
+    no source can bring anything new, once a look at the next batch has shown that the tick does
+    not go on in it: those rows are merged, the late sources with each other first, then with the
+    base, column by column.  A batch that no other source reaches into passes through untouched.
 
     The same kernels keep the buffer of late events: a short tuple of sorted batches in arrival
     order, each at least twice as large as the next, so that adding costs O(log n) amortised and a
@@ -21,7 +21,7 @@ Algorithm
     (:func:`sort_nearly`).
 
 Limits
-    Holds one batch of each source, and more only where a single tick spans batches.
+    Holds two batches of each source at most, and more only where a single tick spans batches.
 """
 
 from __future__ import annotations
@@ -45,49 +45,60 @@ _WORDS: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
 class _Source:
-    """One source with its batch at hand."""
+    """One source with its batch at hand, and the next one where it had to be looked at."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch], schema: StreamSchema) -> None:
         self._batches = batches
         self._schema = schema
+        self._ahead: pa.RecordBatch | None = None
         self.batch: pa.RecordBatch | None = None
         self.done = False
 
-    def fill(self) -> None:
-        """Have a batch at hand unless the source is at its end."""
-        while self.batch is None and not self.done:
+    def _next(self) -> pa.RecordBatch | None:
+        while not self.done:
             batch = next(self._batches, None)
             if batch is None:
                 self.done = True
             elif batch.num_rows:
+                return batch
+        return None
+
+    def fill(self) -> None:
+        """Have a batch at hand unless the source is at its end."""
+        if self.batch is None:
+            batch, self._ahead = self._ahead, None
+            batch = self._next() if batch is None else batch
+            if batch is not None:
                 self._take(batch)
 
-    def extend(self) -> None:
-        """Join the next batch to the one at hand."""
-        batch = next(self._batches, None)
-        if batch is None:
-            self.done = True
-        elif batch.num_rows:
-            assert self.batch is not None
-            self._take(concat_batches([self.batch, batch], self.batch.schema))
+    def complete(self, tick: int) -> None:
+        """Have every event of the last tick at hand: join the batches in which it goes on."""
+        while self.batch is not None and self.last == tick:
+            if self._ahead is None:
+                self._ahead = self._next()
+            if self._ahead is None or ticks_of(self._ahead, self._schema)[0] != tick:
+                return
+            joined = concat_batches([self.batch, self._ahead], self.batch.schema)
+            self._ahead = None
+            self._take(joined)
 
     def _take(self, batch: pa.RecordBatch) -> None:
         self.batch = batch
         self.ticks = ticks_of(batch, self._schema)
+        self.first = int(self.ticks[0])
+        self.last = int(self.ticks[-1])
 
     def split(self, tick: int) -> pa.RecordBatch | None:
-        """Take the rows below a tick off the batch at hand."""
-        if self.batch is None:
+        """Take the rows up to a tick off the batch at hand."""
+        batch = self.batch
+        if batch is None or self.first > tick:
             return None
-        rows = int(np.searchsorted(self.ticks, tick, "left"))
-        if rows == 0:
-            return None
-        head = self.batch.slice(0, rows)
-        if rows == self.batch.num_rows:
+        if self.last <= tick:
             self.batch = None
-        else:
-            self._take(self.batch.slice(rows))
-        return head
+            return batch
+        rows = int(self.ticks.searchsorted(tick, "right"))
+        self._take(batch.slice(rows))
+        return batch.slice(0, rows)
 
 
 def merge_sources(
@@ -120,27 +131,17 @@ def merge_sources(
                 source.batch = None
                 source.fill()
             return
-        running = [s for s in open_sources if not s.done]
-        # a source that has not said it is at its end may bring more of its last tick
-        bound = min(int(s.ticks[-1]) for s in running) if running else None
-        lead = min(open_sources, key=lambda s: int(s.ticks[0]))
-        others = min(int(s.ticks[0]) for s in open_sources if s is not lead)
-        if int(lead.ticks[-1]) < others:
+        lead = min(open_sources, key=lambda s: s.first)
+        others = min(s.first for s in open_sources if s is not lead)
+        if lead.last < others:
             assert lead.batch is not None
             yield lead.batch
             lead.batch = None
             continue
-        if bound is None:
-            pieces = [s.batch for s in open_sources if s.batch is not None]
-            for source in open_sources:
-                source.batch = None
-        else:
-            pieces = [piece for s in open_sources if (piece := s.split(bound)) is not None]
-            if not pieces:
-                for source in running:
-                    if int(source.ticks[-1]) == bound:
-                        source.extend()
-                continue
+        bound = min(s.last for s in open_sources)
+        for source in open_sources:
+            source.complete(bound)
+        pieces = [piece for s in open_sources if (piece := s.split(bound)) is not None]
         yield _merged(pieces, schema)
 
 

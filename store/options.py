@@ -76,7 +76,7 @@ class StreamOptions:
     retention: str | None = None
     durability: str = "commit"
     interval_ms: int = 100
-    late_events_max: int = 65_536
+    late_events_max: int = 131_072
     compaction: str = "background"
 
     def __post_init__(self) -> None:

@@ -55,7 +55,7 @@ from .leaf import build_leaf, entry_of_table
 from .node import LevelBuilder, build_node
 from .write_behind import WriteBehind
 
-__all__ = ["Extent", "SegmentWriter", "leaf_events", "plain_row_bytes"]
+__all__ = ["BULK_LEAVES", "Extent", "SegmentWriter", "leaf_events", "plain_row_bytes"]
 
 Table = npt.NDArray[np.int64]
 BULK_LEAVES = 8

@@ -59,6 +59,9 @@ PIECE_EVENTS = 1 << 20
 BYTES_PER_LEAF = 2
 """A tail that is so many times as large as a leaf, in plain bytes, is written as one."""
 
+LATE_FEW = 64
+"""One in so many late events may lie beyond the reach that an append leaves behind."""
+
 LOG_BYTES_MAX = 16 << 20
 LOG_RECORDS_MAX = 4096
 """A log that has grown to this is replaced by one that begins with a checkpoint: what an opening
@@ -193,6 +196,8 @@ class EventStream:
             last = commits.journal.last
             cut = 0 if last is None or ticks[0] >= last else int(np.searchsorted(ticks, last))
             late = batch.slice(0, cut) if cut else None
+            if cut and last is not None:  # but for a few that are later than the others
+                commits.note_reach(last - int(ticks[cut // LATE_FEW]))
             fresh = batch if not cut else batch.slice(cut) if cut < rows else None
             tail = commits.journal.tail
             if fresh is not None and (
@@ -336,12 +341,15 @@ class EventStream:
         """What a commit may leave to do: spill, begin a new log, seal what retention waits for."""
         commits = self.commits
         journal, log = commits.journal, commits.log
+        full = log.size >= LOG_BYTES_MAX or log.records >= LOG_RECORDS_MAX
         if journal.late and (
             sum(batch.num_rows for batch in journal.late) >= self.options.late_events_max
+            # the new log would begin with them
+            or (full and 2 * sum(batch.nbytes for batch in journal.late) >= LOG_BYTES_MAX)
         ):
             spill(commits)
             self._compactor.wake()
-        elif log.size >= LOG_BYTES_MAX or log.records >= LOG_RECORDS_MAX:
+        elif full:
             commits.commit(commits.manifest, journal, {})
         if shape.retention_ticks is not None and journal.last is not None:
             first = active_first(commits)

@@ -16,6 +16,7 @@ Limits
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -27,8 +28,24 @@ __all__ = ["WriteBehind"]
 PIECE_BYTES = 4 << 20
 SYNC_BYTES = 32 << 20
 
-_WRITING = ThreadPoolExecutor(max_workers=2, thread_name_prefix="chronicle-write")
-_SYNCING = ThreadPoolExecutor(max_workers=2, thread_name_prefix="chronicle-sync")
+_WRITING: ThreadPoolExecutor
+_SYNCING: ThreadPoolExecutor
+
+
+def _begin_pools() -> None:
+    """Make the pools, without threads until one is needed; a forked child has to do so anew.
+
+    The child inherits pools that believe in threads which did not come along: what it submitted to
+    them would wait for ever.
+    """
+    global _WRITING, _SYNCING
+    _WRITING = ThreadPoolExecutor(max_workers=2, thread_name_prefix="chronicle-write")
+    _SYNCING = ThreadPoolExecutor(max_workers=2, thread_name_prefix="chronicle-sync")
+
+
+_begin_pools()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_pools)
 
 
 class WriteBehind:
