@@ -12,7 +12,7 @@ Guarantee
     does not hold exactly (strings, decimals, DISTINCT, FILTER, other functions) is not a candidate.
 
 Layout
-    A candidate's calls become columns ``a0, a1, ...`` of a one-row relation in the types that the
+    A candidate's calls become columns ``$a0, $a1, ...`` of a one-row relation in the types that the
     executor would have given them; sums of integers are cast to HUGEINT in the rewritten SELECT.  A
     SELECT of nothing but such calls needs no executor: :func:`result_table` builds the answer.
 """
@@ -47,6 +47,11 @@ _FUNCTIONS = {
 }
 _WIDE = Context(prec=38)
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
+
+
+def _column(position: int) -> str:
+    """Name of a call's column, which no alias of a user is likely to have."""
+    return f"$a{position}"
 
 
 @dataclass(frozen=True)
@@ -235,7 +240,7 @@ def rewrite(select: Any, names: Sequence[str] | None = None) -> None:
         position = node.meta.get("call")
         if position is None:
             continue
-        column: Any = exp.column(exp.to_identifier(f"a{position}", quoted=True))
+        column: Any = exp.column(exp.to_identifier(_column(position), quoted=True))
         if node.meta.get("hugeint"):
             column = exp.cast(column, "HUGEINT", dialect="duckdb")
         node.replace(column)
@@ -286,17 +291,17 @@ def _array(call: Call, value: Any, type_: pa.DataType) -> pa.Array:
 
 
 def one_row(candidate: Candidate, answer: LightweightAggregates) -> pa.RecordBatch:
-    """The one-row relation ``a0, a1, ...`` that a rewritten SELECT reads."""
+    """The one-row relation ``$a0, $a1, ...`` that a rewritten SELECT reads."""
     values = call_values(candidate.calls, answer, candidate.schema.time)
     arrays = [
         _array(call, value, call.type) for call, value in zip(candidate.calls, values, strict=True)
     ]
-    return pa.RecordBatch.from_arrays(arrays, names=[f"a{i}" for i in range(len(arrays))])
+    return pa.RecordBatch.from_arrays(arrays, names=[_column(i) for i in range(len(arrays))])
 
 
 def one_row_schema(candidate: Candidate) -> pa.Schema:
     """Schema of :func:`one_row`."""
-    return pa.schema([pa.field(f"a{i}", call.type) for i, call in enumerate(candidate.calls)])
+    return pa.schema([pa.field(_column(i), call.type) for i, call in enumerate(candidate.calls)])
 
 
 def result_table(candidate: Candidate, answer: LightweightAggregates) -> pa.Table:

@@ -21,6 +21,8 @@ Layout
                          are replayed in merged order, what lies between is swept
 
         sessions         replay only: sessions depend on every event
+
+    Groups beside the windows are :mod:`.keyed`.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ from ...schema import StreamSchema
 from ...store.segment import SegmentView
 from ...store.snapshot import Snapshot
 from ...store.tail import MemoryLeaf
-from .fields import Aggregate, FieldPlan
+from .fields import Aggregate, FieldPlan, aggregate_column, key_column
 from .sessions import session_slices
 from .slices import Chunk, WindowMetrics, in_pieces, merge_slices, replay_slices
 from .slide import Slider
@@ -51,6 +53,8 @@ __all__ = [
     "ReplayAggregation",
     "Selected",
     "WindowAggregation",
+    "result_schema",
+    "times_array",
     "window_fields",
 ]
 
@@ -92,6 +96,18 @@ def window_fields(schema: StreamSchema, windows: Windows) -> list[pa.Field]:
     return fields
 
 
+def result_schema(plan: FieldPlan, windows: Windows, keys: Sequence[str]) -> pa.Schema:
+    """Columns of windows, of keys, of aggregates."""
+    fields = window_fields(plan.schema, windows)
+    fields += [
+        pa.field(key_column(i), plan.schema.attribute(name).type) for i, name in enumerate(keys)
+    ]
+    fields += [
+        pa.field(aggregate_column(i), plan.column_type(a)) for i, a in enumerate(plan.aggregates)
+    ]
+    return pa.schema(fields)
+
+
 def times_array(ticks: Words, type_: pa.DataType) -> pa.Array:
     """Ticks as an array of the time attribute's type."""
     plain = pa.array(ticks, pa.int64())
@@ -108,9 +124,11 @@ class WindowAggregation(ABC):
     windows : TimeWindows, CountWindows or SessionWindows
         With the origin resolved.
     aggregates : sequence of Aggregate
-        All of them supported; column ``a{i}`` each.
+        All of them supported; a column each.
     check : callable
         Called between blocks and kernels; may raise to end the query.
+    keys : sequence of str
+        Columns by which events are grouped beside their windows.
     """
 
     def __init__(
@@ -119,18 +137,15 @@ class WindowAggregation(ABC):
         windows: Windows,
         aggregates: Sequence[Aggregate],
         check: Check,
+        keys: Sequence[str] = (),
     ) -> None:
         self._windows = windows
         self._check = check
         self._events = 0  # passed so far, which tells count windows that are complete
-        span = not isinstance(windows, TimeWindows)
+        span = not isinstance(windows, TimeWindows) and not keys
         self.plan = FieldPlan(schema, aggregates, span=span)
         self.metrics = WindowMetrics()
-        fields = window_fields(schema, windows)
-        fields += [
-            pa.field(f"a{i}", self.plan.column_type(a)) for i, a in enumerate(self.plan.aggregates)
-        ]
-        self.schema = pa.schema(fields)
+        self.schema = result_schema(self.plan, windows, keys)
 
     @abstractmethod
     def _sources(self, windows: TimeWindows | CountWindows) -> list[Iterator[Chunk]]:

@@ -9,6 +9,9 @@ Guarantee
     Types are those of the relational executor: count gives int64, avg float64, min and max the
     attribute's type, sum float64 for floats and 128-bit decimal without fraction for integers and
     booleans.  All but count are null without a non-null value.  Sums of integers are exact.
+    first and last are of the first and the last event, null or not, any_value is the first that is
+    not null.  Deviations and variances come from counts, means and squared distances: with n values
+    their relative error stays below ``n * 2**-52 * (1 + |mean| / deviation)``, usually far below.
 
 Limits
     min and max of strings, binaries and decimals, and sums of decimals, are not kept by the tree:
@@ -31,12 +34,28 @@ from ...schema import Attribute, Storage, StreamSchema
 from ...store.layout import ROW_ATTRIBUTES, ROW_COUNT, ROW_FIRST, ROW_LAST, ROWS_PER_ATTRIBUTE
 from . import kernels as k
 
-__all__ = ["FUNCTIONS", "Aggregate", "FieldPlan", "SchemaFields", "supports"]
+__all__ = [
+    "FUNCTIONS",
+    "Aggregate",
+    "FieldPlan",
+    "SchemaFields",
+    "aggregate_column",
+    "in_tree",
+    "key_column",
+    "keyable",
+    "supports",
+]
 
 Words = npt.NDArray[np.int64]
 
 FUNCTIONS = ("count", "sum", "min", "max", "avg")
-"""Aggregates that are put together from slices."""
+"""Aggregates that are put together from slices, and that the tree keeps."""
+
+_ORDERED = {"first": k.FIRST, "last": k.LAST, "any_value": k.FIRST_VALUE}
+_DEVIATIONS = ("stddev_samp", "stddev_pop", "var_samp", "var_pop")
+_NUMBERS = (Storage.SIGNED, Storage.UNSIGNED, Storage.FLOAT)
+_FIXED = (*_NUMBERS, Storage.BOOL)
+_WIDTHS = {k.SUM_WIDE: 2, k.SUM_FLOAT: 2, k.FIRST: 2, k.LAST: 2, k.FIRST_VALUE: 2, k.MOMENTS: 3}
 
 COLUMN_MISSING = -3  # of a field whose attribute a segment does not have
 
@@ -60,10 +79,18 @@ class Aggregate:
         return f"{self.function}({self.attribute or '*'})"
 
 
+def aggregate_column(position: int) -> str:
+    """Name of the operator's column of an aggregate, which no alias of a user is likely to have."""
+    return f"$a{position}"
+
+
+def key_column(position: int) -> str:
+    """Name of the operator's column of a group key."""
+    return f"$k{position}"
+
+
 def supports(schema: StreamSchema, aggregate: Aggregate) -> bool:
-    """Whether an aggregate can be put together from the partials that trees keep."""
-    if aggregate.function not in FUNCTIONS:
-        return False
+    """Whether an aggregate can be put together from partials of slices."""
     if aggregate.attribute is None:
         return aggregate.function == "count"
     attribute = schema.attribute(aggregate.attribute)
@@ -71,9 +98,25 @@ def supports(schema: StreamSchema, aggregate: Aggregate) -> bool:
         return True
     if attribute.name == schema.time:
         return aggregate.function in ("min", "max")
-    if attribute.storage not in (Storage.SIGNED, Storage.UNSIGNED, Storage.FLOAT, Storage.BOOL):
+    if attribute.storage not in _FIXED:
+        return False
+    if aggregate.function in _ORDERED:
+        return True
+    if aggregate.function in _DEVIATIONS:
+        return attribute.storage in _NUMBERS and attribute.summable
+    if aggregate.function not in FUNCTIONS:
         return False
     return aggregate.function in ("min", "max") or attribute.summable
+
+
+def in_tree(aggregate: Aggregate) -> bool:
+    """Whether the tree keeps what an aggregate needs; events have to be read for others."""
+    return aggregate.function in FUNCTIONS
+
+
+def keyable(attribute: Attribute) -> bool:
+    """Whether events can be grouped by an attribute beside their windows."""
+    return not pa.types.is_nested(attribute.type)
 
 
 @dataclass(frozen=True)
@@ -134,7 +177,7 @@ class FieldPlan:
             return
         self._at[key] = self.width
         self._rows.append((op, attribute, self.width, offset))
-        self.width += 2 if op >= k.SUM_WIDE else 1
+        self.width += _WIDTHS.get(op, 1)
         if attribute is not None and attribute not in self.names:
             self.names = (*self.names, attribute)
 
@@ -154,7 +197,8 @@ class FieldPlan:
                 self._time_field("last", k.MAX_SIGNED, ROW_LAST)
             return
         storage = self.schema.attribute(name).storage
-        self._add("n", name, k.ADD, 0)
+        if in_tree(aggregate):
+            self._add("n", name, k.ADD, 0)
         if aggregate.function == "min":
             self._add("min", name, _MIN.get(storage, k.MIN_UNSIGNED), 1)
         elif aggregate.function == "max":
@@ -162,6 +206,10 @@ class FieldPlan:
         elif aggregate.function in ("sum", "avg"):
             op = k.SUM_FLOAT if storage is Storage.FLOAT else k.SUM_WIDE
             self._add("sum", name, op, 3)
+        elif aggregate.function in _ORDERED:
+            self._add(aggregate.function, name, _ORDERED[aggregate.function], 0)
+        else:
+            self._add("moments", name, k.MOMENTS, 0)
 
     def of(self, schema: StreamSchema) -> SchemaFields:
         """The fields over a segment's own schema, which may lack attributes added later."""
@@ -204,11 +252,11 @@ class FieldPlan:
         """Arrow type of an aggregate's column."""
         if aggregate.function == "count":
             return pa.int64()
-        if aggregate.function == "avg":
+        if aggregate.function == "avg" or aggregate.function in _DEVIATIONS:
             return pa.float64()
         assert aggregate.attribute is not None
         attribute = self.schema.attribute(aggregate.attribute)
-        if aggregate.function in ("min", "max"):
+        if aggregate.function in ("min", "max") or aggregate.function in _ORDERED:
             return attribute.type
         return pa.float64() if attribute.storage is Storage.FLOAT else pa.decimal128(38, 0)
 
@@ -225,11 +273,17 @@ class FieldPlan:
             ticks = self._quantity(words, "first" if function == "min" else "last", None)
             empty = self._quantity(words, "events", None) == 0
             return pa.array(ticks, pa.int64(), mask=_mask(empty)).view(self.schema.time_type)
+        attribute = self.schema.attribute(name)
+        if function in _ORDERED:
+            at = self._at[function, name]
+            return _bound_array(words[:, at + 1], words[:, at] != 2, attribute)
+        if function in _DEVIATIONS:
+            at = self._at["moments", name]
+            return _deviations(words[:, at : at + 3], function)
         count = self._quantity(words, "n", name)
         if function == "count":
             return pa.array(np.ascontiguousarray(count))
         empty = count == 0
-        attribute = self.schema.attribute(name)
         if function in ("min", "max"):
             return _bound_array(self._quantity(words, function, name), empty, attribute)
         at = self._at["sum", name]
@@ -277,6 +331,20 @@ def _bound_array(words: Words, empty: npt.NDArray[np.bool_], attribute: Attribut
         return pa.array(words.view(np.uint64).astype(f"u{width}"), type_, mask=_mask(empty))
     plain = pa.array(words.astype(f"i{width}"), mask=_mask(empty))
     return plain if plain.type == type_ else plain.view(type_)
+
+
+def _deviations(moments: Words, function: str) -> pa.Array:
+    """Variances or standard deviations of (count, mean, squared distances)."""
+    count, mean, squares = np.ascontiguousarray(moments).view(np.float64).T
+    sample = function.endswith("_samp")
+    with np.errstate(invalid="ignore"):
+        values = squares / np.maximum(count - 1 if sample else count, 1)
+        # a distance from an infinite mean is none
+        values = np.where(np.isfinite(mean) & ~np.isnan(values), np.maximum(values, 0), np.nan)
+        values[count == 1] = 0.0
+        if function.startswith("stddev"):
+            values = np.sqrt(values)
+    return pa.array(values, mask=_mask(count < (2 if sample else 1)))
 
 
 def _wide_sum(pairs: Words, empty: npt.NDArray[np.bool_], what: str) -> pa.Array:

@@ -17,7 +17,9 @@ Layout
 
 Guarantee
     Float sums are pairs of doubles (TwoSum), merged as the store merges them; NaN is the greatest
-    value.  Every tick and position of 64 bits is handled without overflow.
+    value.  Moments within a run are those of two passes and are merged by the formula of Chan,
+    Golub and LeVeque (1979): no difference of large sums is ever taken.  Every tick and position of
+    64 bits is handled without overflow.
 """
 
 from __future__ import annotations
@@ -29,12 +31,16 @@ from ...compiled import kernel
 __all__ = [
     "ADD",
     "EVENTS",
+    "FIRST",
+    "FIRST_VALUE",
+    "LAST",
     "MAX_FLOAT",
     "MAX_SIGNED",
     "MAX_UNSIGNED",
     "MIN_FLOAT",
     "MIN_SIGNED",
     "MIN_UNSIGNED",
+    "MOMENTS",
     "SUM_FLOAT",
     "SUM_WIDE",
     "TIME",
@@ -43,7 +49,9 @@ __all__ = [
     "fill_identity",
     "fold_floats",
     "fold_integers",
+    "fold_ordered",
     "fold_runs",
+    "load_validity",
     "merge_equal",
     "open_slice",
     "slice_runs",
@@ -59,6 +67,11 @@ MIN_FLOAT = 5
 MAX_FLOAT = 6
 SUM_WIDE = 7  # 128 bits: low word, high word
 SUM_FLOAT = 8  # a pair of doubles
+# these the tree does not keep; partials of earlier events must come first
+FIRST = 9  # 0 nothing, 1 a null, 2 a value; the value
+LAST = 10
+FIRST_VALUE = 11  # of those that are not null
+MOMENTS = 12  # as doubles: count, mean, sum of squared distances from the mean
 
 EVENTS = -1  # the field counts events
 TIME = -2  # the field is the first or last tick
@@ -89,6 +102,8 @@ def fill_identity(words, first, end, fields):  # type: ignore[no-untyped-def]
                 words[i, at] = 0
                 if op >= 7:
                     words[i, at + 1] = 0
+                if op == 12:
+                    words[i, at + 2] = 0
 
 
 @kernel
@@ -137,12 +152,43 @@ def absorb(op, ints, floats, i, at, a, b, x, y):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def _absorb_moments(floats, i, at, count, mean, squares):  # type: ignore[no-untyped-def]
+    """Merge count, mean and squared distances of other values into partial i."""
+    mine = floats[i, at]
+    if count == 0.0:
+        return
+    if mine == 0.0:
+        floats[i, at] = count
+        floats[i, at + 1] = mean
+        floats[i, at + 2] = squares
+        return
+    total = mine + count
+    distance = mean - floats[i, at + 1]
+    floats[i, at] = total
+    floats[i, at + 1] += distance * (count / total)
+    floats[i, at + 2] += squares + distance * distance * (mine * (count / total))
+
+
+@kernel
 def absorb_row(fields, ints, floats, i, source, source_floats, j):  # type: ignore[no-untyped-def]
-    """Merge partial j of ``source`` into partial i."""
+    """Merge partial j of ``source``, of the same or later events, into partial i."""
     for f in range(fields.shape[0]):
         op = fields[f, 0]
         at = fields[f, 1]
-        if op >= 7:
+        if op == 12:
+            _absorb_moments(
+                floats, i, at, source_floats[j, at], source_floats[j, at + 1],
+                source_floats[j, at + 2],
+            )  # fmt: skip
+        elif op == 10:
+            if source[j, at] != 0:
+                ints[i, at] = source[j, at]
+                ints[i, at + 1] = source[j, at + 1]
+        elif op >= 9:
+            if ints[i, at] == 0:
+                ints[i, at] = source[j, at]
+                ints[i, at + 1] = source[j, at + 1]
+        elif op >= 7:
             absorb(
                 op, ints, floats, i, at, source[j, at], source[j, at + 1],
                 source_floats[j, at], source_floats[j, at + 1],
@@ -262,6 +308,45 @@ def fold_integers(op, values, valid, nullable, first, end, ints, floats, i, at, 
 
 
 @kernel
+def fold_ordered(op, values, values_float, valid, nullable, first, end, ints, floats, i, at):  # type: ignore[no-untyped-def]
+    """Fold values [first, end) into a field that the tree does not keep; doubles for moments."""
+    if op == 12:
+        count = 0.0
+        total = 0.0
+        for k in range(first, end):
+            if not nullable or valid[k]:
+                count += 1.0
+                total += values_float[k]
+        if count == 0.0:
+            return
+        mean = total / count
+        rest = 0.0
+        squares = 0.0
+        if count > 1.0:
+            for k in range(first, end):
+                if not nullable or valid[k]:
+                    distance = values_float[k] - mean
+                    rest += distance
+                    squares += distance * distance
+            squares -= rest * (rest / count)
+            mean += rest / count
+        _absorb_moments(floats, i, at, count, mean, squares)
+    elif op == 10:
+        if first < end:
+            k = end - 1
+            ints[i, at] = 1 if nullable and not valid[k] else 2
+            ints[i, at + 1] = values[k]
+    elif ints[i, at] == 0:
+        for k in range(first, end):
+            missing = nullable and not valid[k]
+            if op == 11 and missing:
+                continue
+            ints[i, at] = 1 if missing else 2
+            ints[i, at + 1] = values[k]
+            break
+
+
+@kernel
 def open_slice(value, slicing):  # type: ignore[no-untyped-def]
     """Number of the slice of a tick or position, its last one, and whether it is a gap."""
     slide = slicing[2]
@@ -329,22 +414,35 @@ def slice_runs(values, slicing, position, ids, starts):  # type: ignore[no-untyp
 
 
 @kernel
+def load_validity(validity, bit_offset, count):  # type: ignore[no-untyped-def]
+    """A byte for each bit of an Arrow bitmap; none where the bitmap is empty."""
+    nullable = validity.size > 0
+    valid = np.empty(count if nullable else 0, np.uint8)
+    if nullable:
+        for i in range(count):
+            bit = i + bit_offset
+            valid[i] = (validity[bit >> 3] >> (bit & 7)) & 1
+    return valid
+
+
+@kernel
 def fold_runs(values, validity, bit_offset, starts, runs, op, unsigned, words, at):  # type: ignore[no-untyped-def]
     """Fold one field over runs of events: run i goes into partial i.
 
-    ``values`` are 64-bit words: the bits of doubles for the float operations, integers for the
-    others; ``validity`` is an Arrow bitmap or empty.
+    ``values`` are 64-bit words: the bits of doubles for the float operations and moments, integers
+    or what first and last are of for the others; ``validity`` is an Arrow bitmap or empty.
     """
     floats = words.view(np.float64)
     values_float = values.view(np.float64)
     nullable = validity.size > 0
-    valid = np.empty(values.size if nullable else 0, np.uint8)
-    if nullable:
-        for i in range(values.size):
-            bit = i + bit_offset
-            valid[i] = (validity[bit >> 3] >> (bit & 7)) & 1
+    valid = load_validity(validity, bit_offset, values.size)
     for run in range(runs):
-        if op == 8 or op == 5 or op == 6:
+        if op >= 9:
+            fold_ordered(
+                op, values, values_float, valid, nullable, starts[run], starts[run + 1], words,
+                floats, run, at,
+            )  # fmt: skip
+        elif op == 8 or op == 5 or op == 6:
             fold_floats(
                 op, values_float, valid, nullable, starts[run], starts[run + 1], words, floats,
                 run, at,

@@ -34,13 +34,16 @@ from .aggregation import (
     ReplayAggregation,
     Selected,
     WindowAggregation,
+    result_schema,
     window_fields,
 )
 from .clause import NAMES, WindowCall
 from .cost import Costs, estimate, load_calibration
 from .expand import expand_counts, expand_sessions, expand_times
-from .fields import FieldPlan
-from .rewrite import Fused, Place, fuse, move_conditions
+from .fields import FieldPlan, in_tree
+from .keyed import KeyedAggregation
+from .place import Place
+from .rewrite import Fused, fuse, move_conditions
 from .slices import ticks_of
 from .spec import CountWindows, SessionWindows, TimeWindows, Windows
 
@@ -101,15 +104,11 @@ class BoundWindows:
         kind: Windows = SessionWindows(1)
         if call.counts:
             kind = CountWindows(1, 1)
-        fields = window_fields(call.schema, kind)
         if fused is None:
-            fields = [*call.schema.arrow, *fields]
+            self._schema = pa.schema([*call.schema.arrow, *window_fields(call.schema, kind)])
         else:
             plan = FieldPlan(fused.schema, fused.aggregates)
-            fields += [
-                pa.field(f"a{i}", plan.column_type(a)) for i, a in enumerate(fused.aggregates)
-            ]
-        self._schema = pa.schema(fields)
+            self._schema = result_schema(plan, kind, fused.keys)
 
     @property
     def schema(self) -> pa.Schema:
@@ -260,8 +259,15 @@ class AggregateRelation:
         if isinstance(windows, SessionWindows):
             self._reason = "sessions depend on every event"
             return "replay"
+        if self._fused.keys:
+            self._reason = "the tree does not keep aggregates by key"
+            return "replay"
         if self._fused.derived:
             self._reason = "expressions are not in the tree"
+            return "replay"
+        ordered = [str(a) for a in self._fused.aggregates if not in_tree(a)]
+        if ordered:
+            self._reason = f"{ordered[0]} is not in the tree"
             return "replay"
         if not source.by_time_only and not source.empty:
             self._reason = "conditions on attributes"
@@ -314,6 +320,11 @@ class AggregateRelation:
             return IndexAggregation(
                 source.snapshot, windows, aggregates, source.selected, check, halves=halves
             )
+        if self._fused.keys:
+            assert not isinstance(windows, SessionWindows)
+            return KeyedAggregation(
+                self._fused.schema, windows, aggregates, self._fused.keys, self._events, check
+            )
         return ReplayAggregation(self._fused.schema, windows, aggregates, self._events, check)
 
     def _events(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -327,6 +338,7 @@ class AggregateRelation:
             ("stream", self._bound.call.stream),
             ("windows", self._windows.describe()),
             ("aggregates", tuple(str(a) for a in self._fused.aggregates)),
+            *([("keys", tuple(self._fused.keys))] if self._fused.keys else []),
             ("strategy", self.strategy),
             ("because", self._reason),
         ]

@@ -1,47 +1,53 @@
 """Which SELECTs over windows are answered by the window operator, and what is left of them.
 
 Purpose
-    :func:`fuse` recognises a SELECT that groups by its windows alone and whose aggregates can be
-    put together from slices.  It replaces the aggregates by columns that the operator delivers and
-    removes the grouping; what remains (HAVING, ORDER BY, expressions over aggregates) is the
-    executor's.
+    :func:`fuse` recognises a SELECT that groups by its windows, and by attributes or expressions
+    beside them, and whose aggregates can be put together from slices.  It replaces keys and
+    aggregates by columns that the operator delivers and removes the grouping; what remains
+    (HAVING, ORDER BY, expressions over aggregates) is the executor's.
 
     ::
 
-        SELECT window_start, avg(x) / 2 FROM HOP(s, t, ...) WHERE t >= $1 GROUP BY window_start,
-        window_end HAVING count(*) > 3 ORDER BY avg(x)
+        SELECT window_start, k, avg(x) / 2 FROM HOP(s, t, ...) WHERE t >= $1
+        GROUP BY window_start, k HAVING count(*) > 3 ORDER BY avg(x)
                                         becomes
-        SELECT window_start, "a0" / 2   FROM <operator>     WHERE "a1" > 3   ORDER BY "a0"
+        SELECT window_start, "$k0" AS k, "$a0" / 2 FROM <operator> WHERE "$a1" > 3 ORDER BY "$a0"
 
 Guarantee
     The tree is changed only when all of it can be answered so.  Conditions on attributes apply to
     events before windowing, conditions on window columns to windows.
 
 Limits
-    Joins, subqueries, DISTINCT, other group keys, and aggregates other than count, sum, min, max
-    and avg of one argument are answered from expanded events instead (:mod:`.expand`).
+    Joins, subqueries, DISTINCT, sessions by other keys, and aggregates other than count, sum, min,
+    max, avg, first, last, any_value, bool_and, bool_or and standard deviations and variances of one
+    argument are answered from expanded events instead (:mod:`.expand`).
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from sqlglot import exp
 
 from ...schema import StreamSchema
-from ..binder import conjuncts
 from ..dialect import to_text
 from ..gate import AGGREGATES
-from .clause import WindowCall
-from .fields import FUNCTIONS, Aggregate, supports
+from .fields import (
+    FUNCTIONS,
+    Aggregate,
+    aggregate_column,
+    key_column,
+    keyable,
+    supports,
+)
+from .grouping import Keys, group_keys
+from .place import WINDOW_COLUMNS, Place, has_aggregate, unqualified
 
-__all__ = ["Fused", "Place", "fuse", "move_conditions"]
-
-WINDOW_COLUMNS = ("window_start", "window_end", "window_id")
+__all__ = ["Fused", "fuse", "move_conditions"]
 
 _FUNCTIONS = {
     "count": "count",
@@ -51,7 +57,20 @@ _FUNCTIONS = {
     "max": "max",
     "avg": "avg",
     "mean": "avg",
+    "first": "first",
+    "last": "last",
+    "any_value": "any_value",
+    "bool_and": "min",
+    "bool_or": "max",
+    "stddev": "stddev_samp",
+    "stddev_samp": "stddev_samp",
+    "stddev_pop": "stddev_pop",
+    "variance": "var_samp",
+    "var_samp": "var_samp",
+    "var_pop": "var_pop",
 }
+_WITH_EVENTS = ("unnest", "columns", "grouping")
+_OF_TIME = {"first": "min", "any_value": "min", "last": "max"}
 
 
 @dataclass
@@ -61,9 +80,11 @@ class Fused:
     Attributes
     ----------
     aggregates : list of Aggregate
-        Column ``a{i}`` each; of attributes of the stream or of derived columns.
+        A column each; of attributes of the stream or of derived columns.
+    keys : list of str
+        Attributes and derived columns by which events are grouped beside their windows.
     derived : dict of str to sqlglot tree
-        Expressions over attributes that aggregates are of, by the name of their column.
+        Expressions over attributes that keys and aggregates are of, by the name of their column.
     schema : StreamSchema
         Time, attributes and derived columns.
     conditions : list of sqlglot trees
@@ -71,88 +92,10 @@ class Fused:
     """
 
     aggregates: list[Aggregate]
+    keys: list[str]
     derived: dict[str, Any]
     schema: StreamSchema
     conditions: list[Any]
-
-
-@dataclass
-class Place:
-    """A SELECT around a window function.
-
-    Attributes
-    ----------
-    call : WindowCall
-    select : sqlglot tree
-    alias : str
-        Of the window function, in lower case.
-    """
-
-    call: WindowCall
-    select: Any
-    alias: str
-    _attributes: dict[str, str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._attributes = {name.lower(): name for name in self.call.schema.names}
-
-    def attribute(self, column: Any) -> str | None:
-        """The stream's attribute that a column names; None for others."""
-        name = self._own(column)
-        return None if name is None else self._attributes.get(name)
-
-    def is_window(self, column: Any) -> bool:
-        """Whether a column is one of the window's."""
-        name = self._own(column)
-        return name in WINDOW_COLUMNS and (name != "window_id" or self.call.counts)
-
-    def _own(self, column: Any) -> str | None:
-        parts = column.parts
-        if isinstance(column.this, exp.Star) or len(parts) > 2:
-            return None
-        if len(parts) == 2 and parts[0].name.lower() != self.alias:
-            return None
-        return str(parts[-1].name.lower())
-
-    @property
-    def alone(self) -> bool:
-        """Whether nothing else stands in FROM."""
-        args = self.select.args
-        item = args["from_"].this if args.get("from_") is not None else None
-        return (
-            isinstance(self.select, exp.Select)
-            and not any(args.get(key) for key in ("joins", "laterals", "sample"))
-            and item is not None
-            and not item.args.get("joins")
-            and item.args.get("sample") is None
-            and not (item.args.get("alias") and item.args["alias"].args.get("columns"))
-        )
-
-    def split_where(self) -> tuple[list[Any], list[Any]] | None:
-        """Conditions on events and conditions on windows; None when one is on both or neither."""
-        where = self.select.args.get("where")
-        events: list[Any] = []
-        windows: list[Any] = []
-        for part in conjuncts(where.this) if where is not None else ():
-            if part.find(exp.Query) is not None:
-                return None
-            columns = list(part.find_all(exp.Column))
-            if columns and all(self.attribute(column) for column in columns):
-                events.append(part)
-            elif all(self.is_window(column) for column in columns):
-                windows.append(part)
-            else:
-                return None
-        return events, windows
-
-
-def unqualified(node: Any) -> Any:
-    """A copy of an expression whose columns have no qualifier."""
-    copy = node.copy()
-    for column in [copy] if isinstance(copy, exp.Column) else list(copy.find_all(exp.Column)):
-        for part in ("table", "db", "catalog"):
-            column.set(part, None)
-    return copy
 
 
 def move_conditions(place: Place) -> list[Any]:
@@ -181,7 +124,8 @@ def _set_where(select: Any, conditions: list[Any]) -> None:
 def fuse(place: Place) -> Fused | None:
     """Answer a SELECT by the operator when that can be done; changes the SELECT only then."""
     select = place.select
-    if not place.alone or not _grouped_by_window(place):
+    keys = group_keys(place) if place.alone else None
+    if keys is None or (len(keys) and place.call.name == "session"):
         return None
     if any(select.args.get(key) for key in ("distinct", "windows")):
         return None
@@ -189,79 +133,94 @@ def fuse(place: Place) -> Fused | None:
     if split is None:
         return None
     aliases = {projection.alias.lower() for projection in select.expressions if projection.alias}
-    calls: list[Any] = []
+    found = _Found(place, aliases, keys)
     for key in ("expressions", "having", "qualify", "order"):
         part = select.args.get(key)
         for node in part if isinstance(part, list) else [part]:
-            if node is not None and not _collect(node, place, aliases, calls):
+            if node is not None and not found.collect(node):
                 return None
+    calls = found.calls
     derived: dict[str, Any] = {}
+    columns = [_key_name(node, derived) for node in keys.nodes]
     planned: list[tuple[str, str | None]] = []
     for call in calls:
         aggregate = _planned(call, place, derived)
         if aggregate is None:
             return None
         planned.append(aggregate)
-    described = _described(place, derived)
+    described = _described(place, derived, keys)
     if described is None:
         return None
     schema, names = described
+    if not all(keyable(schema.attribute(name)) for name in columns):
+        return None
     aggregates: list[Aggregate] = []
     places: list[int] = []
     for function, name in planned:
-        one = Aggregate(function, name)
+        one = Aggregate(_OF_TIME.get(function, function) if name == schema.time else function, name)
         if not supports(schema, one):
             return None
         if one not in aggregates:
             aggregates.append(one)
         places.append(aggregates.index(one))
-    _rewrite(place, calls, [(i, aggregates[i]) for i in places], schema, names, split[1])
-    return Fused(aggregates, derived, schema, [unqualified(part) for part in split[0]])
+    _rewrite(place, found, [(i, aggregates[i]) for i in places], schema, names, split[1])
+    return Fused(aggregates, columns, derived, schema, [unqualified(part) for part in split[0]])
 
 
-def _grouped_by_window(place: Place) -> bool:
-    """Whether GROUP BY lists window columns only, and enough of them to tell windows apart."""
-    group = place.select.args.get("group")
-    if group is None or any(
-        group.args.get(k) for k in ("grouping_sets", "cube", "rollup", "totals")
-    ):
-        return False
-    keys: list[Any] = []
-    projections = place.select.expressions
-    if group.args.get("all"):
-        keys = [p.unalias() for p in projections if not _has_aggregate(p)]
-    for node in group.expressions:
-        if isinstance(node, exp.Literal) and not node.is_string and str(node.this).isdigit():
-            position = int(node.this)
-            if not 1 <= position <= len(projections):
-                return False
-            node = projections[position - 1].unalias()
-        elif isinstance(node, exp.Column) and not place.is_window(node) and len(node.parts) == 1:
-            named = [p for p in projections if p.alias.lower() == node.name.lower()]
-            if len(named) == 1 and place.attribute(node) is None:
-                node = named[0].unalias()
-        keys.append(node)
-    if not keys or not all(isinstance(key, exp.Column) and place.is_window(key) for key in keys):
-        return False
-    names = {key.name.lower() for key in keys}
-    if place.call.counts:
-        return "window_id" in names
-    return bool(names & {"window_start", "window_end"})
+class _Found:
+    """Keys and aggregate calls in what is left of a SELECT without its grouping.
 
+    Attributes
+    ----------
+    calls : list of sqlglot trees
+    keys : list of (sqlglot tree, int)
+        Where keys stand, and which.
+    """
 
-def _has_aggregate(node: Any) -> bool:
-    return any(isinstance(n, exp.Anonymous) and n.name.lower() in AGGREGATES for n in node.walk())
+    def __init__(self, place: Place, aliases: set[str], keys: Keys) -> None:
+        self.calls: list[Any] = []
+        self.keys: list[tuple[Any, int]] = []
+        self._place = place
+        self._aliases = aliases
+        self._known = keys
 
-
-def _collect(node: Any, place: Place, aliases: set[str], calls: list[Any]) -> bool:
-    """Gather aggregate calls below a node; False when something needs the events themselves."""
-    if isinstance(node, (exp.Query, exp.WithinGroup, exp.Star, exp.Lambda)):
-        return False
-    if isinstance(node, exp.Column):
-        if place.is_window(node):
+    def collect(self, node: Any) -> bool:
+        """Gather what stands below a node; False when something needs the events themselves."""
+        place = self._place
+        if isinstance(node, (exp.Query, exp.WithinGroup, exp.Star, exp.Lambda)):
+            return False
+        if isinstance(node, (exp.IgnoreNulls, exp.RespectNulls)):
+            return False
+        if isinstance(node, exp.Ordered) and self._is_alias(node.this):
+            return True  # to ORDER BY, an alias goes before an attribute
+        key = self._known.find(node)
+        if key is not None:
+            self.keys.append((node, key))
             return True
-        return len(node.parts) == 1 and node.name.lower() in aliases
-    if isinstance(node, exp.Window):
+        if isinstance(node, exp.Column):
+            if place.is_window(node):
+                return True
+            return self._is_alias(node)
+        if isinstance(node, exp.Window):
+            return self._over(node)
+        call = node.this if isinstance(node, exp.Filter) else node
+        if isinstance(call, exp.Anonymous) and call.name.lower() in AGGREGATES:
+            if call.name.lower() not in _FUNCTIONS:
+                return False
+            self.calls.append(node)
+            return True
+        if isinstance(node, exp.Filter):
+            return False
+        if isinstance(node, exp.Anonymous) and node.name.lower() in _WITH_EVENTS:
+            return False
+        return all(self.collect(child) for child in node.iter_expressions())
+
+    def _is_alias(self, node: Any) -> bool:
+        plain = isinstance(node, exp.Column) and len(node.parts) == 1
+        return plain and node.name.lower() in self._aliases
+
+    def _over(self, node: Any) -> bool:
+        """What stands in a call with OVER, which is the executor's."""
         inner = node.this
         while isinstance(inner, (exp.IgnoreNulls, exp.RespectNulls, exp.Filter)):
             inner = inner.this
@@ -270,18 +229,22 @@ def _collect(node: Any, place: Place, aliases: set[str], calls: list[Any]) -> bo
         parts += [child for child in node.iter_expressions() if child is not node.this]
         if isinstance(node.this, exp.Filter):
             parts.append(node.this.expression)
-        return all(_collect(part, place, aliases, calls) for part in parts)
-    call = node.this if isinstance(node, exp.Filter) else node
-    if isinstance(call, exp.Anonymous) and call.name.lower() in AGGREGATES:
-        if call.name.lower() not in _FUNCTIONS:
-            return False
-        calls.append(node)
-        return True
-    if isinstance(node, exp.Filter):
-        return False
-    if isinstance(node, exp.Anonymous) and node.name.lower() in ("unnest", "columns", "grouping"):
-        return False
-    return all(_collect(child, place, aliases, calls) for child in node.iter_expressions())
+        return all(self.collect(part) for part in parts)
+
+
+def _key_name(node: Any, derived: dict[str, Any]) -> str:
+    """The column of a key; expressions become derived columns."""
+    return str(node.name) if isinstance(node, exp.Column) else _derived_name(node, derived)
+
+
+def _derived_name(node: Any, derived: dict[str, Any]) -> str:
+    text = to_text(node)
+    for name, known in derived.items():
+        if to_text(known) == text:
+            return name
+    name = f"chronicle_e{len(derived)}"
+    derived[name] = node
+    return name
 
 
 def _planned(node: Any, place: Place, derived: dict[str, Any]) -> tuple[str, str | None] | None:
@@ -291,6 +254,8 @@ def _planned(node: Any, place: Place, derived: dict[str, Any]) -> tuple[str, str
         condition = node.expression.this
         node = node.this
     function = _FUNCTIONS[node.name.lower()]
+    if condition is not None and function in ("first", "last"):
+        return None  # a condition leaves nulls behind, which these two do not pass over
     arguments = node.expressions
     star = function == "count" and (
         not arguments or (len(arguments) == 1 and isinstance(arguments[0], exp.Star))
@@ -305,12 +270,19 @@ def _planned(node: Any, place: Place, derived: dict[str, Any]) -> tuple[str, str
         value = arguments[0]
         if isinstance(value, exp.Column) and condition is None:
             name = place.attribute(value)
-            return None if name is None else (function, name)
+            if name is None:
+                return None
+            boolean = pa.types.is_boolean(place.call.schema.attribute(name).type)
+            if node.name.lower().startswith("bool_") and not boolean:
+                return None
+            return function, name
+    if node.name.lower().startswith("bool_"):
+        return None
     parts = [value] if condition is None else [value, condition]
     for part in parts:
         if any(isinstance(n, (exp.Query, exp.Distinct, exp.Star, exp.Window)) for n in part.walk()):
             return None
-        if _has_aggregate(part):
+        if has_aggregate(part):
             return None
         if not all(place.attribute(column) for column in part.find_all(exp.Column)):
             return None
@@ -319,18 +291,12 @@ def _planned(node: Any, place: Place, derived: dict[str, Any]) -> tuple[str, str
     value = unqualified(value)
     if condition is not None:
         value = exp.Case(ifs=[exp.If(this=unqualified(condition), true=value)])
-    text = to_text(value)
-    for name, known in derived.items():
-        if to_text(known) == text:
-            return function, name
-    name = f"chronicle_e{len(derived)}"
-    derived[name] = value
-    return function, name
+    return function, _derived_name(value, derived)
 
 
 def _rewrite(
     place: Place,
-    calls: list[Any],
+    found: _Found,
     columns: list[tuple[int, Aggregate]],
     schema: StreamSchema,
     names: list[str],
@@ -338,11 +304,14 @@ def _rewrite(
 ) -> None:
     select = place.select
     named = [
-        bool(projection.alias) or isinstance(projection, exp.Column)
+        bool(projection.alias)
+        or (isinstance(projection, exp.Column) and place.is_window(projection))
         for projection in select.expressions
     ]
-    for node, (position, aggregate) in zip(calls, columns, strict=True):
-        column: Any = exp.column(exp.to_identifier(f"a{position}", quoted=True))
+    for node, key in found.keys:
+        node.replace(exp.column(exp.to_identifier(key_column(key), quoted=True)))
+    for node, (position, aggregate) in zip(found.calls, columns, strict=True):
+        column: Any = exp.column(exp.to_identifier(aggregate_column(position), quoted=True))
         if aggregate.function == "sum":
             attribute = schema.attribute(aggregate.attribute or "")
             if not pa.types.is_floating(attribute.type):
@@ -365,7 +334,9 @@ _connection: list[Any] = []
 _guard = threading.Lock()
 
 
-def _described(place: Place, derived: dict[str, Any]) -> tuple[StreamSchema, list[str]] | None:
+def _described(
+    place: Place, derived: dict[str, Any], grouped: Keys
+) -> tuple[StreamSchema, list[str]] | None:
     """Types of derived columns and names of unaliased projections, as the executor has them."""
     arrow = place.call.schema.arrow
     unnamed = [
@@ -373,7 +344,11 @@ def _described(place: Place, derived: dict[str, Any]) -> tuple[StreamSchema, lis
         for i, projection in enumerate(place.select.expressions)
         if not projection.alias and not isinstance(projection, exp.Column)
     ]
-    names = [projection.alias_or_name for projection in place.select.expressions]
+    names = [
+        (isinstance(projection, exp.Column) and place.attribute(projection))
+        or projection.alias_or_name
+        for projection in place.select.expressions
+    ]
     for i, projection in list(unnamed):
         natural = _natural_name(projection)
         if natural is not None:
@@ -399,7 +374,7 @@ def _described(place: Place, derived: dict[str, Any]) -> tuple[StreamSchema, lis
             arrow = pa.schema([*arrow, *found])
         if unnamed:
             listed = ", ".join(to_text(_nulled(unqualified(node))) for _, node in unnamed)
-            keys = "window_start, window_end, window_id"
+            keys = ", ".join([*WINDOW_COLUMNS, *(to_text(node) for node in grouped.nodes)])
             for (i, _), name in zip(
                 unnamed,
                 cursor.sql(f"SELECT {listed} FROM events GROUP BY {keys}").columns,

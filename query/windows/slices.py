@@ -30,6 +30,7 @@ from . import kernels as k
 from .fields import FieldPlan
 
 __all__ = [
+    "BatchColumns",
     "Chunk",
     "WindowMetrics",
     "frozen",
@@ -115,13 +116,38 @@ def words_of(view: ColumnView, array: pa.Array) -> Words:
     return frozen(np.zeros(len(array), np.int64))  # only its validity counts
 
 
+class BatchColumns:
+    """The columns of one batch as kernels fold them, each brought into form once."""
+
+    def __init__(self, batch: pa.RecordBatch, plan: FieldPlan) -> None:
+        self._batch = batch
+        self._plan = plan
+        self._known: dict[tuple[str, bool], tuple[Words, npt.NDArray[np.uint8], int]] = {}
+
+    def of(self, column: int, op: int) -> tuple[Words, npt.NDArray[np.uint8], int]:
+        """Words, validity bitmap and its offset of the column that a field folds."""
+        name = self._plan.own.names[column]
+        attribute = self._plan.schema.attribute(name)
+        doubled = op == k.MOMENTS and attribute.storage is not Storage.FLOAT
+        found = self._known.get((name, doubled))
+        if found is None:
+            array = self._batch.column(self._batch.schema.get_field_index(name))
+            view = ColumnView(attribute, array)
+            if doubled:  # moments are of doubles
+                words = frozen(view.values.astype(np.float64).view(np.int64))
+            else:
+                words = words_of(view, array)
+            found = self._known[name, doubled] = words, view.validity, array.offset
+        return found
+
+
 def fold_batch(
     batch: pa.RecordBatch, ticks: Words, starts: Words, runs: int, plan: FieldPlan
 ) -> Words:
     """Partials of runs of events of a batch; run i is rows [starts[i], starts[i + 1])."""
     words = np.empty((runs, plan.width), np.int64)
     k.fill_identity(words, 0, runs, plan.own.fields)
-    columns: dict[str, tuple[Words, npt.NDArray[np.uint8], int]] = {}
+    columns = BatchColumns(batch, plan)
     for op, at, _, _, column, unsigned in plan.own.fields.tolist():
         if column == k.EVENTS:
             words[:, at] = np.diff(starts[: runs + 1])
@@ -129,12 +155,7 @@ def fold_batch(
             first = op == k.MIN_SIGNED
             words[:, at] = ticks[starts[:runs]] if first else ticks[starts[1 : runs + 1] - 1]
         else:
-            name = plan.own.names[column]
-            if name not in columns:
-                array = batch.column(batch.schema.get_field_index(name))
-                view = ColumnView(plan.schema.attribute(name), array)
-                columns[name] = words_of(view, array), view.validity, array.offset
-            values, validity, offset = columns[name]
+            values, validity, offset = columns.of(column, op)
             k.fold_runs(values, validity, offset, starts, runs, op, bool(unsigned), words, at)
     return words
 

@@ -108,6 +108,19 @@ def test_names_and_types_are_those_of_the_executor(db: Any, duck: Any) -> None:
     assert found.schema.types == expected.schema.types
 
 
+def test_aliases_that_look_like_ours(db: Any, duck: Any) -> None:
+    """An alias means the user's column in HAVING, whatever the operators call theirs."""
+    for text in (
+        "SELECT avg(x) AS a1, count(*) AS a0 FROM {} HAVING a0 > 5",
+        "SELECT max(i) AS a1, count(*) AS a0, window_start AS k0 FROM {} GROUP BY window_start "
+        "HAVING a0 > 20 ORDER BY a0, k0",
+    ):
+        source = ("s", "s") if "GROUP" not in text else (HOP, DUCK_HOP)
+        same_rows(
+            db.sql(text.format(source[0])).fetchall(), duck.sql(text.format(source[1])).fetchall()
+        )
+
+
 def test_join_of_windows(db: Any) -> None:
     """The result of one window query joined with another."""
     one = f"(SELECT window_start, count(*) AS n FROM {HOP} GROUP BY window_start)"

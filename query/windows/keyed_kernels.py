@@ -1,0 +1,259 @@
+"""Compiled loops of windows with group keys: events to groups, groups to windows.
+
+Purpose
+    :func:`group_rows` and :func:`fold_groups` fold events into one partial for each slice and key
+    that meet; :func:`slide_groups` joins those into one partial for each window and key that meet.
+
+Layout
+    Each key has two stacks of its own, as :mod:`.slide_kernels` has them for all events, in nodes
+    of one pool::
+
+        key a   [suffix]-[suffix] | [slice]-[slice]-[slice]     back = total of the slices
+        key b                     | [slice]                     back = that slice
+        key c   (no node: not active)
+
+    A node bears the number of its slice, its partial, and its neighbours.  ``links`` holds, for
+    each key, the first node, the first one that is no suffix yet, and the last; -1 for none.
+
+Cost
+    A merge for each slice and key, one for turning it into a suffix, two for each window and key
+    that are given out; keys that have no events in a window cost nothing there.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...compiled import kernel_calling
+from . import kernels, slide_kernels
+from .kernels import (
+    absorb_row,
+    fill_identity,
+    fold_floats,
+    fold_integers,
+    fold_ordered,
+    load_validity,
+)
+from .slide_kernels import first_window, slide_of, window_ended
+
+__all__ = ["STATE_WORDS", "fold_groups", "group_rows", "slide_groups"]
+
+# words of the state
+WINDOW = 0  # the next one
+ACTIVE = 1  # keys with nodes
+CURSOR = 2  # among these, within the window that is given out
+TURNED = 3  # node that the turning of a key's slices has reached; -1 for none
+FREE = 4  # first node of the list of free ones; -1 for none
+STATE_WORDS = 5
+
+_SIGNED_MAX = np.int64(9223372036854775807)
+
+
+@kernel_calling(kernels, slide_kernels)
+def group_rows(ids, starts, runs, gaps, codes, slots, groups, group_ids, group_keys):  # type: ignore[no-untyped-def]
+    """Number the pairs of slice and key among rows that are cut into runs of one slice each.
+
+    Parameters
+    ----------
+    ids, starts : int64[runs + 1]
+        As ``slice_runs`` gives them; with ``gaps``, runs of number -1 are left out.
+    codes : int64[n]
+        Keys.
+    slots : int64[keys]
+        Scratch, of numbers from 0; what is in it does not matter.
+    groups : int64[n]
+        Filled: the group of each row, -1 for those left out.
+    group_ids, group_keys : int64[n]
+        Filled: slice and key of each group, slices ascending.
+
+    Returns
+    -------
+    int
+        Groups.
+    """
+    count = 0
+    for run in range(runs):
+        base = count
+        left_out = gaps and ids[run] == -1
+        for i in range(starts[run], starts[run + 1]):
+            if left_out:
+                groups[i] = -1
+                continue
+            key = codes[i]
+            group = slots[key]
+            if group < base or group >= count or group_keys[group] != key:
+                group = count
+                slots[key] = group
+                group_ids[group] = ids[run]
+                group_keys[group] = key
+                count += 1
+            groups[i] = group
+    return count
+
+
+@kernel_calling(kernels, slide_kernels)
+def fold_groups(values, validity, bit_offset, groups, op, counts, unsigned, words, at):  # type: ignore[no-untyped-def]
+    """Fold one field of rows into the partials of their groups; ``counts``: rows are counted."""
+    floats = words.view(np.float64)
+    values_float = values.view(np.float64)
+    nullable = validity.size > 0
+    valid = load_validity(validity, bit_offset, values.size)
+    for row in range(groups.size):
+        group = groups[row]
+        if group < 0:
+            continue
+        if counts:
+            words[group, at] += 1
+        elif op >= 9:
+            fold_ordered(
+                op, values, values_float, valid, nullable, row, row + 1, words, floats, group, at
+            )
+        elif op == 8 or op == 5 or op == 6:
+            fold_floats(op, values_float, valid, nullable, row, row + 1, words, floats, group, at)
+        else:
+            fold_integers(
+                op, values, valid, nullable, row, row + 1, words, floats, group, at, unsigned
+            )
+
+
+@kernel_calling(kernels, slide_kernels)
+def slide_groups(  # type: ignore[no-untyped-def]
+    ids, keys, words, first, finish, pairing, overlap, fields, nodes, pool, links, backs, active,
+    state, steps, out, out_keys, out_words,
+):  # fmt: skip
+    """Join groups of slices into groups of windows.
+
+    Parameters
+    ----------
+    ids, keys, words : int64[n], int64[n], int64[n, w]
+        Groups, slices ascending; those from ``first`` on are consumed.  The first slice may be
+        the last one of the call before.
+    finish : bool
+        Whether nothing follows.
+    pairing, overlap : int
+        As for ``slide_windows``.
+    nodes, pool : int64[m, 3], int64[m, w]
+        Slice, next and previous node; partial.
+    links, backs : int64[keys, 3], int64[keys, w]
+        First node, first that is no suffix, last node; total of those that are none.
+    active : int64[keys]
+        Keys with nodes, in no order.
+    state : int64[5]
+    steps : int
+        Most merges of this call, or a few more.
+    out, out_keys, out_words : int64[p], int64[p], int64[p, w]
+        Window numbers, keys and their partials.
+
+    Returns
+    -------
+    consumed, written : int
+    reason : int
+        0 all consumed, 1 the output is full, 2 the pool is full, 3 the steps are used up.
+    """
+    floats = words.view(np.float64)
+    pool_floats = pool.view(np.float64)
+    back_floats = backs.view(np.float64)
+    out_floats = out_words.view(np.float64)
+    width = words.shape[1]
+    count = ids.size
+    window = state[0]
+    written = 0
+    at = first
+    reason = 0
+    while reason == 0:
+        arriving = at < count
+        if not arriving and not finish:
+            break
+        # windows that end before the arriving slice are complete
+        while state[1] > 0 and (not arriving or window_ended(window, ids[at], pairing, overlap)):
+            while state[2] < state[1]:
+                key = active[state[2]]
+                node = links[key, 0]
+                while node != -1 and slide_of(nodes[node, 0], pairing) < window:
+                    if node == links[key, 1]:
+                        later = links[key, 2] if state[3] == -1 else state[3]
+                        while later != node and steps > 0:
+                            earlier = nodes[later, 2]
+                            absorb_row(fields, pool, pool_floats, earlier, pool, pool_floats, later)
+                            later = earlier
+                            steps -= 1
+                        if later != node:
+                            state[3] = later
+                            reason = 3
+                            break
+                        state[3] = -1
+                        links[key, 1] = -1
+                        fill_identity(backs, key, key + 1, fields)
+                    following = nodes[node, 1]
+                    nodes[node, 1] = state[4]
+                    state[4] = node
+                    node = following
+                links[key, 0] = node
+                if reason != 0:
+                    break
+                if node == -1:
+                    links[key, 2] = -1
+                    state[1] -= 1
+                    active[state[2]] = active[state[1]]
+                    continue
+                if written == out.size:
+                    reason = 1
+                    break
+                if steps <= 0:
+                    reason = 3
+                    break
+                out[written] = window
+                out_keys[written] = key
+                if node == links[key, 1]:
+                    for w in range(width):
+                        out_words[written, w] = backs[key, w]
+                else:
+                    for w in range(width):
+                        out_words[written, w] = pool[node, w]
+                    absorb_row(fields, out_words, out_floats, written, backs, back_floats, key)
+                written += 1
+                steps -= 1
+                state[2] += 1
+            if reason != 0:
+                break
+            state[2] = 0
+            if window == _SIGNED_MAX:  # no window begins later
+                state[1] = 0
+                break
+            window += 1
+        if reason != 0 or not arriving:
+            break
+        if state[1] == 0:
+            window = max(window, first_window(ids[at], pairing, overlap))
+        if steps <= 0:
+            reason = 3
+            break
+        key = keys[at]
+        last = links[key, 2]
+        if last != -1 and nodes[last, 0] == ids[at]:  # no window has ended since it came
+            absorb_row(fields, pool, pool_floats, last, words, floats, at)
+        else:
+            node = state[4]
+            if node == -1:
+                reason = 2
+                break
+            state[4] = nodes[node, 1]
+            nodes[node, 0] = ids[at]
+            nodes[node, 1] = -1
+            nodes[node, 2] = last
+            for w in range(width):
+                pool[node, w] = words[at, w]
+            if last != -1:
+                nodes[last, 1] = node
+            else:
+                links[key, 0] = node
+                active[state[1]] = key
+                state[1] += 1
+            if links[key, 1] == -1:
+                links[key, 1] = node
+            links[key, 2] = node
+        absorb_row(fields, backs, back_floats, key, words, floats, at)
+        at += 1
+        steps -= 1
+    state[0] = window
+    return at, written, reason

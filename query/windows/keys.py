@@ -1,0 +1,119 @@
+"""Group keys as small numbers: what rows are grouped by while windows are joined.
+
+Purpose
+    :class:`KeyTable` gives each combination of key values a code, 0, 1, ..., batch by batch, and
+    turns codes back into columns.
+
+Guarantee
+    Values are the same where the executor's GROUP BY says so: null equals null, NaN equals NaN,
+    -0.0 equals 0.0.  Memory grows with the keys that are in use: :meth:`KeyTable.keep` forgets
+    the others.
+
+Cost
+    Compiled code for each row; Python for each combination of a batch that is distinct there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["KeyTable"]
+
+Words = npt.NDArray[np.int64]
+
+
+class KeyTable:
+    """Combinations of key values and their codes.
+
+    Parameters
+    ----------
+    types : sequence of pyarrow.DataType
+        Of the key columns.
+    """
+
+    def __init__(self, types: Sequence[pa.DataType]) -> None:
+        self._types = tuple(types)
+        self._codes: dict[tuple[Any, ...], int] = {}
+        self._values: list[list[pa.Array]] = [[pa.array([], type_)] for type_ in types]
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    def codes(self, columns: Sequence[pa.Array]) -> Words:
+        """The code of each row, new ones for combinations not seen before."""
+        rows = len(columns[0])
+        if not rows:
+            return np.empty(0, np.int64)
+        plain = [_comparable(column) for column in columns]
+        local, firsts = _numbered(plain)
+        chosen = pa.array(firsts)
+        listed = zip(*(column.take(chosen).to_pylist() for column in plain), strict=True)
+        known = self._codes
+        found = np.empty(len(firsts), np.int64)
+        fresh: list[int] = []
+        for i, values in enumerate(listed):
+            code = known.get(values)
+            if code is None:
+                code = known[values] = len(known)
+                fresh.append(i)
+            found[i] = code
+        if fresh:
+            new = pa.array(firsts[np.array(fresh)])
+            for pieces, column in zip(self._values, columns, strict=True):
+                pieces.append(column.take(new))
+        codes: Words = found[local]
+        return codes
+
+    def columns(self, codes: Words) -> list[pa.Array]:
+        """The key columns of codes."""
+        made = []
+        for pieces in self._values:
+            if len(pieces) > 1:
+                pieces[:] = [pa.concat_arrays(pieces)]
+            made.append(pieces[0].take(pa.array(codes)))
+        return made
+
+    def keep(self, codes: Words) -> None:
+        """Forget all but some combinations; ``codes[i]`` becomes i."""
+        values = self.columns(codes)
+        of_code = list(self._codes)
+        self._codes = {of_code[code]: i for i, code in enumerate(codes.tolist())}
+        self._values = [[column] for column in values]
+
+
+def _comparable(column: pa.Array) -> pa.Array:
+    """A column of plain values that are equal where the executor takes them for equal."""
+    type_ = column.type
+    if pa.types.is_floating(type_):
+        width = type_.bit_width
+        values = pc.add(column, pa.scalar(0.0, type_))  # -0.0 becomes 0.0
+        values = pc.if_else(pc.is_nan(values), pa.scalar(float("nan"), type_), values)
+        return values.view({16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[width])
+    if pa.types.is_temporal(type_):
+        return column.view(pa.int32() if type_.bit_width == 32 else pa.int64())
+    return column
+
+
+def _numbered(columns: Sequence[pa.Array]) -> tuple[Words, Words]:
+    """Number the combinations of a batch: that of each row, and a row of each."""
+    local: Words | None = None
+    for column in columns:
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        encoded = column.dictionary_encode(null_encoding="encode")
+        own = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        if local is None:
+            local = own
+        else:  # both are below the number of rows, so the product has 64 bits
+            pairs = pa.array(local * len(encoded.dictionary) + own).dictionary_encode()
+            local = pairs.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    assert local is not None
+    firsts = np.empty(int(local.max()) + 1, np.int64)
+    firsts[local[::-1]] = np.arange(len(local) - 1, -1, -1)
+    return local, firsts
