@@ -16,9 +16,7 @@ Limits
 
 from __future__ import annotations
 
-import logging
 import os
-import time
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -32,14 +30,13 @@ from ..schema import StreamSchema
 from ..store import ScanMetrics, Store
 from ..store.pinned import Pin, open_pinned, pin_stream
 from .backend import EventPartition, Scan, partition_count
+from .measuring import counted, measured
 from .options import Options
 
 if TYPE_CHECKING:
     from ..store import Snapshot
 
 __all__ = ["LocalBackend"]
-
-logger = logging.getLogger("chronicle.spark")
 
 SEGMENTS_PER_PART = 8
 """With that many segments to a partition, cutting at segment borders is balanced well enough."""
@@ -52,6 +49,9 @@ class LocalBackend:
         assert options.path is not None
         self._path = local_path(options.path)
         self._stream = options.stream or ""
+        self._metrics_path = (
+            None if options.metrics_path is None else local_path(options.metrics_path)
+        )
 
     def _open(self) -> Store:
         return Store.open(self._path, mode="r")
@@ -81,15 +81,16 @@ class LocalBackend:
 
     def read(self, scan: Scan, partition: EventPartition) -> Iterator[pa.RecordBatch]:
         """Read one partition from the pinned commit."""
-        with self._open() as store:
-            pin: Pin = partition.pin
-            columns = list(dict.fromkeys(scan.columns))
+        columns = list(dict.fromkeys(scan.columns))
+        with (
+            self._open() as store,
+            measured(self._stream, partition, self._metrics_path) as metrics,
+        ):
             if scan.filter is not None:
-                yield from self._filtered(store, scan, partition, columns)
+                yield from self._filtered(store, scan, partition, columns, metrics)
                 return
+            pin: Pin = partition.pin
             snapshot = open_pinned(store.files, pin, partition.start, partition.end)
-            metrics = ScanMetrics()
-            started = time.perf_counter()
             yield from snapshot.scan(
                 partition.start,
                 partition.end,
@@ -98,20 +99,25 @@ class LocalBackend:
                 limit=scan.limit,
                 metrics=metrics,
             )
-            _report(self._stream, partition, metrics, time.perf_counter() - started)
 
     def _filtered(
-        self, store: Store, scan: Scan, partition: EventPartition, columns: list[str]
+        self,
+        store: Store,
+        scan: Scan,
+        partition: EventPartition,
+        columns: list[str],
+        metrics: ScanMetrics,
     ) -> Iterator[pa.RecordBatch]:
         """Read one partition through the query engine, which knows predicates."""
         from .pinned_catalog import PinnedCatalog, query_engine
 
         assert scan.filter is not None
         catalog = PinnedCatalog(store, {self._stream: partition.pin})
+        snapshot = catalog.bounded(self._stream, partition.start, partition.end)
         with query_engine(catalog) as engine:
             yield from engine.scan(
                 self._stream,
-                catalog.bounded(self._stream, partition.start, partition.end),
+                counted(snapshot, metrics),
                 scan.filter,
                 partition.start,
                 partition.end,
@@ -149,9 +155,10 @@ class LocalBackend:
         from .pinned_catalog import PinnedCatalog, query_engine
         from .queries import QueryPartition, part_of
 
-        assert isinstance(partition, QueryPartition)
+        if not isinstance(partition, QueryPartition):  # Spark's stand-in for an empty plan
+            return
         with self._open() as store:
-            catalog = PinnedCatalog(store, partition.pins)
+            catalog = PinnedCatalog(store, partition.pins, match=partition.cut.match)
             with query_engine(catalog) as engine:
                 tree = part_of(text, partition.cut, catalog)
                 result = engine.query(tree, text, None, QueryControl())
@@ -230,16 +237,3 @@ def _fine(snapshot: Snapshot, parts: int, scan: Scan) -> list[tuple[int | None, 
     chosen = inside[step - 1 :: step]
     bounds: list[int | None] = [None, *chosen[: parts - 1], None]
     return list(pairwise(bounds))
-
-
-def _report(stream: str, partition: EventPartition, metrics: ScanMetrics, seconds: float) -> None:
-    logger.info(
-        "read of stream %s in %r: %d events, %d blocks read, %d skipped, %d bytes, %.3f s",
-        stream,
-        partition,
-        metrics.events_read,
-        metrics.blocks_read,
-        metrics.blocks_skipped,
-        metrics.bytes_read,
-        seconds,
-    )

@@ -61,6 +61,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("batchSize", "rs", "count", "65536", "rows of one Arrow batch handed to Spark"),
     Option("asOf", "r", "number", "latest", "commit position (a snapshot's version) to read"),
     Option("pushFilters", "r", "flag", "false", "take filters from Spark; see the warning below"),
+    Option("metricsPath", "r", "text", "", "directory in which tasks record what they read"),
     Option(
         "startingPosition", "s", "position", "earliest", "earliest, latest or a commit position"
     ),
@@ -171,6 +172,7 @@ class Options:
     batch_size: int = 65_536
     as_of: int | None = None
     push_filters: bool = False
+    metrics_path: str | None = None
     starting_position: str | int = "earliest"
     max_rows_per_trigger: int | None = None
     time: str | None = None
@@ -225,6 +227,11 @@ class Options:
         if self.url is not None and not self.url.startswith(("http://", "https://")):
             raise InvalidArgument(
                 f"option 'url' expects http://host:port or https://..., found {self.url!r}"
+            )
+        if self.metrics_path is not None and (self.path is None or self.query is not None):
+            raise InvalidArgument(
+                "option 'metricsPath' records reads of a stream by its 'path'; a server counts its "
+                "own under /metrics, and EXPLAIN ANALYZE tells of a query"
             )
         if self.query is None and self.stream is None:
             raise InvalidArgument("option 'stream' is missing: the name of the stream")

@@ -209,7 +209,7 @@ class _Pipeline:
                 raise StreamNotFound(
                     f"there is no stream {self.request.stream!r}; create it with --create"
                 )
-            schema = self._created(pieces, existing, settled.schema)
+            schema = self._schema(pieces, existing, settled.schema)
             report.schema = schema.arrow
             report.created = existing is None and not self.request.dry_run
             chunks = _chunks(pieces, self.steps.chunk_bytes)
@@ -217,6 +217,8 @@ class _Pipeline:
             job = self._job(pieces)
             for number, chunk in enumerate(chunks):
                 self._chunk(job, number, chunk, settled.schema, schema)
+            if not self.request.dry_run:
+                self.target.create(schema)  # for inputs without a good row
             report.count = self.target.count()
         except BaseException:
             if report.stored == 0:
@@ -232,16 +234,14 @@ class _Pipeline:
 
     # ------------------------------------------------------------------- schema
 
-    def _created(
+    def _schema(
         self, pieces: list[Piece], existing: StreamSchema | None, read: StreamSchema
     ) -> StreamSchema:
-        """The stream's schema: what is read, and what is derived; made when it does not exist."""
+        """The stream's schema: what is read, and what is derived."""
         events = self._events(pieces[:1], read)
         schema = _with_derived(existing, read, events, list(self.steps.derive))
         for name in self.steps.unique:
             schema.attribute(name)
-        if not self.request.dry_run:
-            self.target.create(schema)
         return schema
 
     def _opened(self, piece: Piece) -> bytes:
@@ -376,6 +376,7 @@ class _Pipeline:
             if self.request.dry_run or wanted == 0:
                 return
             self.progress.phase("storing", wanted)
+            self.target.create(schema)  # not before the rows have proved good
             parts = self.steps.partitions or max(
                 1, min(-(-size // PARTITION_BYTES), 20_000), self._parallelism(wanted)
             )

@@ -6,7 +6,9 @@ Purpose
 
 Guarantee
     Executors run the interpreter of this process where that is possible (local masters): a worker
-    that starts another ``python3`` without Chronicle fails with little to go by.
+    that starts another ``python3`` without Chronicle fails with little to go by.  What the JVM and
+    the Python processes below it say goes to a file instead of the terminal; the file is removed
+    when all went well, and an error that Spark alone understands names it.
 
 Limits
     For a remote master the executors' interpreter comes from ``PYSPARK_PYTHON``, which must have
@@ -16,13 +18,18 @@ Limits
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import re
 import shutil
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
-from ..errors import MissingDependency
+from .. import errors
+from ..errors import ChronicleError, IngestError, MissingDependency
 
 __all__ = ["pipeline_session"]
 
@@ -34,6 +41,10 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
+
+
+_OURS = re.compile(r"^(?:\w+\.)*chronicle\.errors\.(\w+): (.*)$", re.MULTILINE)
+"""One of our errors in the traceback of an executor."""
 
 
 @contextlib.contextmanager
@@ -51,6 +62,8 @@ def pipeline_session(master: str | None, name: str) -> Iterator[Any]:
     ------
     MissingDependency
         When there is no Java.
+    IngestError
+        When Spark gives up; an error of ours that an executor raised is raised as what it is.
     """
     from pyspark.sql import SparkSession
 
@@ -63,25 +76,100 @@ def pipeline_session(master: str | None, name: str) -> Iterator[Any]:
             "--engine spark needs Java 17 or newer: install a JRE or set JAVA_HOME; --engine arrow "
             "needs none"
         )
-    local = master is None or master.startswith("local")
-    if local:
+    with _log() as log, _quiet_py4j(), _explained(log):
+        session = _started(_settings(master, name), log)
+        try:
+            yield session
+        finally:
+            session.stop()
+
+
+def _settings(master: str | None, name: str) -> dict[str, str]:
+    settings = {**SETTINGS, "spark.app.name": name}
+    if master is not None:
+        settings["spark.master"] = master
+    if master is None or master.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = SparkSession.builder.appName(name)
-    if master is not None:
-        builder = builder.master(master)
-    for key, value in SETTINGS.items():
-        builder = builder.config(key, value)
-    if local:
-        builder = (
-            builder.config("spark.ui.enabled", "false")
-            .config("spark.driver.bindAddress", "127.0.0.1")
-            .config("spark.driver.host", "127.0.0.1")
-        )
+        settings["spark.ui.enabled"] = "false"
+        settings["spark.driver.bindAddress"] = settings["spark.driver.host"] = "127.0.0.1"
         if "SPARK_DRIVER_MEMORY" not in os.environ:
-            builder = builder.config("spark.driver.memory", "2g")
-    session = builder.getOrCreate()
+            settings["spark.driver.memory"] = "2g"
+    return settings
+
+
+def _started(settings: Mapping[str, str], log: Path) -> Any:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    conf = SparkConf()
+    conf.setAll(list(settings.items()))
+    if SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        with log.open("ab") as file:
+            SparkContext(conf=conf, gateway=launch_gateway(conf, {"stderr": file}))
+    return SparkSession.builder.config(conf=conf).getOrCreate()
+
+
+@contextlib.contextmanager
+def _log() -> Iterator[Path]:
+    """A file for what Spark says; it stays when something went wrong that Spark should explain."""
+    handle, name = tempfile.mkstemp(prefix="chronicle-spark-", suffix=".log")
+    os.close(handle)
+    path = Path(name)
+    keep = False
     try:
-        yield session
+        yield path
+    except IngestError:
+        keep = path.stat().st_size > 0
+        raise
     finally:
-        session.stop()
+        if not keep:
+            path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _quiet_py4j() -> Iterator[None]:
+    """Py4J logs a traceback whenever a call is interrupted; who interrupts knows."""
+    logger, root = logging.getLogger("py4j"), logging.getLogger()
+    before = logger.level
+
+    def of_others(record: logging.LogRecord) -> bool:
+        return f"{os.sep}py4j{os.sep}" not in record.pathname
+
+    logger.setLevel(logging.CRITICAL + 1)
+    root.addFilter(of_others)  # an interrupt is logged there, under no name
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+        root.removeFilter(of_others)
+
+
+@contextlib.contextmanager
+def _explained(log: Path) -> Iterator[None]:
+    """Turn errors of PySpark and of the JVM into ours."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError, ConnectionError) as error:
+        raise _ours(str(error), log) from None
+
+
+def _ours(text: str, log: Path) -> ChronicleError:
+    """The error of ours in a traceback; else one with the first line that says something."""
+    found = _OURS.search(text)
+    if found is not None:
+        kind = getattr(errors, found[1], None)
+        if isinstance(kind, type) and issubclass(kind, ChronicleError):
+            with contextlib.suppress(TypeError):
+                ours: ChronicleError = kind(found[2])
+                return ours
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    said = next((line for line in lines if "Exception" in line or "Error" in line), "")
+    return IngestError(
+        f"Spark gave up: {(said or (lines or ['no reason given'])[0])[:500]}; nothing of the chunk "
+        f"at hand is stored, its log is {log}"
+    )

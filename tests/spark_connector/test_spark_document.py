@@ -41,6 +41,7 @@ def test_the_examples_run(spark: Any, flights: Path, tmp_path: Path) -> None:
         "target": str(tmp_path / "copy"),
         "checkpoint": str(tmp_path / "checkpoint"),
         "source": str(source),
+        "records": str(tmp_path / "records"),
         "spark": spark,
     }
     ran = 0
@@ -50,8 +51,10 @@ def test_the_examples_run(spark: Any, flights: Path, tmp_path: Path) -> None:
         exec(compile(example, str(DOCUMENT), "exec"), names)
         ran += 1
     names["query"].awaitTermination(60)
-    assert ran == 7
+    assert ran == 9
     assert names["query"].exception() is None
+    assert names["plan"].blocks_read > 0
+    assert any((tmp_path / "records").iterdir())
     assert (names["report"].stored, names["report"].bad, names["report"].filtered) == (1, 1, 1)
     with open_database(tmp_path / "store", "r") as database:
         written = database.stream("flights").count

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -219,3 +223,59 @@ def test_real_data(spark: Any, tmp_path: Path) -> None:
     )  # fmt: skip
     lines = sum(len(path.read_text().splitlines()) - 1 for path in (DATA / "nab").glob("*/*.csv"))
     assert (nab.rows, nab.stored, nab.files) == (lines, lines, 24)
+
+
+# --------------------------------------------------------------------- the command
+
+
+def command(place: Path, *arguments: str) -> subprocess.Popen[str]:
+    program = "import sys; from chronicle.cli import main; sys.exit(main())"
+    return subprocess.Popen(
+        [sys.executable, "-c", program, "ingest", *arguments, "--stream", "s", "--time", "when",
+         "--create", "--engine", "spark", "--store", str(place / "store"), "--json"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_the_command_says_what_it_did_and_nothing_else(tmp_path: Path) -> None:
+    csv_file(tmp_path / "a.csv", 400, bad={7: "yesterday,s1,1"})
+    csv_file(tmp_path / "b.csv", 100, first=400)
+    done = command(tmp_path, str(tmp_path / "*.csv"), "--on-error", "quarantine")
+    out, said = done.communicate(timeout=180)
+    report = json.loads(out)
+    assert done.returncode == 0, said
+    assert (report["rows"], report["stored"], report["bad"]) == (500, 499, 1)
+    assert len(said.strip().splitlines()) == 3, said  # how many rows were bad, which, and where
+    assert Path(report["quarantine"]).read_text().count("\n") == 1
+    again = command(tmp_path, str(tmp_path / "*.csv"), "--on-error", "quarantine")
+    report = json.loads(again.communicate(timeout=180)[0])
+    assert (report["stored"], report["skipped"], report["count"]) == (0, 1, 499)
+
+
+@pytest.mark.slow
+def test_the_command_fails_for_people(tmp_path: Path) -> None:
+    strict = command(tmp_path, str(csv_file(tmp_path / "a.csv", 9, bad={7: "never,s1,1"})))
+    missing = command(tmp_path, "nothing.csv")
+    for process, code, message in (
+        (strict, 1, "row 8), column 'when'"),
+        (missing, 2, "there is no file 'nothing.csv'"),
+    ):
+        out, said = process.communicate(timeout=180)
+        assert (process.returncode, out) == (code, "")
+        assert message in said
+        assert len(said.strip().splitlines()) <= 2, said
+    assert not (tmp_path / "store" / "streams" / "s").exists()
+
+
+@pytest.mark.slow
+def test_an_interrupt_ends_the_command_and_stores_nothing(tmp_path: Path) -> None:
+    source = csv_file(tmp_path / "a.csv", 60_000)
+    process = command(tmp_path, str(source))
+    time.sleep(8)  # somewhere between the start of Spark and the commit
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert said.strip() == "interrupted"
+    if (tmp_path / "store" / "streams" / "s").exists():
+        assert stored(tmp_path / "store").num_rows == 0

@@ -1,0 +1,319 @@
+"""What a read touches: told before it runs, and recorded when it has run.
+
+Purpose
+    PySpark 4.3 gives Python data sources no metrics of their own: the plan in Spark's UI shows the
+    rows and bytes that came out of Python, not the blocks that were read for them.
+    :func:`plan_read` says what a read with some options would read and skip; with the option
+    ``metricsPath`` every task leaves a record of what it did read, and :func:`read_metrics` gathers
+    them.
+
+Guarantee
+    Both count what the scan itself counts, by the same walk over the same trees: for a read that
+    runs to its end on the same commit the figures are equal.
+
+Layout
+    ::
+
+        <metricsPath>/<stream>-<stage>-<partition>-<attempt>-<random>.json     one JSON object each
+
+Limits
+    By path only: behind a url the server does the reading, and ``/metrics`` counts it.  A block
+    that is skipped may be a node and stand for many leaves.  Leaves outside of the time range are
+    neither read nor skipped, and events that wait in the log are in no block.  ``limit`` ends a
+    read earlier than :func:`plan_read` says.  Parts of a query (option ``query``) are not measured:
+    ``chronicle sql`` explains those.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from ..errors import InvalidArgument
+from ..store import ScanMetrics, Snapshot, Store
+from ..store.prune import Prune, Pruner
+from ..store.segment import TICK_MAX, TICK_MIN, rows_within
+
+if TYPE_CHECKING:
+    from ..store.snapshot import StreamState
+    from .backend import EventPartition, Scan
+
+__all__ = ["PlannedRead", "ReadPlan", "counted", "measured", "plan_read", "read_metrics"]
+
+logger = logging.getLogger("chronicle.spark")
+
+RECORD = pa.schema(
+    [
+        ("stream", pa.string()),
+        ("start", pa.int64()),
+        ("end", pa.int64()),
+        ("stage", pa.int64()),
+        ("partition", pa.int64()),
+        ("attempt", pa.int64()),
+        ("blocks_read", pa.int64()),
+        ("blocks_skipped", pa.int64()),
+        ("nodes_read", pa.int64()),
+        ("bytes_read", pa.int64()),
+        ("events_read", pa.int64()),
+        ("seconds", pa.float64()),
+    ]
+)
+
+
+# ------------------------------------------------------------------ before a read
+
+
+@dataclass(frozen=True)
+class PlannedRead:
+    """What one partition would read.
+
+    Attributes
+    ----------
+    start, end : int or None
+        Ticks, half-open.
+    blocks_read, blocks_skipped : int
+        Leaves, and blocks that the filter excludes.
+    events : int
+        Events of the zones that are left.
+    """
+
+    start: int | None
+    end: int | None
+    blocks_read: int
+    blocks_skipped: int
+    events: int
+
+
+@dataclass(frozen=True)
+class ReadPlan:
+    """What a read would touch; ``str()`` shows it to people."""
+
+    stream: str
+    parts: tuple[PlannedRead, ...]
+
+    @property
+    def blocks_read(self) -> int:
+        """Leaves, over all partitions."""
+        return sum(part.blocks_read for part in self.parts)
+
+    @property
+    def blocks_skipped(self) -> int:
+        """Blocks that the filter excludes, over all partitions."""
+        return sum(part.blocks_skipped for part in self.parts)
+
+    @property
+    def events(self) -> int:
+        """Events that are decoded, over all partitions."""
+        return sum(part.events for part in self.parts)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.stream}: {len(self.parts)} partitions, {self.blocks_read} blocks to read, "
+            f"{self.blocks_skipped} to skip, {self.events} events to decode"
+        ]
+        lines += [
+            f"  [{part.start}, {part.end}): {part.blocks_read} read, {part.blocks_skipped} "
+            f"skipped, {part.events} events"
+            for part in self.parts
+        ]
+        return "\n".join(lines)
+
+
+def plan_read(**options: object) -> ReadPlan:
+    """Say what a read would read and skip, from the trees, without decoding an event.
+
+    Parameters
+    ----------
+    **options
+        Those of ``spark.read.format("chronicle")``: ``path``, ``stream``, ``filter``,
+        ``startTime``, ``numPartitions``, ...
+
+    Returns
+    -------
+    ReadPlan
+        For the stream's present commit, or ``asOf``.
+
+    Raises
+    ------
+    InvalidArgument
+        For ``url`` and ``query``, and whatever the read itself would refuse.
+    """
+    from .local import LocalBackend, local_path
+    from .options import Options
+    from .reader import EventReader
+    from .types import spark_schema
+
+    asked = Options.parse({name: _text(value) for name, value in options.items()}, "r")
+    if asked.path is None or asked.query is not None:
+        raise InvalidArgument(
+            "plan_read speaks of a stream by its 'path'; for a query use EXPLAIN (chronicle sql)"
+        )
+    backend = LocalBackend(asked)
+    schema = backend.describe()
+    reader = EventReader(asked, spark_schema(schema.arrow, schema.select(asked.columns)))
+    parts = []
+    with Store.open(local_path(asked.path), mode="r") as store:
+        for partition in backend.plan(reader.scan):
+            found = ScanMetrics()
+            _walk(store, asked.stream or "", reader.scan, partition, found)
+            parts.append(
+                PlannedRead(
+                    partition.start,
+                    partition.end,
+                    found.blocks_read,
+                    found.blocks_skipped,
+                    found.events_read,
+                )
+            )
+    return ReadPlan(asked.stream or "", tuple(parts))
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _walk(
+    store: Store, stream: str, scan: Scan, partition: EventPartition, metrics: ScanMetrics
+) -> None:
+    """Let a read take its course over a snapshot that counts and gives nothing."""
+    from .pinned_catalog import PinnedCatalog, query_engine
+
+    catalog = PinnedCatalog(store, {stream: partition.pin})
+    state = catalog.bounded(stream, partition.start, partition.end).state
+    snapshot = _Walked(state, metrics)
+    columns = list(dict.fromkeys(scan.columns))
+    bounds = partition.start, partition.end
+    if scan.filter is None:
+        list(snapshot.scan(*bounds, columns, prune=scan.prune))
+        return
+    with query_engine(catalog) as engine:
+        list(engine.scan(stream, snapshot, scan.filter, *bounds, columns, None))
+
+
+class _Counted(Snapshot):
+    """A snapshot whose scans count into metrics of ours, whoever scans it."""
+
+    def __init__(self, state: StreamState, metrics: ScanMetrics) -> None:
+        super().__init__(state)
+        self._metrics = metrics
+
+    def scan(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        columns: Sequence[str] | None = None,
+        **how: Any,
+    ) -> Iterator[pa.RecordBatch]:
+        return super().scan(start, end, columns, **{**how, "metrics": self._metrics})
+
+
+class _Walked(_Counted):
+    """A snapshot whose scans count what they would read, and read nothing."""
+
+    def scan(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        columns: Sequence[str] | None = None,
+        **how: Any,
+    ) -> Iterator[pa.RecordBatch]:
+        prune: Prune | None = how.get("prune")
+        low = TICK_MIN if start is None else start
+        last = TICK_MAX if end is None else end - 1
+        for view in (*self.state.segments, *self.state.runs):
+            if view.last < low or view.first > last:
+                continue
+            pruner = None if prune is None else Pruner(prune, view.file.schema)
+            for leaf in view.leaves(low, last, pruner, self._metrics):
+                self._metrics.events_read += sum(
+                    end - first for first, end in rows_within(leaf, low, last, pruner)
+                )
+        return iter(())
+
+
+def counted(snapshot: Snapshot, metrics: ScanMetrics) -> Snapshot:
+    """The same snapshot; what is scanned of it is added to the metrics."""
+    return _Counted(snapshot.state, metrics)
+
+
+# ------------------------------------------------------------------- after a read
+
+
+@contextmanager
+def measured(
+    stream: str, partition: EventPartition, directory: str | None
+) -> Iterator[ScanMetrics]:
+    """Metrics of the read in the block, logged and recorded when it ends, early or not.
+
+    Parameters
+    ----------
+    directory : str or None
+        The option ``metricsPath``.
+    """
+    metrics = ScanMetrics()
+    started = time.perf_counter()
+    try:
+        yield metrics
+    finally:
+        record = {
+            "stream": stream,
+            "start": partition.start,
+            "end": partition.end,
+            **_task(),
+            "blocks_read": metrics.blocks_read,
+            "blocks_skipped": metrics.blocks_skipped,
+            "nodes_read": metrics.nodes_read,
+            "bytes_read": metrics.bytes_read,
+            "events_read": metrics.events_read,
+            "seconds": round(time.perf_counter() - started, 6),
+        }
+        logger.info("read %s", json.dumps(record))
+        if directory is not None:
+            _leave(directory, record)
+
+
+def _task() -> dict[str, int | None]:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None:
+        return {"stage": None, "partition": None, "attempt": None}
+    return {
+        "stage": context.stageId(),
+        "partition": context.partitionId(),
+        "attempt": context.attemptNumber(),
+    }
+
+
+def _leave(directory: str, record: dict[str, Any]) -> None:
+    place = Path(directory)
+    place.mkdir(parents=True, exist_ok=True)
+    task = "-".join(str(record[name]) for name in ("stage", "partition", "attempt"))
+    name = f"{quote(record['stream'], safe='')}-{task}-{secrets.token_hex(6)}"
+    hidden = place / f".{name}"
+    hidden.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    os.replace(hidden, place / f"{name}.json")  # whole, or not there
+
+
+def read_metrics(directory: str | os.PathLike[str]) -> pa.Table:
+    """Gather what tasks have left under ``metricsPath``, a row a task.
+
+    Attempts that failed or lost a race are rows too: Spark ran them, and they did read.
+    """
+    from .local import local_path
+
+    place = Path(local_path(os.fspath(directory)))
+    rows = [json.loads(path.read_text(encoding="utf-8")) for path in place.glob("*.json")]
+    rows.sort(key=lambda row: [row[name] or 0 for name in ("stage", "partition", "attempt")])
+    return pa.Table.from_pylist(rows, schema=RECORD)
