@@ -428,6 +428,7 @@ class Execution:
             self._subquery,
             self._analyze,
             getattr(self._engine.catalog, "indexes_of", None),
+            getattr(self._engine.catalog, "division", None),
         )
 
     def _subquery(self, tree: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:

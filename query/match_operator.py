@@ -246,14 +246,23 @@ class MatchResult:
                 folder=self._run.folder,
                 check=self._run.control.check,
             )
+            if self._run.division is not None:
+                self._run.division.planned(self._stream, self._compiled, self._replay)
         return self._replay
 
     def _results(self) -> Iterator[pa.RecordBatch]:
         check = self._run.control.check
         if self._stream is None:
             return self._compiled.run(self._input(), check=check, limits=LIMITS)
-        plan = self._planned()
         snapshot = self._run.snapshot(self._stream)
+        division = self._run.division
+        part = None if division is None else division.part(self._stream)
+        if part is not None:
+            found: Iterator[pa.RecordBatch] = part.run(
+                snapshot, self._compiled, self._metrics, check=check, limits=LIMITS
+            )
+            return found
+        plan = self._planned()
         done = ReplayRun(self._metrics)
         return run_match(snapshot, self._compiled, plan, run=done, check=check, limits=LIMITS)
 

@@ -35,6 +35,7 @@ from .plan import Operator
 
 __all__ = [
     "BoundOperator",
+    "Division",
     "OperatorFactory",
     "OperatorSite",
     "Relation",
@@ -68,6 +69,8 @@ class RunContext:
         Whether figures are wanted.
     indexes : callable, optional
         Secondary indexes of a stream by name; None for a stream without any.
+    division : Division, optional
+        For a query of which only a part is run here.
     """
 
     control: QueryControl
@@ -76,6 +79,17 @@ class RunContext:
     subquery: Callable[[Any], tuple[pa.Schema, Iterator[pa.RecordBatch]]]
     analyze: bool = False
     indexes: Callable[[str], Any] | None = None
+    division: Division | None = None
+
+
+class Division(Protocol):
+    """A query that several processes run in parts: one plans, the others run what it planned."""
+
+    def planned(self, stream: str, compiled: Any, plan: Any) -> None:
+        """Hear of a pattern's replay plan."""
+
+    def part(self, stream: str) -> Any:
+        """The part of a pattern to run (:mod:`chronicle.query.split`); None for all of it."""
 
 
 class Relation(Protocol):

@@ -158,6 +158,11 @@ def prepare(root: Any, text: str, catalog: Catalog) -> Prepared:
     )
 
 
+def tells_the_time(root: Any) -> bool:
+    """Whether a query, as parsed, depends on the moment at which it is run."""
+    return _fix_now(root.copy())
+
+
 def _fix_now(root: Any) -> bool:
     """Replace the functions that tell the time by one parameter; say whether there were any."""
     found = False

@@ -8,21 +8,33 @@ Purpose
 Guarantee
     Read only.  A stream that the driver did not pin is not there for an executor.
 
-Limits
-    Secondary indexes are used where the engine finds them through the snapshot; a pin does not
-    carry those that the writer builds meanwhile.
+Indexes
+    A stream's secondary indexes are opened for reading beside the writer, when a plan first asks
+    for them.  They may be ahead of the pin or behind it: what an index says of a segment stays
+    true, and what it does not cover is replayed.  An index that cannot be opened costs time, not
+    answers.
+
+Parts
+    While a query is planned the catalogue hears of a pattern's replay plan; where a part is run, it
+    hands the part to the engine and opens only the segments that the part reads.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from ..errors import ReadOnlyStore, StreamNotFound
+from ..errors import ReadOnlyStore, StorageFailed, StreamNotFound
+from ..indexes.stream_indexes import StreamIndexes
 from ..query.engine import QueryEngine
+from ..query.match import CompiledMatch
+from ..query.replay.replay_plan import ReplayPlan
+from ..query.split.parts import MatchPart
 from ..schema import StreamSchema
 from ..store import Snapshot, Store, StreamOptions
 from ..store.catalog import StreamManifest
@@ -31,6 +43,8 @@ from ..store.pinned import Pin, open_pinned, pin_stream
 from ..store.recovery import state_of
 
 __all__ = ["PinnedCatalog", "bare", "query_engine"]
+
+logger = logging.getLogger("chronicle.spark")
 
 MEMORY_BYTES = 512 << 20
 """Memory of one task's relational operators before they spill."""
@@ -49,6 +63,8 @@ class PinnedCatalog:
         Pin streams as they are asked for (driver).
     empty : bool
         Show streams without their events, to learn what a query's result looks like.
+    match : MatchPart, optional
+        The part of a pattern that is to be run.
     """
 
     def __init__(
@@ -58,12 +74,16 @@ class PinnedCatalog:
         *,
         growing: bool = False,
         empty: bool = False,
+        match: MatchPart | None = None,
     ) -> None:
         self._store = store
         self.pins = dict(pins or {})
         self._growing = growing
         self._empty = empty
+        self._match = match
         self._snapshots: dict[str, Snapshot] = {}
+        self._indexes: dict[str, StreamIndexes | None] = {}
+        self.pattern: tuple[str, CompiledMatch, ReplayPlan] | None = None
 
     @property
     def mode(self) -> str:
@@ -98,12 +118,61 @@ class PinnedCatalog:
             self._store.stream(name)  # raises, with the names that there are
             pin = pin_stream(self._store.files, self._store.directory_of(name))
             self.pins[name] = pin
-        return open_pinned(self._store.files, pin)
+        bounds = (None, None) if self._match is None else self._match.ticks
+        return open_pinned(self._store.files, pin, *bounds)
+
+    # -- a query in parts -----------------------------------------------------------------------
+
+    @property
+    def division(self) -> PinnedCatalog:
+        """Itself: see :class:`~chronicle.query.operators.Division`."""
+        return self
+
+    def planned(self, stream: str, compiled: CompiledMatch, plan: ReplayPlan) -> None:
+        """Remember the replay plan of the query's pattern."""
+        self.pattern = (stream, compiled, plan)
+
+    def part(self, stream: str) -> MatchPart | None:
+        """The part of the query's pattern that is run here."""
+        del stream  # a query that is run in parts has one pattern
+        return self._match
+
+    # -- indexes --------------------------------------------------------------------------------
+
+    def indexes_of(self, name: str) -> StreamIndexes | None:
+        """The built indexes of a stream, opened for reading; None without any."""
+        if name not in self._indexes:
+            self._indexes[name] = None if self._empty else self._opened_indexes(name)
+        return self._indexes[name]
+
+    def _opened_indexes(self, name: str) -> StreamIndexes | None:
+        place = self._store.files.local_path(f"{self._store.directory_of(name)}/indexes")
+        if place is None or not (Path(place) / "CURRENT").exists():
+            return None
+        try:
+            found = StreamIndexes(Path(place), False)
+        except StorageFailed as error:
+            logger.warning("stream %s is read without its indexes: %s", name, error)
+            return None
+        if found.attributes:
+            return found
+        found.close()
+        return None
+
+    def close(self) -> None:
+        """Close the indexes that were opened."""
+        opened, self._indexes = list(self._indexes.values()), {}
+        for indexes in opened:
+            if indexes is not None:
+                indexes.close()
 
     def list_indexes(self, name: str) -> list[dict[str, Any]]:
-        """None: a pin does not carry them."""
-        self.stream_schema(name)
-        return []
+        """Coverage, runs and size of the indexes of a stream."""
+        indexes = self.indexes_of(name)
+        if indexes is None:
+            return []
+        state = self.snapshot(name).state
+        return [indexes.figures(attribute, state) for attribute in indexes.attributes]
 
     def stream_options(self, name: str) -> dict[str, Any]:
         """Settings of a stream."""
@@ -127,6 +196,7 @@ def query_engine(catalog: PinnedCatalog) -> Iterator[QueryEngine]:
         yield engine
     finally:
         engine.close()
+        catalog.close()
 
 
 def bare(schema: pa.Schema) -> pa.Schema:

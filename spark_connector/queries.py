@@ -5,30 +5,32 @@ Purpose
     give its rows, and :func:`part_of` makes the tree of one part on an executor.
 
 Layout
-    ==========  =============================================
-    ====================================== cut         query
-    a part
-    ==========  =============================================
-    ====================================== ``rows``    filter and projection of one stream
-    a time range, cut at leaf borders ``windows`` aggregation over TUMBLE or HOP in time,
-    windows that start in a time range
-                grouped by ``window_start``/``window_end``
-    ``keys``    MATCH_RECOGNIZE with PARTITION BY              partitions whose keys hash to a
-    number ``whole``   everything else                                the query
-    ==========  =============================================
-    ======================================
+    ============  ====================================================  ==========================
+    a cut         query                                                 a part
+    ============  ====================================================  ==========================
+    ``rows``      filter and projection of one stream                   a time range, cut at leaf
+                                                                        borders
+    ``windows``   aggregation over TUMBLE or HOP in time, grouped by    windows that start in a
+                  ``window_start`` or ``window_end``                    time range
+    ``match``     MATCH_RECOGNIZE over a stream                         replay intervals, a time
+                                                                        range, or partitions (see
+                                                                        :mod:`..query.split`)
+    ``whole``     everything else                                       the query
+    ============  ====================================================  ==========================
 
 Guarantee
     The parts are disjoint and their union is the query's result, each row once.  A query with
-    ORDER BY, LIMIT, DISTINCT, an aggregate or a window function over all rows is never cut.
+    ORDER BY, LIMIT, DISTINCT, an aggregate or a window function over all rows is never cut, nor one
+    that asks for the time: every part would have its own.
 
 Limits
-    Parts come in no order.  Each part of a ``keys`` cut reads the stream and matches its share of
-    the partitions.  A pattern without PARTITION BY is one part.
+    Parts come in no order.  How a query was cut, and why not further, is logged under
+    ``chronicle.spark`` (level INFO).
 """
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +39,9 @@ from sqlglot import exp
 
 from ..errors import SqlError
 from ..query.dialect import MatchRelation, StatementNode, parse_statement
+from ..query.planner import tells_the_time
+from ..query.split.parts import MatchPart
+from ..query.split.planning import split_match
 from ..schema import TICKS_PER_SECOND, StreamSchema
 from ..store.pinned import Pin
 from .backend import partition_count
@@ -44,8 +49,7 @@ from .pinned_catalog import PinnedCatalog
 
 __all__ = ["QueryPartition", "part_of", "split_query"]
 
-KEY_GROUPS_MAX = 32
-"""Most groups of keys: every one of them reads the stream."""
+logger = logging.getLogger("chronicle.spark")
 
 _CLAUSES = ("limit", "offset", "order", "distinct", "qualify", "sort", "with_", "with", "having")
 
@@ -57,14 +61,17 @@ class Cut:
     Attributes
     ----------
     kind : str
-        ``rows``, ``windows``, ``keys`` or ``whole``.
+        ``rows``, ``windows``, ``match`` or ``whole``.
     low, high : int or None
-        Ticks, half-open, of ``rows`` and ``windows``; group and number of groups of ``keys``.
+        Ticks, half-open, of ``rows`` and ``windows``.
+    match : MatchPart or None
+        Of ``match``.
     """
 
     kind: str
     low: int | None = None
     high: int | None = None
+    match: MatchPart | None = None
 
 
 class QueryPartition(InputPartition):
@@ -101,21 +108,42 @@ def split_query(text: str, catalog: PinnedCatalog, wanted: int | None) -> list[Q
     wanted : int, optional
         Parts to aim for; by the stream's size unless given.
     """
-    kind, name = _kind(query_tree(text))
-    cuts = [Cut("whole")]
-    if name is not None:
-        snapshot = catalog.snapshot(name)
-        state = snapshot.state
-        size = sum(view.length for view in (*state.segments, *state.runs))
-        parts = partition_count(wanted, size)
-        if kind == "keys":
-            groups = min(parts, KEY_GROUPS_MAX)
-            cuts = [Cut("keys", group, groups) for group in range(groups)]
-        elif parts > 1:
-            cuts = [Cut(kind, low, high) for low, high in snapshot.ranges(parts)]
-    if len(cuts) == 1:
-        cuts = [Cut("whole")]
+    cuts, reason = _cuts(query_tree(text), catalog, wanted)
+    logger.info("query in %d parts (%s): %s", len(cuts), cuts[0].kind if cuts else "none", reason)
     return [QueryPartition(cut, catalog.pins) for cut in cuts]
+
+
+def _cuts(tree: Any, catalog: PinnedCatalog, wanted: int | None) -> tuple[list[Cut], str]:
+    """The cuts of a query, and what is to be said about them."""
+    whole = [Cut("whole")]
+    kind, name = _kind(tree)
+    if name is None:
+        return whole, "its rows depend on each other"
+    if tells_the_time(tree):
+        return whole, "it asks for the time, which is one for all rows"
+    if kind == "match":
+        assert catalog.pattern is not None
+        name = catalog.pattern[0]  # in the stream's own spelling
+    snapshot = catalog.snapshot(name)
+    state = snapshot.state
+    size = sum(view.length for view in (*state.segments, *state.runs))
+    if kind == "match":
+        assert catalog.pattern is not None
+        _, compiled, plan = catalog.pattern
+
+        def parts(share: float) -> int:
+            return partition_count(wanted, int(size * share))
+
+        split = split_match(snapshot, compiled, plan, parts)
+        found = [Cut("match", match=part) if part is not None else whole[0] for part in split.parts]
+        if plan.reason:
+            return found, f"{split.reason}; the whole stream is replayed: {plan.reason}"
+        return found, split.reason
+    count = partition_count(wanted, size)
+    cuts = [Cut(kind, low, high) for low, high in snapshot.ranges(count)] if count > 1 else whole
+    if len(cuts) == 1:
+        return whole, "one part was asked for, or the stream is small"
+    return cuts, "time ranges at leaf borders"
 
 
 def _kind(tree: Any) -> tuple[str, str | None]:
@@ -170,35 +198,22 @@ def _window_kind(tree: Any, call: Any) -> tuple[str, str | None]:
 
 
 def _match_kind(tree: Any, relation: Any) -> tuple[str, str | None]:
-    keys = relation.args["match"].args.get("partition_by")
     inner = relation.this
-    if not keys or not isinstance(inner, exp.Table) or isinstance(inner.this, exp.Anonymous):
+    if not isinstance(inner, exp.Table) or isinstance(inner.this, exp.Anonymous):
         return "whole", None
     if tree.args.get("group") or tree.args.get("having") or not _row_wise(tree):
         return "whole", None
     if any(node is not tree for node in tree.find_all(exp.Select)):
         return "whole", None
-    return "keys", inner.name
+    return "match", inner.name
 
 
 def part_of(text: str, cut: Cut, catalog: PinnedCatalog) -> Any:
     """The tree of one part of a query (executor)."""
     tree = query_tree(text)
-    if cut.kind == "whole":
+    if cut.kind in ("whole", "match"):  # the part of a pattern is the catalogue's
         return tree
     source = (tree.args.get("from_") or tree.args.get("from")).this
-    if cut.kind == "keys":
-        assert cut.low is not None
-        assert cut.high is not None
-        keys = source.args["match"].args["partition_by"]
-        hashed = exp.Anonymous(this="hash", expressions=[key.copy() for key in keys])
-        group = exp.EQ(
-            this=exp.Mod(this=hashed, expression=exp.Literal.number(cut.high)),
-            expression=exp.Literal.number(cut.low),
-        )
-        share = exp.select("*").from_(source.this.copy()).where(group)
-        source.set("this", exp.Subquery(this=share))
-        return tree
     if cut.kind == "rows":
         schema = catalog.stream_schema(source.name)
         column = exp.column(exp.to_identifier(schema.time, quoted=True))

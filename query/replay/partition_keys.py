@@ -25,6 +25,7 @@ Cost
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -65,6 +66,13 @@ class PartitionKeys:
         self._values: list[pa.Array] = []
         self._pairs: list[Ints] = []
         self._mapped: list[tuple[pa.Array, Ints] | None] = [None] * len(self.columns)
+
+    def on(self, timeline: Timeline | None) -> PartitionKeys:
+        """The same numbers for another timeline of the same events; without one, to be sent."""
+        moved = copy.copy(self)
+        moved._timeline = timeline  # type: ignore[assignment]
+        moved._mapped = [None] * len(self.columns)
+        return moved
 
     # -- learning -----------------------------------------------------------------------------
 

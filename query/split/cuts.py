@@ -1,0 +1,204 @@
+"""Where time can be cut without changing what a pattern finds.
+
+Purpose
+    After a match the search goes on behind it, so which matches are found may depend on all of
+    them before.  :func:`find_cut` looks for a place near a tick at which that is forgotten.
+
+Layout
+    For every row near the tick the match that a search from it finds is known (found as if AFTER
+    MATCH SKIP TO NEXT ROW was said), and so where the search would go on.  Whatever came before,
+    the search of a partition first arrives behind the tick at its first row there, or where a match
+    that crosses the tick leads.  These few places are followed until they have become one::
+
+        a search from   1 2 3 4 5 6 7 8 9           partition with the cut at 5
+        goes on at      4 3 4 6 6 7 8 9 10          arrives at 5 or (from 4) at 6; 5 leads to 6:
+                              |                     every search comes by at 6
+
+    Rows before that place are *carried*: they belong to the part before the cut.  Partitions in
+    which no match crosses the tick carry nothing.
+
+Guarantee
+    A search that begins fresh behind the carried rows of each partition finds what the search over
+    the whole stream finds from there on.  Where searches do not become one in sight, there is no
+    cut.
+
+Limits
+    Looked at are twice the reach of a match on both sides, at most :data:`PROBE_EVENTS` events.
+    AFTER MATCH SKIP TO a variable is cut only where no match crosses.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...errors import ResourceLimit, SqlError
+from ...store.snapshot import Snapshot
+from ...store.tail import ticks_of_column
+from ..match import CompiledMatch, MatchLimits
+from ..match_clause import Skip
+from ..pattern.matcher import Groups, Matches
+from ..replay.masked import IntervalStream
+from .parts import Cut
+from .reach import MOST, Reach
+
+__all__ = ["PROBE_EVENTS", "find_cut", "independent"]
+
+Ints = npt.NDArray[np.int64]
+PROBE_EVENTS = 1 << 20
+PROBE_LIMITS = MatchLimits(steps_max=20_000_000, memory_bytes=512 << 20)
+
+
+def independent(compiled: CompiledMatch) -> bool:
+    """Whether a match is found whatever others there are."""
+    clause = compiled.clause
+    if clause.selection is not None:
+        return True
+    return clause.skip is not None and clause.skip.mode == "next"
+
+
+def find_cut(
+    snapshot: Snapshot,
+    compiled: CompiledMatch,
+    reach: Reach,
+    tick: int,
+    check: Callable[[], None] | None = None,
+) -> tuple[Cut | None, int]:
+    """The cut at a tick, None where there is none; and the number of events looked at.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+    compiled : CompiledMatch
+    reach : Reach
+        Of the same, bounded.
+    tick : int
+    check : callable, optional
+        Called now and then; may raise.
+    """
+    if independent(compiled):
+        return Cut(tick, last=tick - 1), 0
+    begin = reach.back(tick)
+    until = reach.ahead(reach.ahead(tick))
+    end = reach.ahead(until)
+    low, high = reach.before(begin), reach.after(end)
+    count = reach.events(low, high)
+    if count > PROBE_EVENTS:
+        return None, 0
+    probe = Probe(compiled, check)
+    try:
+        for first, last, within in (
+            (low, begin - 1, False), (begin, end, True), (end + 1, high, False)
+        ):  # fmt: skip
+            if last < first:
+                continue
+            stop = None if last >= MOST else last + 1
+            for batch in snapshot.scan(first, stop, probe.inputs, check=check):
+                for _ in probe.feed_piece(batch, within):
+                    pass
+        for _ in probe.finish():
+            pass
+    except (ResourceLimit, SqlError):  # of a search that the query itself may never make
+        return None, count
+    skip = compiled.clause.skip
+    follow = skip is None or skip.mode == "past last"
+    return probe.cut(tick, until, follow), count
+
+
+class Probe(IntervalStream):
+    """Finds the match from every row, and where a search goes on after it."""
+
+    def __init__(self, compiled: CompiledMatch, check: Callable[[], None] | None) -> None:
+        clause = replace(
+            compiled.clause, skip=Skip("next"), rows="one", measures=()
+        )  # the same patterns and conditions
+        bare = replace(compiled, clause=clause, measures=(), _schema=None)
+        super().__init__(bare, PROBE_LIMITS, check)
+        self._rows_codes: list[Ints] = []
+        self._rows_ticks: list[Ints] = []
+        self._begins: list[Ints] = []
+        self._lasts: list[Ints] = []
+
+    def _buffer(self, fresh: pa.Table, final: bool) -> Groups:
+        groups = super()._buffer(fresh, final)
+        count = fresh.num_rows
+        if count:
+            self._rows_codes.append(self.codes[len(self.codes) - count :].copy())
+            for chunk in fresh.column(str(self.compiled.columns.time)).chunks:
+                self._rows_ticks.append(ticks_of_column(chunk))
+        return groups
+
+    def _results(self, matches: Matches, groups: Groups) -> tuple[Ints, pa.Table]:
+        full = matches.length > 0  # after an empty match a search goes on at the next row
+        last = matches.row[matches.first[1:][full] - 1]
+        self._begins.append(self.sequence[self._original(matches.start[full])])
+        self._lasts.append(self.sequence[self._original(last)])
+        return np.zeros(0, np.int64), pa.table({})
+
+    def _put_out(self, watermark: int) -> Iterator[pa.RecordBatch]:
+        self.pending = []
+        return iter(())
+
+    def cut(self, tick: int, until: int, follow: bool) -> Cut | None:
+        """The cut at a tick.
+
+        Parameters
+        ----------
+        tick : int
+        until : int
+            Greatest tick from which on it is known where a search leads.
+        follow : bool
+            Whether it leads behind the match; else nothing may be carried.
+        """
+        none: Ints = np.zeros(0, np.int64)
+        codes = np.concatenate([none, *self._rows_codes])
+        ticks = np.concatenate([none, *self._rows_ticks])
+        begins = np.concatenate([none, *self._begins])
+        lasts = np.concatenate([none, *self._lasts])
+        count = len(codes)
+        order = np.argsort(codes, kind="stable")
+        after = np.full(count, count, np.int64)  # the next row of the partition, or the end
+        same = codes[order[1:]] == codes[order[:-1]]
+        after[order[:-1][same]] = order[1:][same]
+        leads = after.copy()
+        leads[begins] = after[lasts]
+        middle = int(np.searchsorted(ticks, tick, side="left"))
+        arrival = np.full(int(codes.max()) + 1 if count else 0, count, np.int64)
+        behind = codes[middle:][::-1]
+        arrival[behind] = np.arange(count - 1, middle - 1, -1)  # the last write is the first row
+        crossing = begins[(begins < middle) & (leads[begins] > arrival[codes[begins]])]
+        if not len(crossing):
+            return Cut(tick, none, tick - 1)
+        if not follow:
+            return None
+        mine = np.zeros(count - middle, np.bool_)
+        for code in np.unique(codes[crossing]).tolist():
+            places = {int(arrival[code])}
+            places.update(leads[crossing[codes[crossing] == code]].tolist())
+            met = _meet(places, leads, ticks, until)
+            if met is None:
+                return None
+            mine |= (codes[middle:] == code) & (np.arange(middle, count) < met)
+        carried = np.flatnonzero(mine)
+        last = int(ticks[middle + carried[-1]]) if len(carried) else tick - 1
+        return Cut(tick, carried, last)
+
+
+def _meet(places: set[int], leads: Ints, ticks: Ints, until: int) -> int | None:
+    """Where searches that go on at some places have all come by; None when that is not known."""
+    waiting = sorted(places)
+    known = set(waiting)
+    while len(waiting) > 1:
+        least = heapq.heappop(waiting)
+        if int(ticks[least]) > until:
+            return None
+        target = int(leads[least])
+        if target not in known:
+            known.add(target)
+            heapq.heappush(waiting, target)
+    return waiting[0]

@@ -1,0 +1,162 @@
+"""Groups of replay intervals, each as a part that can be sent.
+
+Purpose
+    :func:`interval_parts` divides the intervals of a plan, in the order of the stream, into groups
+    of about the same number of events.
+
+Guarantee
+    Every match lies in one interval, and between two of them a search finds nothing: so any group
+    of intervals finds its matches without the others.  Under PARTITION BY that holds for the
+    intervals of each partition, whatever lies between them in the stream; near late events the rows
+    of all partitions are read together, and stay together.
+
+Layout
+    A part keeps positions of the whole stream and the name of a segment, from which a smaller
+    snapshot finds out how far its own positions are off.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from ...indexes.lookup import IndexMetrics
+from ..replay.partition_spans import PartitionSpans
+from ..replay.replay_plan import ReplayPlan
+from ..replay.spans import Spans
+from .parts import MatchPart, SpanPart
+
+__all__ = ["interval_parts"]
+
+Ints = npt.NDArray[np.int64]
+SPAN_EVENTS = 2048
+"""What beginning an interval costs, in events."""
+
+
+def interval_parts(plan: ReplayPlan, wanted: int) -> tuple[MatchPart, ...]:
+    """Divide the intervals of a plan; none for a plan without intervals.
+
+    Parameters
+    ----------
+    plan : ReplayPlan
+        With spans and the timeline that it was made on.
+    wanted : int
+    """
+    spans = plan.spans
+    assert spans is not None
+    if not len(spans):
+        return ()
+    if plan.partitions is not None:
+        return _of_partitions(plan, plan.partitions, wanted)
+    found = []
+    for low, high in _groups(spans.ends - spans.starts, wanted):
+        chosen = Spans(spans.starts[low:high], spans.ends[low:high])
+        by_time = {n - low: ticks for n, ticks in plan.by_time.items() if low <= n < high}
+        found.append(_part(plan, chosen, by_time, None))
+    return tuple(found)
+
+
+def _groups(events: Ints, wanted: int) -> list[tuple[int, int]]:
+    """Ranges of neighbours of about the same weight."""
+    weight = np.cumsum(events + SPAN_EVENTS)
+    goals = weight[-1] * np.arange(1, wanted) / wanted
+    cuts = sorted({0, len(events), *(np.searchsorted(weight, goals) + 1).tolist()})
+    return list(pairwise(cuts))
+
+
+def _of_partitions(
+    plan: ReplayPlan, partitions: PartitionSpans, wanted: int
+) -> tuple[MatchPart, ...]:
+    """Intervals of partitions; what is read by time counts as one interval of all of them."""
+    assert plan.spans is not None
+    together = np.zeros(len(plan.spans), np.bool_)
+    together[list(plan.by_time)] = True
+    inside, stride = partitions.inside, partitions.stride
+    starts = inside.starts % stride
+    span = np.searchsorted(plan.spans.starts, starts, side="right") - 1
+    alone = ~together[span] if len(starts) else np.zeros(0, np.bool_)
+    rows = np.flatnonzero(alone)
+    blocks = np.flatnonzero(together)
+    # units of work: intervals by their number, then the spans that stay together
+    at = np.concatenate([starts[rows], plan.spans.starts[blocks]])
+    size = np.concatenate(
+        [(inside.ends - inside.starts)[rows], (plan.spans.ends - plan.spans.starts)[blocks]]
+    )
+    order = np.argsort(at, kind="stable")
+    found: list[MatchPart] = []
+    for low, high in _groups(size[order], wanted):
+        units = order[low:high]
+        mine = np.zeros(len(inside), np.bool_)
+        mine[rows[units[units < len(rows)]]] = True
+        kept = blocks[units[units >= len(rows)] - len(rows)]
+        # intervals within a span that stays together have their rows read anyway
+        own = mine | np.isin(span, kept)
+        shown = _shown_for(partitions, mine)
+        few = replace(
+            partitions,
+            keys=partitions.keys.on(None),
+            inside=Spans(inside.starts[own], inside.ends[own]),
+            shown=shown,
+        )
+        positions = _hull(Spans(inside.starts[mine], inside.ends[mine]), shown, stride)
+        whole = Spans(plan.spans.starts[kept], plan.spans.ends[kept])
+        positions = positions.minus(whole)
+        begins = np.concatenate([positions.starts, whole.starts])
+        ends = np.concatenate([positions.ends, whole.ends])
+        ticks = [None] * len(positions) + [plan.by_time[int(number)] for number in kept]
+        placed = np.argsort(begins, kind="stable")
+        by_time = {
+            place: bounds
+            for place, bounds in enumerate(ticks[i] for i in placed.tolist())
+            if bounds is not None
+        }
+        found.append(_part(plan, Spans(begins[placed], ends[placed]), by_time, few))
+    return tuple(found)
+
+
+def _hull(inside: Spans, shown: Spans, stride: int) -> Spans:
+    """Positions that some interval or a row shown with it contains."""
+    starts = np.concatenate([inside.starts, shown.starts])
+    ends = np.concatenate([inside.ends, shown.ends])
+    base = starts // stride * stride
+    return Spans.of(starts - base, ends - base, SPAN_EVENTS)
+
+
+def _shown_for(partitions: PartitionSpans, mine: npt.NDArray[np.bool_]) -> Spans:
+    """What is shown next to some of the intervals of the same partition."""
+    inside, shown, stride = partitions.inside, partitions.shown, partitions.stride
+    if not len(shown):
+        return shown
+    code = shown.starts // stride
+    first = np.searchsorted(inside.starts, shown.starts, side="right") - 1
+    last = np.searchsorted(inside.starts, shown.ends, side="left")
+    low = np.searchsorted(inside.starts, code * stride, side="left")
+    high = np.searchsorted(inside.starts, (code + 1) * stride, side="left")
+    first, last = np.maximum(first, low), np.minimum(last, high - 1)
+    count = np.concatenate([[0], np.cumsum(mine)])
+    near = (last >= first) & (count[np.maximum(last + 1, 0)] > count[np.maximum(first, 0)])
+    return Spans(shown.starts[near], shown.ends[near])
+
+
+def _part(
+    plan: ReplayPlan,
+    spans: Spans,
+    by_time: dict[int, tuple[int, int]],
+    partitions: PartitionSpans | None,
+) -> SpanPart:
+    timeline = plan.timeline
+    assert timeline is not None
+    first = max(0, int(spans.starts[0]) - plan.before)
+    last = min(plan.total - 1, int(spans.ends[-1]) + plan.after - 1)
+    ticks = [timeline.tick(first), timeline.tick(last)]
+    ticks += [tick for pair in by_time.values() for tick in pair]
+    part = next(part for part in timeline.parts if first < part.end)
+    small = replace(
+        plan, outline=None, spans=spans, by_time=by_time, partitions=partitions, chosen=(),
+        offered=(), estimate=None, metrics=IndexMetrics(), phases={}, timeline=None,
+    )  # fmt: skip
+    segment = None if part.view is None else part.view.file.segment_id
+    return SpanPart(small, segment, part.start, min(ticks), max(ticks))

@@ -1,0 +1,105 @@
+"""How far a match reaches from an event, in ticks, and where the rows around a range lie.
+
+Purpose
+    A part that reads a range of time must read on until every match that begins in it has ended,
+    and a few rows on both sides for PREV, NEXT, ``^`` and ``$``.  :class:`Reach` turns WITHIN, a
+    greatest length, and numbers of rows into ticks of one snapshot.
+
+Guarantee
+    A match that has an event on each side of ``tick`` begins at or after ``back(tick)``.  A match
+    that begins at or before ``tick`` ends at or before ``ahead(tick)``.
+
+Limits
+    A greatest length bounds matches of neighbouring rows only, so not those of a partition or of
+    an event selection that skips rows.  Lengths beyond :data:`LENGTH_MAX` count as no bound.
+"""
+
+from __future__ import annotations
+
+from ...store.snapshot import Snapshot
+from ...store.tail import ticks_of_column
+from ..match import CompiledMatch
+from ..planner import tail_start
+
+__all__ = ["Reach"]
+
+LENGTH_MAX = 100_000
+LEAST, MOST = -(2**63), 2**63 - 1
+
+
+class Reach:
+    """See the module.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+        With at least one event.
+    compiled : CompiledMatch
+    """
+
+    def __init__(self, snapshot: Snapshot, compiled: CompiledMatch) -> None:
+        span = snapshot.time_range
+        assert span is not None
+        self.first, self.last = span
+        self._snapshot = snapshot
+        self._within = compiled.within
+        self._length: int | None = None
+        if not compiled.partition_by and compiled.clause.selection in (None, "contiguous"):
+            length = compiled.automaton.length_max
+            if length is not None and length <= LENGTH_MAX:
+                self._length = max(1, length)
+        self._history = max(1, compiled.history)
+        self._lookahead = max(1, compiled.lookahead)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether a match is bounded at all."""
+        return self._within is not None or self._length is not None
+
+    def back(self, tick: int) -> int:
+        """Earliest tick at which a match can begin that has events before and at or after one."""
+        found = LEAST
+        if self._within is not None:
+            found = max(found, tick - self._within)
+        if self._length is not None:
+            found = max(found, self._rows_before(tick, self._length))
+        return found
+
+    def ahead(self, tick: int) -> int:
+        """Latest tick of a match that begins at or before one."""
+        found = MOST
+        if self._within is not None:
+            found = min(found, tick + self._within)
+        if self._length is not None and found > tick:
+            found = min(found, self._rows_after(tick, self._length))
+        return found
+
+    def before(self, tick: int) -> int:
+        """Tick from which on the rows before one are read that conditions may look at."""
+        return self._rows_before(tick, self._history)
+
+    def after(self, tick: int) -> int:
+        """Tick up to which the rows after one are read that conditions may look at."""
+        return self._rows_after(tick, self._lookahead)
+
+    def events(self, low: int, high: int) -> int:
+        """Events with low <= t <= high."""
+        start = None if low <= LEAST else low
+        end = None if high >= MOST else high + 1
+        return int(self._snapshot.aggregate((), start, end).count)
+
+    def _rows_before(self, tick: int, rows: int) -> int:
+        if tick <= self.first:
+            return self.first
+        return tail_start(self._snapshot, self.first, tick - 1, rows)
+
+    def _rows_after(self, tick: int, rows: int) -> int:
+        """Tick of the row that comes so many rows after a tick; the greatest tick without one."""
+        if tick >= self.last:
+            return MOST
+        left = rows
+        for batch in self._snapshot.scan(tick + 1, None, [self._snapshot.schema.time], limit=rows):
+            left -= batch.num_rows
+            if left == 0:
+                return int(ticks_of_column(batch.column(0))[-1])
+        return MOST

@@ -1,0 +1,258 @@
+"""Parts of a pattern query: together the rows of the whole, each match once, however it is cut."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from chronicle.errors import ResourceLimit, SqlError
+from chronicle.indexes import stream_indexes
+from chronicle.indexes.stream_indexes import StreamIndexes
+from chronicle.query.match import MatchLimits, compile_match
+from chronicle.query.match_clause import clause_of_text
+from chronicle.query.replay import planning
+from chronicle.query.replay.planning import plan_match
+from chronicle.query.split.parts import RangePart, SharePart, SpanPart
+from chronicle.query.split.planning import split_match
+from chronicle.query.split.shares import shares_of
+from chronicle.schema import StreamSchema
+from chronicle.store import Store, StreamOptions
+from chronicle.store.pinned import Pin, open_pinned, pin_stream
+from chronicle.store.segment import ScanMetrics
+
+NIGHTLY = os.environ.get("CHRONICLE_HYPOTHESIS") == "nightly"
+FIRST = int(os.environ.get("CHRONICLE_SEED", "0"))
+ROUNDS = 1000 if NIGHTLY else int(os.environ.get("CHRONICLE_ROUNDS", "3"))
+CLAUSES = 30 if NIGHTLY else 8
+LIMITS = MatchLimits(steps_max=50_000, memory_bytes=64 << 20)
+
+SCHEMA = StreamSchema(
+    pa.schema(
+        [
+            pa.field("t", pa.int64(), False),
+            pa.field("k", pa.string()),
+            pa.field("x", pa.float64()),
+            pa.field("y", pa.int64()),
+        ]
+    ),
+    "t",
+)
+
+
+def stream_rows(rng: random.Random, count: int, start: int, spread: int) -> pa.Table:
+    return pa.table(
+        {
+            "t": sorted(start + rng.randrange(spread) for _ in range(count)),
+            "k": [rng.choice(["a", "b", "c", None]) for _ in range(count)],
+            "x": [rng.choice([None, float("nan"), *map(float, range(10))]) for _ in range(count)],
+            "y": [rng.choice([None, *range(12)]) for _ in range(count)],
+        },
+        schema=SCHEMA.arrow,
+    )
+
+
+def filled(rng: random.Random, path: Path, late: bool) -> tuple[Store, Any, StreamIndexes, Pin]:
+    """A stream of many small segments, perhaps with late events, and indexes over part of it."""
+    store = Store.open(path, "rw")
+    options = StreamOptions(leaf_bytes=4096, segment_bytes=12_000)
+    stream = store.create_stream("s", SCHEMA, options)
+    indexes = StreamIndexes(path / "idx", True)
+    for name in rng.sample(["k", "x", "y"], 2):
+        indexes.create(name, SCHEMA)
+    start = 0
+    for _ in range(4):
+        spread = rng.choice([400, 900, 4000])
+        stream.append(stream_rows(rng, 900, start, spread))
+        start += spread
+        if rng.random() < 0.5:
+            stream.seal()
+        indexes.catch_up(stream.snapshot().state)
+        if late and rng.random() < 0.6:
+            stream.append(stream_rows(rng, rng.choice([1, 30]), rng.randrange(start), 30))
+    return store, stream, indexes, pin_stream(store.files, store.directory_of("s"))
+
+
+def random_condition(rng: random.Random, own: str, others: list[str]) -> str:
+    low = rng.randrange(9)
+    return rng.choice(
+        [
+            f"x BETWEEN {low} AND {low + 2}", f"{own}.y = {low}", f"y IN ({low}, {low + 2})",
+            f"x > {low}", f"y < {low}", f"k = '{rng.choice('abc')}'", "y IS NULL", "y > PREV(y)",
+            "NEXT(x) > x", f"y >= {rng.choice(others)}.y", f"t % 3 = {low % 3}",
+            f"count({own}.*) < {low + 1}", "x IS NOT NULL",
+        ]
+    )  # fmt: skip
+
+
+def random_clause(rng: random.Random) -> str:
+    names = ["A", "B", "C"][: rng.randrange(1, 4)]
+    body = " ".join(rng.choice(names) + rng.choice(["", "", "*", "+", "{1,3}"]) for _ in range(3))
+    if rng.random() < 0.3:
+        body = f"({body} | {' '.join(rng.sample(names, len(names)))}){rng.choice(['', '+'])}"
+    if rng.random() < 0.06:
+        body = rng.choice([f"^ {body}", f"{body} $"])
+    used = [name for name in names if name in body]
+    partition = "PARTITION BY k " if rng.random() < 0.45 else ""
+    order = "ORDER BY t, y" if rng.random() < 0.15 else "ORDER BY t"
+    rows = rng.choice(["ONE ROW PER MATCH", "ONE ROW PER MATCH", "ALL ROWS PER MATCH"])
+    within = f"WITHIN {rng.choice([0, 1, 5, 20, 60])}" if rng.random() < 0.85 else ""
+    after = selection = ""
+    if within and rng.random() < 0.2:
+        chosen = rng.choice(["SKIP TILL NEXT MATCH", "SKIP TILL ANY MATCH", "CONTIGUOUS"])
+        selection = f"EVENT SELECTION {chosen}"
+        if "ANY" in chosen:  # every subset of a loop's events is a match
+            within = f"WITHIN {rng.choice([0, 1, 3])}"
+    else:
+        after = rng.choice(
+            ["", "", "AFTER MATCH SKIP TO NEXT ROW", "AFTER MATCH SKIP PAST LAST ROW"]
+        )
+        if rng.random() < 0.1:
+            after = f"AFTER MATCH SKIP TO LAST {used[-1]}"
+    defines = ", ".join(
+        f"{name} AS {random_condition(rng, name, used)}" for name in used if rng.random() < 0.9
+    )
+    measures = "FIRST(t) AS f, LAST(t) AS l, count(*) AS n, sum(y) AS s, CLASSIFIER() AS c"
+    if rng.random() < 0.1:
+        measures += ", MATCH_NUMBER() AS number"
+    if rng.random() < 0.1:
+        measures += ", PREV(FIRST(y)) AS before"
+    return (
+        f"SELECT * FROM s MATCH_RECOGNIZE ({partition}{order} MEASURES {measures} {rows} {after} "
+        f"PATTERN ({body}) {within} {selection} DEFINE {defines or 'A AS x > 4'})"
+    )
+
+
+def counted(batches: Any) -> Counter[str]:
+    return Counter(repr(row) for batch in batches for row in batch.to_pylist())
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + ROUNDS))
+def test_parts_have_every_match_once(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(seed)
+    monkeypatch.setattr(stream_indexes, "RUN_EVENTS", 512)
+    store, stream, indexes, pin = filled(rng, tmp_path, late=seed % 2 == 1)
+    kinds: Counter[type] = Counter()
+    carried = 0
+    try:
+        snapshot = stream.snapshot()
+        for _ in range(CLAUSES):
+            text = random_clause(rng)
+            monkeypatch.setattr(planning, "READ_GAP", rng.choice([0, 5, 200]))
+            try:
+                compiled = compile_match(clause_of_text(text), SCHEMA)
+                expected = counted(compiled.run(snapshot.scan(), limits=LIMITS))
+            except (SqlError, ResourceLimit):
+                continue
+            strategy = rng.choice(["replay", "replay", "all", "all", "optimal"])
+            plan = plan_match(snapshot, compiled, indexes, strategy)
+            wanted = rng.choice([2, 3, 7, 20])
+            split = split_match(snapshot, compiled, plan, lambda share, n=wanted: n)
+            if split.parts == (None,):
+                continue
+            found: Counter[str] = Counter()
+            for part in pickle.loads(pickle.dumps(split.parts)):
+                kinds[type(part)] += 1
+                if isinstance(part, RangePart) and part.high is not None:
+                    carried += len(part.high.carried)
+                alone = open_pinned(store.files, pin, *part.ticks)
+                found += counted(part.run(alone, compiled, ScanMetrics(), limits=LIMITS))
+            assert found == expected, f"seed {seed}, {wanted} parts ({split.reason}): {text}"
+    finally:
+        indexes.close()
+        store.close()
+    if seed == 0:
+        assert kinds[RangePart], "time was never cut: the test shows nothing"
+        assert kinds[SpanPart], "no intervals were divided: the test shows nothing"
+
+
+def test_a_match_over_a_cut_is_carried_to_one_part(tmp_path: Path) -> None:
+    """Long falls, one after the other: wherever time is cut, a match crosses."""
+    store = Store.open(tmp_path, "rw")
+    stream = store.create_stream("s", SCHEMA, StreamOptions(leaf_bytes=4096))
+    count = 6000
+    table = pa.table(
+        {
+            "t": np.arange(count),
+            "k": np.array(["a", "b", "c"])[np.arange(count) % 3],
+            "x": 100.0 - (np.arange(count) * 7) % 101,
+            "y": np.zeros(count, np.int64),
+        },
+        schema=SCHEMA.arrow,
+    )
+    stream.append(table)
+    snapshot = stream.snapshot()
+    body = "MEASURES FIRST(t) AS f, LAST(t) AS l PATTERN (A B+) WITHIN 60 DEFINE B AS x < PREV(x)"
+    for partition in ("", "PARTITION BY k"):
+        text = f"SELECT * FROM s MATCH_RECOGNIZE ({partition} ORDER BY t {body})"
+        compiled = compile_match(clause_of_text(text), SCHEMA)
+        plan = plan_match(snapshot, compiled, None, "replay")
+        split = split_match(snapshot, compiled, plan, lambda _: 6)
+        ranges = [part for part in split.parts if isinstance(part, RangePart)]
+        assert len(ranges) == len(split.parts) > 3, split.reason
+        assert any(len(part.high.carried) for part in ranges if part.high is not None), partition
+        found: Counter[str] = Counter()
+        for part in ranges:
+            found += counted(part.run(snapshot, compiled, ScanMetrics()))
+        assert found == counted(compiled.run(snapshot.scan()))
+        assert sum(found.values()) > 100
+    store.close()
+
+
+def test_what_depends_on_all_matches_before_is_not_cut(tmp_path: Path) -> None:
+    """Matches of two rows where every row matches: even or odd is decided at the beginning."""
+    store = Store.open(tmp_path, "rw")
+    stream = store.create_stream("s", SCHEMA, StreamOptions(leaf_bytes=4096))
+    stream.append(stream_rows(random.Random(1), 5000, 0, 5000))
+    snapshot = stream.snapshot()
+
+    def split_of(clause: str, keys: str = "") -> Any:
+        text = f"SELECT * FROM s MATCH_RECOGNIZE ({keys} ORDER BY t {clause} DEFINE A AS t >= 0)"
+        compiled = compile_match(clause_of_text(text), SCHEMA)
+        plan = plan_match(snapshot, compiled, None, "replay")
+        return split_match(snapshot, compiled, plan, lambda _: 4)
+
+    chained = split_of("MEASURES FIRST(t) AS f PATTERN (A A) WITHIN 30")
+    assert chained.parts == (None,)
+    assert "no place was found" in chained.reason
+    shared = split_of("MEASURES FIRST(t) AS f PATTERN (A A) WITHIN 30", "PARTITION BY k")
+    assert [type(part) for part in shared.parts] == [SharePart] * 4
+    numbered = split_of("MEASURES MATCH_NUMBER() AS n PATTERN (A B) WITHIN 30")
+    assert numbered.parts == (None,)
+    assert "MATCH_NUMBER" in numbered.reason
+    each = split_of("MEASURES FIRST(t) AS f AFTER MATCH SKIP TO NEXT ROW PATTERN (A A) WITHIN 30")
+    assert [type(part) for part in each.parts] == [RangePart] * 4
+    endless = split_of("MEASURES FIRST(t) AS f PATTERN (A B+)")
+    assert endless.parts == (None,)
+    assert "WITHIN" in endless.reason
+    store.close()
+
+
+def test_equal_keys_have_one_share() -> None:
+    columns = {
+        "text": pa.array(["a", "b", None, "a", "", "a long one"] * 3),
+        "codes": pa.array(["a", "b", None, "a", "", "x"] * 3).dictionary_encode(),
+        "floats": pa.array([0.0, -0.0, float("nan"), -float("nan"), None, 1.5] * 3),
+        "numbers": pa.array([1, -1, None, 2**62, 5, 1] * 3),
+        "dates": pa.array([1, 2, None, 4, 5, 1] * 3, pa.date32()),
+        "decimals": pa.array([1, 2, None, 4, 5, 1] * 3).cast(pa.decimal128(20, 1)),
+        "flags": pa.array([True, False, None, True, True, False] * 3),
+    }
+    for name, column in columns.items():
+        shares = shares_of([column], 1 << 30).tolist()
+        assert shares == shares_of([pa.concat_arrays([column, column])], 1 << 30).tolist()[:18]
+        assert shares[:6] * 3 == shares, name
+        assert shares_of([column.slice(3)], 1 << 30).tolist() == shares[3:], name
+    floats = shares_of([columns["floats"]], 1 << 30).tolist()
+    assert floats[0] == floats[1]
+    assert floats[2] == floats[3]
+    assert len(set(shares_of([columns["numbers"], columns["text"]], 1 << 30).tolist())) == 6
