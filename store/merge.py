@@ -27,7 +27,6 @@ Limits
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,12 +35,10 @@ import pyarrow.compute as pc
 
 from ..compiled import kernel
 from ..schema import StreamSchema
-from .packing import pooled
 from .tail import concat_batches, sort_batch, ticks_of
+from .weave import places_of, plain_widths, weave
 
 __all__ = ["add_late", "merge_sources", "sort_nearly"]
-
-_WORDS: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
 class _Source:
@@ -202,20 +199,24 @@ def _merged(pieces: list[pa.RecordBatch], schema: StreamSchema) -> pa.RecordBatc
         joined = concat_batches(pieces[1:], pieces[0].schema)
         pieces = [pieces[0], sort_batch(joined, schema)]
     first, second = pieces
-    places = np.empty(second.num_rows, np.int64)
-    _places(ticks_of(first, schema), ticks_of(second, schema), places)
-    places.flags.writeable = False
-    order: pa.Array | None = None
-    columns = []
-    for one, other in zip(first.columns, second.columns, strict=True):
-        width = _plain_width(one, other)
-        if width:
-            columns.append(_woven(one, other, places, width))
-            continue
-        if order is None:
-            order = _order_of(places, first.num_rows)
-        columns.append(pc.take(pa.concat_arrays([one, other]), order))
-    return pa.RecordBatch.from_arrays(columns, schema=first.schema)
+    places = places_of(ticks_of(first, schema), ticks_of(second, schema))
+    ones, others = first.columns, second.columns
+    widths = plain_widths(first.schema)
+    plain = [
+        i
+        for i, width in enumerate(widths)
+        if width and not ones[i].null_count and not others[i].null_count
+    ]
+    woven = weave(
+        [ones[i] for i in plain], [others[i] for i in plain], [widths[i] for i in plain], places
+    )
+    columns = dict(zip(plain, woven, strict=True))
+    if len(plain) < len(ones):
+        order = _order_of(places, first.num_rows)
+        for i in range(len(ones)):
+            if i not in columns:
+                columns[i] = pc.take(pa.concat_arrays([ones[i], others[i]]), order)
+    return pa.RecordBatch.from_arrays([columns[i] for i in range(len(ones))], schema=first.schema)
 
 
 @kernel
@@ -253,110 +254,6 @@ def _nearly_order(ticks, late, order):  # type: ignore[no-untyped-def]
         order[at] = late[j]
         at += 1
         j += 1
-
-
-@kernel
-def _places(first, second, places):  # type: ignore[no-untyped-def]
-    """How many rows of the first come before each of the second; ties are the first's.
-
-    Both are sorted.  Goes on from place to place in steps of 16 and halves the last step without a
-    branch, which a processor could not foresee.  Unsigned positions need no test for a sign.
-    """
-    one = np.uint64(1)
-    size = np.uint64(first.size)
-    i = np.uint64(0)
-    for j in range(second.size):
-        tick = second[j]
-        while i + np.uint64(16) <= size and first[i + np.uint64(15)] <= tick:
-            i += np.uint64(16)
-        place = i
-        if i + np.uint64(16) <= size:
-            place += np.uint64(8) * np.uint64(first[place + np.uint64(7)] <= tick)
-            place += np.uint64(4) * np.uint64(first[place + np.uint64(3)] <= tick)
-            place += np.uint64(2) * np.uint64(first[place + one] <= tick)
-            place += np.uint64(first[place] <= tick)
-        else:
-            while place < size and first[place] <= tick:
-                place += one
-        places[j] = place
-
-
-@kernel
-def _weave(first, second, places, out):  # type: ignore[no-untyped-def]
-    """Merge two columns: each value of the second goes behind ``places`` values of the first.
-
-    Between two places values are copied in eights.  What is copied beyond the next place is
-    written again behind it, so eight must still be there: near the end they go one by one.
-    """
-    one = np.uint64(1)
-    size = np.uint64(first.size)
-    others = np.uint64(second.size)
-    eights = first.size - 16
-    i = np.uint64(0)
-    j = np.uint64(0)
-    while j < others and places[j] <= eights:
-        stop = np.uint64(places[j])
-        at = i + j
-        while i < stop:
-            a = first[i]
-            b = first[i + np.uint64(1)]
-            c = first[i + np.uint64(2)]
-            d = first[i + np.uint64(3)]
-            e = first[i + np.uint64(4)]
-            f = first[i + np.uint64(5)]
-            g = first[i + np.uint64(6)]
-            h = first[i + np.uint64(7)]
-            out[at] = a
-            out[at + np.uint64(1)] = b
-            out[at + np.uint64(2)] = c
-            out[at + np.uint64(3)] = d
-            out[at + np.uint64(4)] = e
-            out[at + np.uint64(5)] = f
-            out[at + np.uint64(6)] = g
-            out[at + np.uint64(7)] = h
-            i += np.uint64(8)
-            at += np.uint64(8)
-        i = stop
-        out[stop + j] = second[j]
-        j += one
-    while j < others:
-        stop = np.uint64(places[j])
-        while i < stop:
-            out[i + j] = first[i]
-            i += one
-        out[stop + j] = second[j]
-        j += one
-    while i < size:
-        out[i + others] = first[i]
-        i += one
-
-
-def _plain_width(one: pa.Array, other: pa.Array) -> int:
-    """Bytes of a value of two columns that are plain words without nulls; 0 for others."""
-    type_ = one.type
-    if (
-        one.null_count
-        or other.null_count
-        or not (
-            pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_temporal(type_)
-        )
-    ):
-        return 0
-    return int(type_.bit_width) // 8
-
-
-def _woven(one: pa.Array, other: pa.Array, places: npt.NDArray[np.int64], width: int) -> pa.Array:
-    """Two plain columns merged, in memory of Arrow's pool, which is used again."""
-    word = _WORDS[width]
-    out = pooled(len(one) + len(other), word)
-    _weave(_words(one, word), _words(other, word), places, out)
-    return pa.Array.from_buffers(one.type, out.size, [None, pa.py_buffer(out)])
-
-
-def _words(array: pa.Array, word: Any) -> npt.NDArray[Any]:
-    values = np.frombuffer(array.buffers()[1], word)[array.offset : array.offset + len(array)]
-    values.flags.writeable = False
-    return values
 
 
 def _order_of(places: npt.NDArray[np.int64], rows: int) -> pa.Array:

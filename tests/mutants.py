@@ -233,9 +233,36 @@ MUTANTS = [
     Mutant(
         "ties of two sources change places",
         "store/merge.py",
-        'np.searchsorted(self.ticks, tick, "left")',
-        'np.searchsorted(self.ticks, tick, "right")',
+        "            source.complete(bound)\n",
+        "            pass\n",
         "test_merge.py",
+    ),
+    Mutant(
+        "late runs are never merged",
+        "store/compaction.py",
+        "        while len(runs) > RUNS_MAX:\n",
+        "        while False:\n",
+        "test_folding.py",
+    ),
+    Mutant(
+        "folding rewrites what lies before the horizon too",
+        "store/compaction.py",
+        "    if fold.horizon is None or writer.length < COLD_BYTES:\n",
+        "    if True:\n",
+        "test_folding.py",
+    ),
+    Mutant(
+        "a forked child inherits its parent's threads",
+        "store/write_behind.py",
+        "    os.register_at_fork(after_in_child=_begin_pools)\n",
+        "    pass\n",
+        "test_write_behind.py",
+    ),
+    Mutant(
+        "a full disk is for ever",
+        "store/log.py",
+        "                self._take_back(start, records)\n",
+        "                self._closed = True\n",
     ),
 ]
 
