@@ -125,7 +125,7 @@ class Chunk:
     start, end : int
         Positions among the base events.
     runs : dict of str to Run
-        By attribute, for all chosen ones; empty where some have none and events are looked at.
+        By attribute; where there is none, events are looked at.
     """
 
     start: int
@@ -270,13 +270,13 @@ def _mark_term(
     total = timeline.total
     for name in chosen.term.attributes:
         atoms = [atom for atom in chosen.term.atoms if atom.column == name]
-        if not chunk.runs:
+        run = chunk.runs.get(name)
+        if run is None:
             metrics.events_evaluated += mark_events(
                 timeline, schema, atoms, chunk.start, chunk.end, chosen.offset, target, total
             )
             continue
         assert indexes is not None
-        run = chunk.runs[name]
         attribute = schema.attribute(name)
         if excluded(indexes, run, atoms, attribute):
             metrics.runs_skipped += 1

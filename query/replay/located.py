@@ -117,10 +117,11 @@ class Locator:
     # -- without partitions -------------------------------------------------------------------
 
     def _chunks(self, picked: Sequence[Offer]) -> list[Chunk]:
-        names = sorted({name for offer in picked for name in offer.term.attributes})
+        """The stream in pieces: with runs where there are some, else to be looked at."""
+        names = {name for offer in picked for name in offer.term.attributes}
         chunks: list[Chunk] = []
-        if self.catalogue is not None and all(n in self.catalogue.attributes for n in names):
-            chunks = chunks_of(self.catalogue, self.timeline, names)
+        if self.catalogue is not None and (known := names & set(self.catalogue.attributes)):
+            chunks = chunks_of(self.catalogue, self.timeline, sorted(known))
         self.plan.covered = sum(c.end - c.start for c in chunks) / self.timeline.total
         return sorted(
             chunks + unindexed(chunks, self.timeline.total), key=lambda chunk: chunk.start
@@ -205,7 +206,7 @@ class Locator:
 
     def _partitioned(self, picked: Sequence[Offer]) -> PartitionSpans:
         """Intervals of the candidates of each partition."""
-        plan, timeline = self.plan, self.timeline
+        timeline = self.timeline
         chunks = self._chunks(picked)
         each = Spans(
             np.array([chunk.start for chunk in chunks], np.int64),
@@ -231,7 +232,6 @@ class Locator:
             arranged = np.argsort(of, kind="stable")
             found[block], codes[block] = at[arranged], of[arranged]
             if not len(at):
-                plan.key_events = keys.events_read
                 return nothing
             if self.pattern.within is None:
                 reach = nothing
@@ -244,7 +244,6 @@ class Locator:
             result = result.intersect(self.coarse.allowed)
             if self.wants.neighbours:
                 result = self._with_neighbours(result)
-        plan.key_events = keys.events_read
         return result
 
     def _in_reach(

@@ -20,9 +20,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from ...indexes.kernels import count_bits
 from ...indexes.lookup import IndexMetrics, estimate_run
 from ...indexes.stream_indexes import Catalogue, RunsChanged, StreamIndexes
 from ...store.snapshot import Snapshot
@@ -32,7 +34,9 @@ from .applicability import Demands, demands, not_applicable
 from .candidates import Chunk, Offer, chunks_of
 from .coarse import CoarseMap, coarse_map
 from .cost import BlockCosts, Estimate, Weights, estimate, load_weights
+from .evaluated import mark_events
 from .located import READ_GAP, Locator
+from .partition_keys import PartitionKeys
 from .replay_plan import ReplayPlan
 from .selection import Counts, greedy, optimal
 from .spans import Spans
@@ -44,6 +48,12 @@ __all__ = ["STRATEGIES", "Offer", "Planner", "ReplayPlan", "plan_match"]
 STRATEGIES = ("auto", "replay", "none", "all", "greedy", "optimal")
 SAMPLE_CHUNKS = 12
 RETRIES = 4
+CROWD_EVENTS = 1 << 15
+"""Events that are looked at to see how many partitions lie between one another."""
+GROUPED_EVENT_NS = 60.0
+"""Replaying one event under PARTITION BY: it is read, its key is encoded, and rows are grouped."""
+KEY_NS = 4.0
+"""Reading the PARTITION BY columns of one event and finding its code."""
 NEIGHBOURS_MAX = 64
 """Rows around an interval that are looked for in its partition."""
 
@@ -187,7 +197,8 @@ class Planner:
         plan.allowed = self.coarse.allowed.total
         plan.phases["coarse_ms"] = _since(begun)
         begun = time.perf_counter()
-        offers = self._offers()
+        everything = self.wants.partition_by and (choose is not None or plan.strategy == "auto")
+        offers = self._offers(bool(everything) and bool(len(self.coarse.allowed)))
         plan.offered = tuple(self._shown(offer) for offer in offers)
         picked = self._pick(offers, choose)
         plan.phases["selection_ms"] = _since(begun)
@@ -208,14 +219,15 @@ class Planner:
         from ..ranges import describe
 
         parts = [describe(atom, self.snapshot.schema) or "true" for atom in offer.term.atoms]
-        return f"{self.pattern.symbols[offer.symbol].name}: {' or '.join(parts)}"
+        known = () if self.catalogue is None else self.catalogue.attributes
+        how = "" if all(n in known for n in offer.term.attributes) else " (no index: evaluated)"
+        return f"{self.pattern.symbols[offer.symbol].name}: {' or '.join(parts)}{how}"
 
     # -- choosing -----------------------------------------------------------------------------
 
-    def _offers(self) -> list[Offer]:
-        if self.catalogue is None or not self.catalogue.attributes:
-            return []
-        known = self.catalogue.attributes
+    def _offers(self, evaluated: bool = False) -> list[Offer]:
+        """Terms that indexes can look up, and, if wanted, those that take a look at all events."""
+        known = {} if self.catalogue is None else self.catalogue.attributes
         usable: list[Offer] = []
         symbol = 0
         for number, block in enumerate(self.pattern.blocks):
@@ -223,25 +235,46 @@ class Planner:
                 usable.extend(
                     Offer(term, symbol, number, offset, 0.0, 0.0)
                     for term in wanted.terms
-                    if all(name in known for name in term.attributes)
+                    if evaluated or all(name in known for name in term.attributes)
                 )
                 symbol += 1
-        if not usable:
-            return []
-        assert self.plan.timeline is not None
-        names = sorted({name for offer in usable for name in offer.term.attributes})
-        self.chunks = chunks_of(self.catalogue, self.plan.timeline, names)
-        if not self.chunks:
+        names = sorted({name for offer in usable for name in offer.term.attributes} & set(known))
+        self.chunks: list[Chunk] = []
+        if names:
+            assert self.catalogue is not None
+            assert self.plan.timeline is not None
+            self.chunks = chunks_of(self.catalogue, self.plan.timeline, names)
+        if not self.chunks and not evaluated:
             return []
         sample = self._sample()
         memo: dict[Term, float] = {}
         for offer in usable:
             if offer.term not in memo:
-                memo[offer.term] = self._measure(offer, sample)
+                indexed = bool(sample) and all(n in known for n in offer.term.attributes)
+                memo[offer.term] = self._measure(offer, sample) if indexed else self._guess(offer)
             offer.entries = memo[offer.term]
             alive = max(1, self.coarse.events_alive(offer.symbol))
             offer.share = min(1.0, offer.entries / alive)
         return usable
+
+    def _guess(self, offer: Offer) -> float:
+        """About how many events satisfy a term, from a few pieces of the stream."""
+        assert self.plan.timeline is not None
+        allowed, size, hits, seen = self.coarse.allowed, 4096, 0, 0
+        bits = np.zeros(size // 64, np.uint64)
+        for number in np.unique(np.linspace(0, len(allowed) - 1, SAMPLE_CHUNKS).astype(np.int64)):
+            low, high = int(allowed.starts[number]), int(allowed.ends[number])
+            first = low if len(allowed) > 1 else low + max(0, high - low - size) // 2
+            end = min(high, first + size)
+            bits[:] = 0
+            for name in offer.term.attributes:
+                atoms = [atom for atom in offer.term.atoms if atom.column == name]
+                mark_events(
+                    self.plan.timeline, self.snapshot.schema, atoms, first, end, first, bits, size
+                )
+            hits, seen = hits + int(count_bits(bits)), seen + end - first
+        # a term that no sample meets is rare, not absent
+        return max(hits, 0.5) / max(1, seen) * allowed.total
 
     def _sample(self) -> list[Chunk]:
         spans = Spans(
@@ -266,6 +299,23 @@ class Planner:
                 total += estimate_run(self.indexes, chunk.runs[name], atoms, attribute)
         return total * self.scale
 
+    def _crowd(self) -> float:
+        """Partitions whose events lie between one another: about how many a window meets."""
+        if not self.wants.partition_by:
+            return 1.0
+        assert self.plan.timeline is not None
+        keys = PartitionKeys(self.plan.timeline, self.wants.partition_by, self.snapshot.schema)
+        allowed, sizes = self.coarse.allowed, []
+        for number in {0, len(allowed) // 2, len(allowed) - 1}:
+            if not 0 <= number < len(allowed):
+                continue
+            low, high = int(allowed.starts[number]), int(allowed.ends[number])
+            first = (low + high) // 2
+            end = min(high, first + int(min(self.window, CROWD_EVENTS)) + 1)
+            keys.learn(np.arange(first, end))
+            sizes.append(keys.count)
+        return max(1.0, float(np.median(sizes))) if sizes else 1.0
+
     def _pick(
         self, offers: list[Offer], choose: Callable[[Sequence[Offer]], Sequence[int]] | None
     ) -> list[Offer] | None:
@@ -283,6 +333,7 @@ class Planner:
         for listed in by_block:
             listed.sort(key=lambda offer: offer.entries)
         self.window = self._window()
+        self.crowd = self._crowd()
         costs = self._costs(by_block)
         if plan.strategy == "all":
             plan.examined = 1
@@ -309,9 +360,8 @@ class Planner:
             found = optimal(sizes, evaluate)
         plan.examined, plan.estimate = found.examined, found.choice.estimate
         if plan.strategy == "auto":
-            full = plan.total * self.weights.event
-            uncovered = plan.total - sum(c.end - c.start for c in self.chunks)
-            cost = found.choice.estimate.total_ns + uncovered * self.weights.event
+            full = plan.total * self._event_ns()
+            cost = found.choice.estimate.total_ns
             if cost > 0.95 * full:
                 plan.reason = (
                     f"indexes would cost {cost / 1e6:.1f} ms, a full replay {full / 1e6:.1f} ms"
@@ -340,17 +390,54 @@ class Planner:
                     rates[b, 0] = alive / region
                 rates[b, k] = rates[b, k - 1] * max(offer.share, 1e-12)
                 entries[b, k] = entries[b, k - 1] + offer.entries
-                opened = len(self.chunks) * len(offer.term.attributes)
+                opened, looked = self._opened(offer)
                 runs[b, k] = runs[b, k - 1] + opened
+                # events that no run covers are looked at: like entries, but with their values
+                entries[b, k] += looked
                 passes[b, k] = passes[b, k - 1] + self.plan.total * (2 if k == 1 else 3)
         lengths = np.array([len(block.symbols) for block in self.pattern.blocks], np.int64)
         return BlockCosts(rates, entries, runs, passes, lengths)
 
+    def _opened(self, offer: Offer) -> tuple[int, float]:
+        """Runs that looking a term up opens, and events that it takes a look at."""
+        known = {} if self.catalogue is None else self.catalogue.attributes
+        covered = sum(c.end - c.start for c in self.chunks)
+        runs, looked = 0, 0.0
+        for name in offer.term.attributes:
+            indexed = name in known
+            runs += len(self.chunks) if indexed else 0
+            looked += max(0, self.plan.allowed - (covered if indexed else 0))
+        return runs, looked
+
+    def _event_ns(self) -> float:
+        """What replaying one event costs."""
+        return GROUPED_EVENT_NS if self.wants.partition_by else self.weights.event
+
     def _estimate(self, costs: BlockCosts, counts: Sequence[int]) -> Estimate:
-        return estimate(
-            counts, costs, float(self.plan.allowed), self.window, self.pattern.leading,
-            self.pattern.trailing, self.weights, READ_GAP,
-        )  # fmt: skip
+        def about(window: float, weights: Weights) -> Estimate:
+            return estimate(
+                counts, costs, float(self.plan.allowed), window, self.pattern.leading,
+                self.pattern.trailing, weights, READ_GAP,
+            )  # fmt: skip
+
+        if not self.wants.partition_by:
+            return about(self.window, self.weights)
+        if not any(counts):
+            return about(self.window, replace(self.weights, event=GROUPED_EVENT_NS))
+        # spans are those of all partitions together, and of their events the keys are read; what
+        # is replayed is one partition's share of the window
+        wide = about(self.window, replace(self.weights, event=KEY_NS))
+        narrow = about(self.window / self.crowd, self.weights)
+        passes = 0.0
+        if self.wants.neighbours or self.pattern.within is None:
+            passes = 3.0 * self.plan.total * KEY_NS
+        keys = min(float(self.plan.allowed), narrow.intervals * 16) * KEY_NS
+        return replace(
+            wide,
+            intervals=narrow.intervals,
+            events=narrow.events,
+            primary_ns=wide.primary_ns + narrow.events * GROUPED_EVENT_NS + keys + passes,
+        )
 
     def _window(self) -> float:
         """Events that a match can span, about."""

@@ -46,8 +46,6 @@ class ReplayPlan:
     partitions : PartitionSpans or None
         Under PARTITION BY, which rows of ``spans`` are replayed: those of some partitions.
         None: all of them.
-    key_events : int
-        Events whose PARTITION BY columns planning has read.
     given : int or None
         Events given to the matcher; known when it has run.
     metrics : IndexMetrics
@@ -69,7 +67,6 @@ class ReplayPlan:
     allowed: int = 0
     needed: int = 0
     partitions: PartitionSpans | None = None
-    key_events: int = 0
     given: int | None = None
     metrics: IndexMetrics = field(default_factory=IndexMetrics)
     phases: dict[str, float] = field(default_factory=dict)
@@ -120,13 +117,14 @@ class ReplayPlan:
         if self.spans is None:
             return tuple(self.phases.items())
         given = self.spans.total if self.given is None else self.given
-        spans = len(self.spans) if self.partitions is None else len(self.partitions.inside)
+        parts = self.partitions
+        spans = len(self.spans) if parts is None else len(parts.inside)
         return (
             ("intervals", spans),
             ("events_replayed", given),
             ("share_replayed", given / self.total if self.total else 0.0),
             ("events_in_spans_read", self.spans.total),
-            ("partition_keys_read", self.key_events),
+            ("partition_keys_read", 0 if parts is None else parts.keys.events_read),
             ("covered_by_indexes", self.covered),
             ("choices_examined", self.examined),
             ("index_entries_read", self.metrics.entries_read),
