@@ -37,7 +37,14 @@ from typing import Any
 
 from ..errors import StorageFailed, StoreClosed
 
-__all__ = ["BATCH_BYTES", "IndexStorage", "block_key", "descriptor_key", "time_key"]
+__all__ = [
+    "BATCH_BYTES",
+    "IndexStorage",
+    "block_key",
+    "descriptor_key",
+    "time_key",
+    "write_table",
+]
 
 BATCH_BYTES = 1 << 20
 """Writes are cut to about this size: RocksDB holds the interpreter's lock while it takes one."""
@@ -77,6 +84,22 @@ def parse_time_key(key: bytes) -> tuple[int, int]:
     """Segment and first position from the key of a time descriptor."""
     _, segment, first = _TIMES.unpack(key)
     return segment, first
+
+
+def write_table(path: Path, puts: list[tuple[bytes, bytes]]) -> None:
+    """Write entries into a file of their own, for :meth:`IndexStorage.take_over`."""
+    import rocksdict
+
+    options = rocksdict.Options(raw_mode=True)
+    options.set_compression_type(rocksdict.DBCompressionType.none())
+    writer = rocksdict.SstFileWriter(options)
+    try:
+        writer.open(str(path))
+        for key, value in sorted(puts):
+            writer[key] = value
+        writer.finish()
+    except Exception as error:
+        raise StorageFailed(f"the runs in {path} cannot be written: {error}") from error
 
 
 class IndexStorage:
@@ -163,6 +186,17 @@ class IndexStorage:
         for key in deletes or ():
             batch.delete(key)
         database.write(batch, write_opt=self._write)
+
+    def take_over(self, paths: list[Path]) -> None:
+        """Make files of :func:`write_table` part of the database; they are gone afterwards."""
+        options = self._rocksdict.IngestExternalFileOptions()
+        options.set_move_files(True)
+        try:
+            self._open().ingest_external_file([str(path) for path in paths], options)
+        except StoreClosed:
+            raise
+        except Exception as error:
+            raise StorageFailed(f"the runs of a load cannot be taken over: {error}") from error
 
     def delete_prefix(self, prefix: bytes) -> None:
         """Delete every key that begins with a prefix."""

@@ -163,6 +163,17 @@ class StreamIndexes:
         """Indexed attributes, in the order in which they were created."""
         return sorted(self._attributes, key=self._attributes.__getitem__)
 
+    @property
+    def identifiers(self) -> dict[str, int]:
+        """Indexed attributes and the identifiers of their indexes."""
+        return dict(self._attributes)
+
+    def take_over(self, paths: list[Path]) -> None:
+        """Add files of runs that were built elsewhere (see :mod:`.staged`)."""
+        with self._build_lock, self._lock:
+            self._opened().take_over(paths)
+            self._load()
+
     def create(self, attribute: str, schema: StreamSchema) -> None:
         """Define an index; raises :class:`IndexExists`."""
         indexable(schema.attribute(attribute))

@@ -25,6 +25,7 @@ import pyarrow as pa
 from pyspark.sql import types as T  # noqa: N812
 
 from ..errors import NotAStore, StreamNotFound
+from ..indexes.staged import taking_over
 from ..schema import StreamSchema
 from ..store import EventStream
 from ..store.staging import abort_staged, commit_staged, committed, truncated_at
@@ -148,7 +149,10 @@ class DatabaseTarget(LoadTarget):
 
     def commit(self, job: Job, staged: Sequence[Any], application: str) -> Outcome:
         """Make staged events visible, by the handle that holds the store."""
-        done = commit_staged(self._handle(), job.name, staged, application=application, version=0)
+        handle = self._handle()
+        indexes = self.database.indexes_of(self.options.stream or "")
+        with taking_over(handle, job.name, staged, indexes):
+            done = commit_staged(handle, job.name, staged, application=application, version=0)
         return Outcome(done.events, done.late, done.repeated)
 
     def abort(self, job: Job) -> None:

@@ -34,6 +34,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from ..errors import NotAStore, SchemaMismatch, StoreLocked, StreamNotFound
+from ..indexes.staged import announce, build_staged, taking_over
 from ..schema import StreamSchema
 from ..store import EventStream, Store, StreamOptions
 from ..store.recovery import load
@@ -188,6 +189,7 @@ class LocalSink:
         """Make the job's directory."""
         with Store.open(self._path, mode="r") as store:
             prepare_staging(store.files, job.plan)
+            announce(store.files, job.plan.directory, job.plan.place)
 
     def _found(self, wanted: StreamSchema | None) -> tuple[StreamSchema, StreamOptions]:
         try:
@@ -208,10 +210,12 @@ class LocalSink:
             return made.schema, made.options
 
     def stage(self, job: Job, part: int, batches: Iterator[pa.RecordBatch]) -> list[Any]:
-        """Sort a task's events and write them as segments."""
+        """Sort a task's events and write them as segments, with the runs of their indexes."""
         plan: StagingPlan = job.plan
         with Store.open(self._path, mode="r") as store:
-            return list(stage(store.files, plan, part, runs_in_order(batches, job.schema.time)))
+            staged = stage(store.files, plan, part, runs_in_order(batches, job.schema.time))
+            build_staged(store.files, plan.place, staged, job.schema)
+            return list(staged)
 
     def commit(
         self,
@@ -226,9 +230,10 @@ class LocalSink:
         with opened_for_writing(self._path, self._options.timeout) as store:
             stream = store.stream(self._stream)
             assert isinstance(stream, EventStream)
-            done = commit_staged(
-                stream, job, staged, truncate=truncate, application=application, version=version
-            )
+            with taking_over(stream, job, staged):
+                done = commit_staged(
+                    stream, job, staged, truncate=truncate, application=application, version=version
+                )
         return Outcome(done.events, done.late, done.repeated)
 
     def abort(self, job: str) -> None:

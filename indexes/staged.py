@@ -1,0 +1,201 @@
+"""Runs of segments that are not part of the stream yet: built where the segments are written.
+
+Purpose
+    A bulk load by many processes writes finished segments; their index entries are extracted and
+    sorted there too, and the one writer only takes the files over.  :func:`announce` says at the
+    beginning of a job what is indexed, :func:`build_staged` makes one file of runs per segment, and
+    :func:`taking_over` adds those of the job to the indexes around its commit.
+
+Layout
+    ::
+
+        <stream>/staging/<job>/indexes.json             attributes and identifiers of the indexes
+        <stream>/staging/<job>/<part>-<id>.seg.runs     RocksDB table: the keys of ``storage``
+
+Guarantee
+    The files are linked into the database *before* the commit, so the commit that shows the
+    segments finds them indexed; runs of segments that do not become part of the base (late ones, or
+    all of them when the commit fails) are forgotten after it, or at the next opening after a crash.
+    What goes wrong with runs never fails a load: what has none is replayed, and built by the next
+    database that opens the store.
+
+Limits
+    The entries of one segment are sorted in memory.  Runs are taken over only while the indexes are
+    still those that the job was announced with.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..errors import ChronicleError
+from ..schema import StreamSchema
+from ..store import EventStream
+from ..store.file_contract import Files
+from ..store.segment import SegmentView
+from ..store.staging import StagedSegment
+from .leaves import leaf_map
+from .runs import RUN_EVENTS, build_run, build_times
+from .storage import block_key, descriptor_key, time_key, write_table
+from .stream_indexes import StreamIndexes
+
+__all__ = ["announce", "build_staged", "taking_over"]
+
+logger = logging.getLogger("chronicle.indexes")
+
+DEFINITIONS = "indexes.json"
+SUFFIX = ".runs"
+
+
+def announce(files: Files, directory: str, place: str) -> None:
+    """Tell the tasks of a job what is indexed (driver).
+
+    Parameters
+    ----------
+    files : Files
+    directory, place : str
+        Of the stream and of the job, inside of the store.
+    """
+    path, target = _indexes_of(files, directory), files.local_path(f"{place}/{DEFINITIONS}")
+    if path is None or target is None:
+        return
+    try:
+        indexes = StreamIndexes(path, False)
+        try:
+            known = indexes.identifiers
+        finally:
+            indexes.close()
+    except ChronicleError as error:
+        logger.warning("%s: new segments are not indexed by the load: %s", directory, error)
+        return
+    if known:
+        Path(target).write_text(json.dumps(known), encoding="utf-8")
+
+
+def build_staged(
+    files: Files, place: str, staged: Sequence[StagedSegment], schema: StreamSchema
+) -> int:
+    """Write the runs of staged segments beside them (task); gives the number of files.
+
+    Parameters
+    ----------
+    files : Files
+    place : str
+        Of the job.
+    staged : sequence of StagedSegment
+    schema : StreamSchema
+        That they were written with.
+    """
+    target = files.local_path(place)
+    if target is None:
+        return 0
+    try:
+        known: dict[str, int] = json.loads((Path(target) / DEFINITIONS).read_bytes())
+    except FileNotFoundError:
+        return 0
+    written = 0
+    for item in staged:
+        path = files.local_path(item.file)
+        assert path is not None
+        view = SegmentView.open_sealed(files, item.file, item.entry.id, schema)
+        try:
+            write_table(Path(path + SUFFIX), _entries(view, known, schema))
+            written += 1
+        except ChronicleError as error:
+            logger.warning("%s is loaded without its runs: %s", item.file, error)
+        finally:
+            view.close()
+    return written
+
+
+def _entries(
+    view: SegmentView, known: dict[str, int], schema: StreamSchema
+) -> list[tuple[bytes, bytes]]:
+    """Keys and values of all runs of a segment, as :class:`StreamIndexes` would write them."""
+    segment, leaves = view.file.segment_id, leaf_map(view)
+    puts: list[tuple[bytes, bytes]] = []
+    for first in range(0, view.events, RUN_EVENTS):
+        end = min(first + RUN_EVENTS, view.events)
+        packed = build_times(leaves.ticks(first, end))
+        told = {"end": end, "generation": 0, "size": len(packed)}
+        puts.append((time_key(segment, first, 0), packed))
+        puts.append((time_key(segment, first), json.dumps(told).encode()))
+        for name, index in known.items():
+            column = leaves.column(name, first, end)
+            attribute = schema.attribute(name)
+            built = build_run(index, segment, first, 0, end - first, column, attribute)
+            at = (index, segment, first, 0)
+            for kind, blocks in ((b"k", built.keys), (b"p", built.positions)):
+                puts += [(block_key(kind, *at, i), block) for i, block in enumerate(blocks)]
+            if built.nulls is not None:
+                puts.append((block_key(b"n", *at), built.nulls))
+            if built.dictionary is not None:
+                puts.append((block_key(b"s", *at), built.dictionary))
+            puts.append((descriptor_key(index, segment, first), built.run.to_bytes()))
+    return puts
+
+
+@contextmanager
+def taking_over(
+    stream: EventStream,
+    job: str,
+    staged: Sequence[StagedSegment],
+    indexes: StreamIndexes | None = None,
+) -> Iterator[None]:
+    """Around the commit of a job: add the runs of its segments to the stream's indexes.
+
+    Parameters
+    ----------
+    stream : EventStream
+        In the process that writes to the store.
+    job : str
+    staged : sequence of StagedSegment
+        What is committed.
+    indexes : StreamIndexes, optional
+        Those that this process has open for writing already.
+    """
+    files, directory = stream.commits.files, stream.commits.directory
+    opened: StreamIndexes | None = None
+    try:
+        path = _indexes_of(files, directory)
+        paths = _paths(files, staged) if path is not None else []
+        if path is not None and paths:
+            if indexes is None:
+                opened = indexes = StreamIndexes(path, True)
+            announced = files.local_path(f"{directory}/staging/{job}/{DEFINITIONS}")
+            assert announced is not None
+            if json.loads(Path(announced).read_bytes()) == indexes.identifiers:
+                indexes.take_over(paths)
+    except (ChronicleError, OSError, ValueError) as error:
+        logger.warning("%s: the load's runs are not taken over: %s", stream.name, error)
+    try:
+        yield
+    finally:
+        try:
+            if indexes is not None:
+                indexes.forget(stream.snapshot().state)
+                indexes.flush()
+        except ChronicleError as error:
+            logger.warning("%s: indexes are brought up to date later: %s", stream.name, error)
+        finally:
+            if opened is not None:
+                opened.close()
+
+
+def _indexes_of(files: Files, directory: str) -> Path | None:
+    """Where the indexes of a stream are; None where there are none."""
+    place = files.local_path(f"{directory}/indexes")
+    return None if place is None or not (Path(place) / "CURRENT").exists() else Path(place)
+
+
+def _paths(files: Files, staged: Sequence[StagedSegment]) -> list[Path]:
+    found = []
+    for item in staged:
+        path = files.local_path(item.file + SUFFIX)
+        if path is not None and Path(path).exists():
+            found.append(Path(path))
+    return found
