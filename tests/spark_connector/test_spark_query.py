@@ -94,9 +94,9 @@ def test_executors_get_the_intervals_that_the_driver_found(
         "WITHIN INTERVAL '5' MINUTE DEFINE A AS squawk < 5, B AS squawk > 4000)"
     )
     with open_database(path) as database:
-        database.create_index("flights", "squawk")
         if partition:  # neighbours in a partition have no place while there are late events
             database.stream("flights").compact()
+        database.create_index("flights", "squawk")
     expected = embedded(path, text)
     backend = LocalBackend(Options(path=str(path), query=text))
     for wanted in (1, 3):
