@@ -208,7 +208,7 @@ class FieldPlan:
             self._add("sum", name, op, 3)
         elif aggregate.function in _ORDERED:
             self._add(aggregate.function, name, _ORDERED[aggregate.function], 0)
-        else:
+        elif aggregate.function in _DEVIATIONS:
             self._add("moments", name, k.MOMENTS, 0)
 
     def of(self, schema: StreamSchema) -> SchemaFields:
