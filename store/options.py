@@ -67,7 +67,7 @@ class StreamOptions:
         Late events buffered in memory before they are spilled as a late run.
     compaction : str
         ``background`` (default): late runs are folded in by a thread of the writer when they have
-        become many; ``manual``: only when asked for.
+        become many and the stream is quiet, or too many; ``manual``: only when asked for.
     """
 
     codec: str = "lz4"

@@ -10,9 +10,9 @@ Guarantee
     being removed for ``ttl_seconds``, also when the process that took it ends before.
 
 Cost
-    A pin holds the tail and the buffer of late events (usually below a megabyte) and some 150
-    bytes for each segment.  Opening one opens only the segments that meet the time range asked
-    for.
+    A pin holds the tail and the buffer of late events (usually below a megabyte, some megabytes
+    where many are late) and some 150 bytes for each segment.  Opening one opens only the segments
+    that meet the time range asked for.
 
 Limits
     Where the reader may not write into the store's directory no lease is taken, and a compaction or
