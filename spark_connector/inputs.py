@@ -21,6 +21,7 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..errors import InvalidArgument
+from ..errors import ConnectionFailed, InvalidArgument, MissingDependency
 from ..formats import BadRow, ByteSource, EventReader, detect, suffixes_of
 from ..formats.csvtext import CsvRecords
 from ..formats.jsontext import looks_like_lines
@@ -47,6 +48,13 @@ SAMPLED_FILES = 8
 HEAD_BYTES = 1 << 20
 SPARK_FORMATS = {".orc": "orc", ".avro": "avro"}
 """Formats that only Spark's own readers know, by suffix."""
+
+AVRO_PACKAGE = "org.apache.spark:spark-avro_2.13"
+SCHEME_PACKAGES = {
+    "s3a": "org.apache.hadoop:hadoop-aws",
+    "abfss": "org.apache.hadoop:hadoop-azure",
+    "gs": "com.google.cloud.bigdataoss:gcs-connector",
+}
 
 
 @dataclass(frozen=True)
@@ -119,11 +127,12 @@ def total_bytes(pieces: Sequence[Piece]) -> int:
 
 
 def _is_uri(item: str) -> bool:
-    return "://" in item and not item.startswith("file://")
+    return "://" in item and not item.startswith("file:")
 
 
 def _local(item: str) -> list[tuple[str, int]]:
-    item = item.removeprefix("file://")
+    if item.startswith("file:"):
+        item = "/" + item.removeprefix("file:").lstrip("/")
     odd = _odd_files(item)
     if odd:
         return [(path, os.path.getsize(path)) for path in odd]
@@ -143,17 +152,59 @@ def _odd_files(item: str) -> list[str]:
 
 def _listed(spark: SparkSession, uri: str) -> list[tuple[str, int]]:
     """Files behind a URI, listed by Spark without reading them."""
-    rows = (
-        spark.read.format("binaryFile")
-        .option("recursiveFileLookup", "true")
-        .load(uri)
-        .select("path", "length")
-        .orderBy("path")
-        .collect()
-    )
+    with readable(uri):
+        rows = (
+            spark.read.format("binaryFile")
+            .option("recursiveFileLookup", "true")
+            .load(uri)
+            .select("path", "length")
+            .orderBy("path")
+            .collect()
+        )
     if not rows:
         raise InvalidArgument(f"no file matches {uri!r}")
     return [(row["path"], int(row["length"])) for row in rows]
+
+
+@contextmanager
+def readable(place: str) -> Iterator[None]:
+    """Say in our words why Spark cannot open a file or a directory.
+
+    Raises
+    ------
+    InvalidArgument
+        When there is no such file.
+    MissingDependency
+        When Spark lacks the package for the format or the file system.
+    ConnectionFailed
+        When the file system does not answer.
+    """
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+    from pyspark.errors import AnalysisException
+
+    try:
+        yield
+    except AnalysisException as error:
+        if error.getCondition() == "PATH_NOT_FOUND":
+            raise InvalidArgument(f"no file matches {place!r}") from None
+        if error.getCondition() == "AVRO_DATA_SOURCE_NOT_ENABLED":
+            raise MissingDependency(f"{place} is Avro: {_packages(AVRO_PACKAGE)}") from None
+        raise
+    except Py4JJavaError as error:
+        said = str(error.java_exception)
+        if "No FileSystem for scheme" in said or "FileSystem not found" in said:
+            scheme = place.partition("://")[0]
+            package = SCHEME_PACKAGES.get(scheme, f"the one for {scheme}://")
+            raise MissingDependency(f"{place} cannot be opened: {_packages(package)}") from None
+        raise ConnectionFailed(f"Spark cannot open {place}: {said.splitlines()[0]}") from None
+
+
+def _packages(name: str) -> str:
+    return (
+        f"Spark needs a package that does not come with it, {name}; with internet access "
+        f"PYSPARK_SUBMIT_ARGS='--packages NAME:VERSION pyspark-shell' fetches it, otherwise put "
+        "its jars among those of Spark"
+    )
 
 
 def _pieces(

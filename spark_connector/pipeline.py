@@ -45,7 +45,16 @@ from ..formats import BadRow
 from ..ingest.quarantine import BadRows
 from ..ingest.report import IngestReport, Progress, Silent
 from ..schema import StreamSchema
-from .inputs import SPARK_FORMATS, SPLIT_BYTES, Piece, find_pieces, for_spark, settle, total_bytes
+from .inputs import (
+    SPARK_FORMATS,
+    SPLIT_BYTES,
+    Piece,
+    find_pieces,
+    for_spark,
+    readable,
+    settle,
+    total_bytes,
+)
 from .loading import load_sorted, target_of, ticks_of
 from .parsing import TRAIL, FileParser, RowParser, ipc_bytes
 from .session import pipeline_session
@@ -246,10 +255,11 @@ class _Pipeline:
 
     def _opened(self, piece: Piece) -> bytes:
         """The bytes of a file that only Spark can open, or some of its rows."""
-        if piece.format in SPARK_FORMATS.values():
-            frame = self.spark.read.format(str(piece.format)).load(piece.path)
-            return ipc_bytes(frame.limit(10_000).toArrow())
-        row = self.spark.read.format("binaryFile").load(piece.path).select("content").first()
+        with readable(piece.path):
+            if piece.format in SPARK_FORMATS.values():
+                frame = self.spark.read.format(str(piece.format)).load(piece.path)
+                return ipc_bytes(frame.limit(10_000).toArrow())
+            row = self.spark.read.format("binaryFile").load(piece.path).select("content").first()
         return b"" if row is None else bytes(row["content"])
 
     # -------------------------------------------------------------------- rows

@@ -22,8 +22,10 @@ import logging
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -106,9 +108,31 @@ def _started(settings: Mapping[str, str], log: Path) -> Any:
     conf = SparkConf()
     conf.setAll(list(settings.items()))
     if SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
-        with log.open("ab") as file:
-            SparkContext(conf=conf, gateway=launch_gateway(conf, {"stderr": file}))
+        with log.open("ab") as file, _uninterrupted():
+            gateway = launch_gateway(conf, {"stderr": file})
+        SparkContext(conf=conf, gateway=gateway)
     return SparkSession.builder.config(conf=conf).getOrCreate()
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Let an interrupt wait for the end of the block.
+
+    A JVM that PySpark leaves in the middle of its launch does not notice, and stays for ever.
+    """
+    waiting: list[int] = []
+    here = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGINT) if here else signal.SIG_IGN
+    if before is signal.SIG_IGN or before is None:
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda number, _: waiting.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if waiting:
+        raise KeyboardInterrupt
 
 
 @contextlib.contextmanager

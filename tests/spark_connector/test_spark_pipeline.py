@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -15,7 +16,14 @@ import pyarrow as pa
 import pytest
 
 from chronicle.database import open_database
-from chronicle.errors import InvalidArgument, InvalidData, SchemaMismatch, StreamNotFound
+from chronicle.errors import (
+    ConnectionFailed,
+    InvalidArgument,
+    InvalidData,
+    MissingDependency,
+    SchemaMismatch,
+    StreamNotFound,
+)
 from chronicle.ingest import IngestRequest, Target, ingest
 from chronicle.spark_connector.inputs import read_slice
 from chronicle.spark_connector.pipeline import PipelineReport, Steps, run_pipeline
@@ -171,6 +179,48 @@ def test_orc_is_read_by_spark(spark: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_files_behind_uris_are_read_through_spark(spark: Any, tmp_path: Path) -> None:
+    """A file system of Hadoop's own, mounted on a directory, stands for s3a and hdfs."""
+    (tmp_path / "box" / "deep").mkdir(parents=True)
+    files = [
+        csv_file(tmp_path / "box" / "a.csv", 100, bad={7: "yesterday,s1,1"}),
+        csv_file(tmp_path / "box" / "deep" / "b.csv", 100, first=50),
+    ]
+    (tmp_path / "box" / "note.txt").write_text("not for us")
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    hadoop.set("fs.viewfs.mounttable.box.link./data", f"file://{tmp_path}/box")
+    local = run(spark, tmp_path / "1", files, on_error="skip")
+    for number, inputs in enumerate(
+        (
+            ["viewfs://box/data/*.csv", "viewfs://box/data/deep/b.csv"],
+            [f"file://{tmp_path}/box/*.csv", f"file:{tmp_path}/box/deep/b.csv"],
+        )
+    ):
+        one = tmp_path / f"uri{number}"
+        request = IngestRequest(
+            inputs, stream="s", time="when", create=True, on_error="skip", engine="spark"
+        )
+        report = run_pipeline(request, Target(path=one / "store"), spark=spark)
+        assert (report.rows, report.stored, report.bad) == (local.rows, local.stored, 1)
+        assert stored(one / "store") == stored(tmp_path / "1" / "store")
+
+
+@pytest.mark.slow
+def test_what_spark_lacks_is_named(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "events.avro").write_bytes(b"Obj\x01")
+    for place, error, message in (
+        (str(tmp_path / "events.avro"), MissingDependency, "spark-avro"),
+        ("s3a://bucket/events/*.csv", MissingDependency, "hadoop-aws"),
+        ("elsewhere://host/events.csv", MissingDependency, "the one for elsewhere://"),
+        ("hdfs://127.0.0.1:1/events.csv", ConnectionFailed, "Connection refused"),
+    ):
+        request = IngestRequest([place], stream="s", time="when", create=True, engine="spark")
+        with pytest.raises(error, match=message):
+            run_pipeline(request, Target(path=tmp_path / "store"), spark=spark)
+    assert not (tmp_path / "store" / "streams").exists()
+
+
+@pytest.mark.slow
 def test_a_dry_run_stores_nothing(spark: Any, tmp_path: Path) -> None:
     file = csv_file(tmp_path / "a.csv", 50, bad={3: "never,s1,1"})
     report = run(spark, tmp_path, [file], dry_run=True, on_error="skip")
@@ -228,12 +278,21 @@ def test_real_data(spark: Any, tmp_path: Path) -> None:
 # --------------------------------------------------------------------- the command
 
 
+# Who starts tests in the background hands down that interrupts are ignored.
+PROGRAM = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from chronicle.cli import main
+main()
+"""
+
+
 def command(place: Path, *arguments: str) -> subprocess.Popen[str]:
-    program = "import sys; from chronicle.cli import main; sys.exit(main())"
     return subprocess.Popen(
-        [sys.executable, "-c", program, "ingest", *arguments, "--stream", "s", "--time", "when",
+        [sys.executable, "-c", PROGRAM, "ingest", *arguments, "--stream", "s", "--time", "when",
          "--create", "--engine", "spark", "--store", str(place / "store"), "--json"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "TMPDIR": str(place)},
     )  # fmt: skip
 
 
@@ -269,13 +328,18 @@ def test_the_command_fails_for_people(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_interrupt_ends_the_command_and_stores_nothing(tmp_path: Path) -> None:
-    source = csv_file(tmp_path / "a.csv", 60_000)
-    process = command(tmp_path, str(source))
-    time.sleep(8)  # somewhere between the start of Spark and the commit
+@pytest.mark.parametrize("after", [0, 2.5])
+def test_an_interrupt_ends_the_command_and_stores_nothing(tmp_path: Path, after: float) -> None:
+    process = command(tmp_path, str(csv_file(tmp_path / "a.csv", 60_000)))
+    deadline = time.monotonic() + 120
+    while not any(log.stat().st_size for log in tmp_path.glob("chronicle-spark-*.log")):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    time.sleep(after)  # the JVM is being launched, or works
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=90)  # until the last process has closed its stdout
     assert process.returncode == 130, said
     assert said.strip() == "interrupted"
+    assert not list(tmp_path.glob("chronicle-spark-*.log"))
     if (tmp_path / "store" / "streams" / "s").exists():
         assert stored(tmp_path / "store").num_rows == 0

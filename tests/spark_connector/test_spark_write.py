@@ -107,6 +107,18 @@ def test_a_failing_task_leaves_nothing(spark: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_commit_that_fails_leaves_nothing(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    save(events(spark, 0, 10), path, time="t")
+    with Store.open(path), pytest.raises(Exception, match="StoreLocked"):  # a writer in the way
+        save(events(spark, 10, 500), path, timeout=0.2)
+    assert stored(path).num_rows == 10
+    assert staging_of(path) == []
+    save(events(spark, 10, 500), path)
+    assert stored(path).num_rows == 500
+
+
+@pytest.mark.slow
 def test_what_does_not_fit_is_refused_before_anything_runs(spark: Any, tmp_path: Path) -> None:
     path = tmp_path / "store"
     with pytest.raises(Exception, match="give the option 'time'"):
