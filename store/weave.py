@@ -37,7 +37,7 @@ from ..compiled import kernel
 __all__ = ["places_of", "plain_widths", "weave"]
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _pointer(typing_context, address):  # type: ignore[no-untyped-def]
     """An address as a pointer."""
     del typing_context, address
