@@ -41,7 +41,7 @@ from .pattern.matcher import MatchLimits
 from .pattern.parse import position_error
 from .pattern.program import Program, compile_program
 from .pattern.scalar import column_types, evaluate
-from .pattern.tree import describe
+from .pattern.tree import Absence, describe, walk
 from .pattern.typed import leaf_index, substitute
 from .pattern.validate import known_variables
 
@@ -496,14 +496,27 @@ def _resolve(columns: InputColumns, name: str, clause: MatchClause, at: int | No
 
 
 def _check_absences(automaton: Automaton, clause: MatchClause) -> None:
+    """Absences stand between variables, or at the end of a window."""
+    written = [part for part in walk(clause.pattern) if isinstance(part, Absence)]
     for p, edges in enumerate(automaton.edges):
         for edge in edges:
-            if edge.absent and (p == 0 or edge.target == ACCEPT):
+            if not edge.absent or (p and (edge.target != ACCEPT or clause.within is not None)):
+                continue
+            names = {n for i, n in enumerate(automaton.absences) if edge.absent >> i & 1}
+            at = [part.at for part in written if names & set(part.names)]
+            if p:
                 raise position_error(
-                    "[^ ] stands between two variables, not at the beginning or end of a match",
+                    "[^ ] at the end of a match needs WITHIN: it asks that no such event comes "
+                    "until the window ends",
                     clause.sql,
-                    clause.at,
+                    at[-1],
                 )
+            raise position_error(
+                "[^ ] cannot stand at the beginning of a match, because nothing says how far it "
+                "would reach back; put the variable from which on it counts before it",
+                clause.sql,
+                at[0],
+            )
 
 
 def _check_output_names(

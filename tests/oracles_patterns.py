@@ -128,7 +128,7 @@ def preferred(rows, pattern, start, conditions, window=None, time=lambda row: ro
             bare = [(r, name) for r, name, _ in path]
             condition = conditions.get(label)
             if condition is not None and not condition(rows, bare, at, label):
-                continue
+                continue  # a condition may also raise: what the search never asks never fails
             found = search(rest, [*path, (at, label, excluded)])
             if found is not None:
                 return found
@@ -174,8 +174,11 @@ def _holds(rows, conditions, path, at, label):
     return condition is None or condition(rows, path, at, label)
 
 
-def labelings(rows, pattern, chosen, conditions, strategy):
-    """Labelings of a sequence of row numbers that make it a match, preferred first."""
+def labelings(rows, pattern, chosen, conditions, strategy, window=None):
+    """Labelings of a sequence of row numbers that make it a match, preferred first.
+
+    An absence at the end reaches until ``window`` after the first row.
+    """
     total = len(rows)
 
     def search(stack, path):
@@ -185,7 +188,10 @@ def labelings(rows, pattern, chosen, conditions, strategy):
         options = list(_choices(stack, first, last, total, not path))
         for label, _, rest, absent in options:
             if label is ACCEPT:
-                if at == len(chosen):
+                after = range(last + 1, total) if at and absent else ()
+                ahead = [z for z in after if rows[z]["t"] - rows[chosen[0]]["t"] <= window]
+                found = any(_holds(rows, conditions, path, z, n) for z in ahead for n in absent)
+                if at == len(chosen) and not found:
                     yield path
                 continue
             if at == len(chosen):
@@ -235,7 +241,7 @@ def selected(rows, pattern, conditions, strategy, window=None):
         for chosen in itertools.combinations(range(total), size):
             if window is not None and rows[chosen[-1]]["t"] - rows[chosen[0]]["t"] > window:
                 continue
-            found = next(labelings(rows, pattern, chosen, conditions, strategy), None)
+            found = next(labelings(rows, pattern, chosen, conditions, strategy, window), None)
             if found is not None:
                 result.append(found)
     return sorted(result, key=lambda match: [row for row, _ in match])

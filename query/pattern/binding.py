@@ -18,12 +18,12 @@ Guarantee
     carry line and column.
 
 Limits
-    CLASSIFIER() inside FIRST, LAST, PREV, NEXT stands alone.
+    The offsets of FIRST, LAST, PREV and NEXT are literals.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from sqlglot import exp
@@ -90,10 +90,17 @@ class Aggregate:
     sql : str
         The whole call in DuckDB's SQL, over the columns of the rows.
     argument : RowExpression or None
-        The only argument of a plain call; None for ``count(*)`` and for calls of other forms.
+        The only argument of a basic call; None for ``count(*)`` and for calls of other forms.
     columns : tuple of str
     plain : bool
         Neither DISTINCT, FILTER, ORDER BY nor a second argument.
+    basic : bool
+        As ``plain``, but perhaps with DISTINCT or FILTER.
+    distinct : bool
+    condition : RowExpression or None
+        What FILTER says.
+    head : str
+        ``sql`` without FILTER.
     """
 
     function: str
@@ -103,6 +110,10 @@ class Aggregate:
     variables: frozenset[str] | None
     final: bool
     plain: bool
+    basic: bool = False
+    distinct: bool = False
+    condition: RowExpression | None = None
+    head: str = ""
 
 
 @dataclass(frozen=True)
@@ -155,6 +166,7 @@ class Binder:
         self.sql = sql
         self.at = 0
         self.in_define = False
+        self.mixed: dict[RowExpression, Any] = {}
 
     def bind(self, node: exp.Expression, at: int, *, define: bool) -> Bound:
         """Bind one expression of DEFINE or MEASURES."""
@@ -197,7 +209,10 @@ class Binder:
                 raise self.fail("FINAL cannot be used in DEFINE: the match is not known yet", node)
             return self._transform(inner, leaves, final=name == "final", marked=True)
         if name in ("first", "last", "prev", "next", "classifier"):
-            return self._leaf(self._navigation(node, final), leaves)
+            navigation = self._navigation(node, final)
+            if navigation.row in self.mixed:
+                return self._spread(navigation, leaves)
+            return self._leaf(navigation, leaves)
         if name == "match_number":
             if node.expressions:
                 raise self.fail("MATCH_NUMBER() takes no argument", node)
@@ -221,6 +236,20 @@ class Binder:
                     ],
                 )
         return node
+
+    def _spread(self, navigation: Navigation, leaves: list[Leaf]) -> exp.Expression:
+        """``FIRST(f(x, CLASSIFIER()))`` as ``f(FIRST(x), FIRST(CLASSIFIER()))``, if that row is."""
+
+        def at_place(name: str) -> exp.Expression:
+            column = RowExpression(quote(name), (name,), name)
+            return self._leaf(replace(navigation, row=column), leaves)
+
+        def visit(part: Any) -> Any:
+            return at_place(part.name) if isinstance(part, exp.Column) else part
+
+        value = self.mixed[navigation.row].copy().transform(visit)
+        there = self._leaf(replace(navigation, row=RowExpression("true", ())), leaves)
+        return exp.Case(ifs=[exp.If(this=there, true=value)])
 
     def _offset(self, node: Any, of: str) -> int:
         if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
@@ -283,8 +312,6 @@ class Binder:
         row, variables = self._row(node, of)
         if not row.columns:
             raise self.fail(f"the argument of {of} must read a column", node)
-        if CLASSIFIER in row.columns and row.column is None:
-            raise self.fail(f"CLASSIFIER() must stand alone as the argument of {of}", node)
         return row, variables
 
     def _row(self, node: Any, of: str) -> tuple[RowExpression, frozenset[str] | None]:
@@ -336,6 +363,8 @@ class Binder:
         column = names[0] if lone and len(names) == 1 else None
         text = to_text(shaped) if column is None else quote(column)
         row = RowExpression(text, names, column)
+        if column is None and CLASSIFIER in columns:
+            self.mixed[row] = shaped
         return row, self.variables[qualifier] if qualifier else None
 
     def _column(self, part: Any) -> str:
@@ -371,37 +400,54 @@ class Binder:
         if isinstance(first, exp.Star) or qualified or (function == "count" and first is None):
             if function != "count":
                 raise self.fail(f"only count takes *, found {function}", node)
-            if call is not inner:
-                raise self.fail("count(*) takes no FILTER here; count a CASE", node)
-            variables = None
+            starred = None
             if qualified and first is not None:
-                variables = self.variables[self._variable(first.args["table"])]
-            return Aggregate("count", "count(*)", None, (), variables, final, True)
+                starred = self.variables[self._variable(first.args["table"])]
+            if call is inner:
+                return Aggregate("count", "count(*)", None, (), starred, final, True, True)
+            if anonymous:
+                inner.set("expressions", [exp.Star()])
+            else:
+                inner.set("this", exp.Star())
+            condition = self._condition(call)
+            shaped, variables, columns = self._call(call, inner, function, {starred})
+            return Aggregate(
+                "count", to_text(shaped), None, tuple(columns), variables, final, False,
+                condition is not None, False, condition, "count(*)",
+            )  # fmt: skip
         extra = [
             value
             for key, value in inner.args.items()
             if key not in ("this", "expressions", "big_int") and value not in (None, [], False)
         ]
-        plain = (
-            call is inner
+        condition = self._condition(call)
+        distinct = isinstance(first, exp.Distinct) and len(first.expressions) == 1
+        basic = (
+            (call is inner or condition is not None)
             and len(arguments) == 1
             and not extra
-            and not isinstance(first, exp.Distinct | exp.Order)
+            and (distinct or not isinstance(first, exp.Distinct | exp.Order))
         )
         argument = None
-        if plain:
-            argument, _ = self._row(first, f"{function}()")
-        shaped, variables, columns = self._call(call, inner, function)
+        if basic and first is not None:
+            argument, _ = self._row(first.expressions[0] if distinct else first, f"{function}()")
+        shaped, variables, columns = self._call(call, inner, function, set())
         return Aggregate(
-            function, to_text(shaped), argument, tuple(columns), variables, final, plain
-        )
+            function, to_text(shaped), argument, tuple(columns), variables, final,
+            basic and not distinct and call is inner, basic, distinct, condition, to_text(inner),
+        )  # fmt: skip
+
+    def _condition(self, call: Any) -> RowExpression | None:
+        """The condition of a FILTER right around an aggregate."""
+        if not isinstance(call, exp.Filter) or isinstance(call.this, exp.Filter | exp.WithinGroup):
+            return None
+        return self._row(call.expression.this, "FILTER")[0]
 
     def _call(
-        self, call: Any, inner: Any, function: str
+        self, call: Any, inner: Any, function: str, chosen: set[frozenset[str] | None]
     ) -> tuple[Any, frozenset[str] | None, dict[str, None]]:
         """Resolve the columns of a whole aggregate call; all must use one variable."""
         columns: dict[str, None] = {}
-        chosen: set[frozenset[str] | None] = set()
         for part in list(call.walk(bfs=False)):
             if part is inner or part is call or (part.parent is None and part is not call):
                 continue
@@ -461,9 +507,7 @@ def _without_navigation(node: exp.Expression) -> exp.Expression:
     def visit(part: Any) -> Any:
         if _special(part):
             inside = part.expressions if isinstance(part, exp.Anonymous) else [part.this]
-            return exp.Tuple(
-                expressions=[visit(item) if _special(item) else item for item in inside]
-            )
+            return exp.Tuple(expressions=[item.transform(visit) for item in inside])
         return part
 
     return node.transform(visit)

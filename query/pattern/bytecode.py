@@ -9,21 +9,20 @@ Purpose
 Guarantee
     SQL semantics: three-valued logic, NULL in, NULL out, integer overflow is an error, NaN is the
     greatest value.  What can be computed from one row alone is not compiled here: it becomes a
-    column (:class:`Column`) that DuckDB evaluates, so every scalar function may be used on the
-    columns of one variable.
+    column (:class:`Column`) that DuckDB evaluates; functions of several rows that have no
+    instruction become cells (:class:`Cells`) that DuckDB evaluates.  So every scalar function may
+    be used.
 
 Limits
-    Functions over values of *different* rows are limited to arithmetic, comparisons, logic, CASE,
-    COALESCE, NULLIF, GREATEST, LEAST, ABS, SQRT, FLOOR, CEIL, ROUND, LN, EXP, POWER, SIGN, MOD and
-    DATE_DIFF in units up to weeks.  Integers compute in 64 bits, decimals as floating-point
-    numbers, times in microseconds (nanoseconds when a column has them).  Aggregates: count, sum,
-    min, max, avg, bool_and, bool_or, arbitrary, without DISTINCT.
+    Integers compute in 64 bits, decimals as floating-point numbers, times in microseconds
+    (nanoseconds when a column has them).  Aggregates: count, sum, min, max, avg, bool_and, bool_or,
+    arbitrary; functions of them are those that have an instruction (see :mod:`.typed`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -31,11 +30,23 @@ import numpy.typing as npt
 import pyarrow as pa
 from sqlglot import exp
 
+from . import functions as f
 from . import machine as m
 from .binding import CLASSIFIER, Aggregate, Bound, Leaf, MatchNumber, Navigation, RowExpression
-from .typed import UNIT_US, TypedCondition, Unsupported, leaf_index
+from .cells import Tabulated
+from .functions import ONE, TO_FLOAT32, TWO
+from .typed import (
+    INTEGERS,
+    INTERVAL_PARTS,
+    MAKERS,
+    UNIT_US,
+    TypedCondition,
+    Unsupported,
+    aggregated,
+    leaf_index,
+)
 
-__all__ = ["BytecodeBuilder", "Column"]
+__all__ = ["BytecodeBuilder", "Cells", "Codes", "Column"]
 
 INT64 = (-(2**63), 2**63 - 1)
 LOADS = (m.LOAD_I, m.LOAD_F, m.LABEL)
@@ -49,6 +60,22 @@ class Column:
     """
 
     row: RowExpression
+    kind: str
+
+
+@dataclass(frozen=True)
+class Codes:
+    """A column that bytecode reads: the codes of a dimension of a tabulated function."""
+
+    table: int
+    dimension: int
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A column that bytecode reads by number of cell: a tabulated function, as ``kind``."""
+
+    table: int
     kind: str
 
 
@@ -83,7 +110,9 @@ class BytecodeBuilder:
     begin: list[int] = field(default_factory=lambda: [0])
     constants: list[int] = field(default_factory=list)
     strings: list[tuple[int, str]] = field(default_factory=list)  # index into constants, text
-    columns: list[Column] = field(default_factory=list)
+    sizes: list[tuple[int, int, int]] = field(default_factory=list)  # constant, table, dimension
+    columns: list[Column | Codes | Cells] = field(default_factory=list)
+    tables: list[Tabulated] = field(default_factory=list)
     sets: list[frozenset[str] | None] = field(default_factory=list)
     places: list[Place] = field(default_factory=list)
     sum_slots: list[tuple[int, int, int]] = field(default_factory=list)
@@ -175,6 +204,8 @@ class _Condition(TypedCondition):
             self._emit_constant(*self.constants[id(node)])
         elif id(node) in self.lifted:
             self._emit_navigation(self.lifted[id(node)], kind)
+        elif id(node) in self.tabulated:
+            self._emit_table(self.tabulated[id(node)], kind)
         elif leaf_index(node) is not None:
             self._emit_leaf(self.leaves[leaf_index(node) or 0], kind)
         elif isinstance(node, exp.Paren):
@@ -197,6 +228,11 @@ class _Condition(TypedCondition):
             self._compare(exp.GTE, node.this, node.args["low"], node.args["high"])
             self._compare(exp.LTE, node.this, node.args["high"], node.args["low"])
             self.op(m.AND)
+            if node.args.get("symmetric"):
+                self._compare(exp.GTE, node.this, node.args["high"], node.args["low"])
+                self._compare(exp.LTE, node.this, node.args["low"], node.args["high"])
+                self.op(m.AND)
+                self.op(m.OR)
         elif isinstance(node, exp.In):
             for i, item in enumerate(node.expressions):
                 self._compare(exp.EQ, node.this, item, *node.expressions)
@@ -209,9 +245,13 @@ class _Condition(TypedCondition):
         elif isinstance(node, exp.Case):
             self._emit_case(node, kind)
         elif isinstance(node, exp.Cast):
-            self.emit(node.this, kind)
-            if kind == "i" and self.type_of(node.this) == "f":
-                self.op(m.TO_I)
+            self._emit_cast(node, kind)
+        elif isinstance(node, exp.Pow):
+            self.emit(node.this, "f")
+            self.emit(node.expression, "f")
+            self.op(m.CALL2_F, 0, 0, f.POWER)
+        elif isinstance(node, exp.Extract):
+            self._emit_part(node.name.lower(), node.expression)
         elif isinstance(node, exp.LT | exp.LTE | exp.GT | exp.GTE | exp.EQ | exp.NEQ):
             self._compare(type(node), node.this, node.expression)
         else:
@@ -237,15 +277,40 @@ class _Condition(TypedCondition):
     def _column(self, row: RowExpression, kind: str) -> int:
         return self.builder.slot(self.builder.columns, Column(row, "i" if kind == "b" else kind))
 
-    def _emit_navigation(self, leaf: Navigation, kind: str) -> None:
+    def _place(self, leaf: Navigation) -> int:
+        if self._current(leaf):
+            return -1
         inside = leaf.variables is None or self.variable in leaf.variables
-        place = -1
-        if not self._current(leaf):
-            chosen = self.builder.slot(self.builder.sets, leaf.variables)
-            entry = Place(leaf.first, chosen, leaf.offset, inside)
-            place = self.builder.slot(self.builder.places, entry)
+        chosen = self.builder.slot(self.builder.sets, leaf.variables)
+        entry = Place(leaf.first, chosen, leaf.offset, inside)
+        return self.builder.slot(self.builder.places, entry)
+
+    def _emit_table(self, table: Tabulated, kind: str) -> None:
+        """The number of the cell, then the cell."""
+        builder = self.builder
+        number = builder.slot(builder.tables, table)
+        for i, dimension in enumerate(table.dimensions):
+            if i:
+                builder.sizes.append((len(builder.constants), number, i))
+                self._emit_constant("i", 0)
+                self.op(m.MUL_I)
+            place, shift = self._place(dimension.place), dimension.place.shift
+            if dimension.rows[0].column == CLASSIFIER:
+                self.op(m.LABEL, 1, place, shift)
+            else:
+                self.op(m.LOAD_I, builder.slot(builder.columns, Codes(number, i)), place, shift)
+            jump = self.op(m.JUMP_NOT_NULL)
+            self._emit_constant("i", 0)
+            self.code[jump] = (m.JUMP_NOT_NULL, self._target(), 0, 0)
+            if i:
+                self.op(m.ADD_I)
+        cells = Cells(number, "i" if kind == "b" else kind)
+        self.op(m.CELL, builder.slot(builder.columns, cells))
+
+    def _emit_navigation(self, leaf: Navigation, kind: str) -> None:
+        place = self._place(leaf)
         if leaf.row.column == CLASSIFIER:
-            self.op(m.LABEL, 0, place)
+            self.op(m.LABEL, 0, place, leaf.shift)
             return
         column = self._column(leaf.row, kind)
         self.op(m.LOAD_F if kind == "f" else m.LOAD_I, column, place, leaf.shift)
@@ -260,10 +325,8 @@ class _Condition(TypedCondition):
         inside = leaf.variables is None or self.variable in leaf.variables
         chosen = self.builder.slot(self.builder.sets, leaf.variables)
         if leaf.function in ("avg", "mean"):
-            total = Aggregate("sum", "", leaf.argument, (), leaf.variables, False, True)
-            self._emit_sum(total, "f", chosen, inside)
-            counted = Aggregate("count", "", leaf.argument, (), leaf.variables, False, True)
-            self._emit_sum(counted, "i", chosen, inside)
+            self._emit_sum(replace(leaf, function="sum"), "f", chosen, inside)
+            self._emit_sum(replace(leaf, function="count"), "i", chosen, inside)
             self.op(m.TO_F)
             self.op(m.DIV_F)
             return
@@ -272,14 +335,15 @@ class _Condition(TypedCondition):
     def _emit_sum(self, leaf: Aggregate, kind: str, chosen: int, inside: bool) -> None:
         function = leaf.function
         column, is_float = -1, kind == "f"
-        if leaf.argument is not None:
+        argument = aggregated(leaf)
+        if argument is not None:
             stored = kind if function != "count" else "n"
-            column = self._column(leaf.argument, stored)
+            column = self._column(argument, stored)
         kinds = {
-            "count": (m.COUNT, m.COUNT), "sum": (m.SUM_I, m.SUM_F), "min": (m.MIN_I, m.MIN_F),
-            "max": (m.MAX_I, m.MAX_F), "bool_and": (m.MIN_I, m.MIN_I),
-            "bool_or": (m.MAX_I, m.MAX_I),
-            "arbitrary": (m.ANY_I, m.ANY_F), "any_value": (m.ANY_I, m.ANY_F),
+            "count": (f.COUNT, f.COUNT), "sum": (f.SUM_I, f.SUM_F), "min": (f.MIN_I, f.MIN_F),
+            "max": (f.MAX_I, f.MAX_F), "bool_and": (f.MIN_I, f.MIN_I),
+            "bool_or": (f.MAX_I, f.MAX_I),
+            "arbitrary": (f.ANY_I, f.ANY_F), "any_value": (f.ANY_I, f.ANY_F),
         }  # fmt: skip
         entry = (chosen, kinds[function][is_float], column)
         slot = self.builder.slot(self.builder.sum_slots, entry)
@@ -392,25 +456,114 @@ class _Condition(TypedCondition):
             self._compare(exp.LT, arguments[0], zero)
             self.op(m.SUB_I)
         elif name in ("date_diff", "datediff"):
-            unit = str(self.constants[id(arguments[0])][1]).lower().rstrip("s")
-            size = UNIT_US[unit] * (1000 if self.builder.unit == "ns" else 1)
+            unit = self.text_of(arguments[0]).rstrip("s")
+            size = self._ticks_of("day" if unit == "week" else unit)
             for argument in (arguments[2], arguments[1]):
-                self._emit_floor(argument, size, unit)
+                self._emit_floor(argument, size)
             self.op(m.SUB_I)
-        elif name in ("pow", "power", "mod"):
+            if unit == "week":  # DuckDB counts whole sevens of days
+                self._emit_constant("i", 7)
+                self.op(m.DIV_I)
+        elif name in ("date_sub", "datesub"):
+            self.emit(arguments[2], "t")
+            self.emit(arguments[1], "t")
+            self.op(m.SUB_I)
+            self._emit_constant("i", self._ticks_of(self.text_of(arguments[0]).rstrip("s")))
+            self.op(m.DIV_I)
+        elif name in ("date_trunc", "datetrunc"):
+            self.emit(arguments[1], "t")
+            self._emit_trunc(arguments[1], self.text_of(arguments[0]).rstrip("s"))
+        elif name == "date_add":
+            self.emit(arguments[0], "t")
+            self.emit(arguments[1], "d")
+            self.op(m.ADD_I)
+        elif name in ("date_part", "datepart"):
+            self._emit_part(self.text_of(arguments[0]), arguments[1])
+        elif name == "epoch":
+            self._emit_part("epoch", arguments[0])
+        elif name == "epoch_ms":
+            self.emit(arguments[0], self.type_of(arguments[0]))
+            self._emit_constant("i", self._ticks_of("millisecond"))
+            self.op(m.DIV_I)
+        elif name in MAKERS:
+            self.emit(arguments[0], "i")
+            self._emit_constant("i", self._ticks_of(name[3:-1]))
+            self.op(m.MUL_I)
+        elif name in ("isnan", "isinf", "isfinite"):
+            self._emit_test(name, arguments[0])
+        elif name in TWO and len(arguments) == 2 and kind == "f":
+            self.emit(arguments[0], "f")
+            self.emit(arguments[1], "f")
+            self.op(m.CALL2_F, 0, 0, TWO[name])
+        elif name == "mod":
             self.emit(arguments[0], kind)
             self.emit(arguments[1], kind)
-            self.op(m.POW_F if name != "mod" else (m.MOD_F if kind == "f" else m.MOD_I))
+            self.op(m.MOD_F if kind == "f" else m.MOD_I)
         else:
             self.emit(arguments[0], kind)
             if name == "abs":
                 self.op(m.ABS_F if kind == "f" else m.ABS_I)
             elif kind == "f":
-                codes = {
-                    "sqrt": m.SQRT_F, "floor": m.FLOOR_F, "ceil": m.CEIL_F, "ceiling": m.CEIL_F,
-                    "round": m.ROUND_F, "ln": m.LN_F, "exp": m.EXP_F,
-                }  # fmt: skip
-                self.op(codes[name])
+                self.op(m.CALL_F, ONE[name])
+
+    def _emit_cast(self, node: Any, kind: str) -> None:
+        wanted, source = str(node.to.this.name), self.type_of(node.this)
+        if kind == "b" and source != "b":
+            self.emit(node.this, source)
+            self._emit_constant(source, 0)
+            self.op(m.EQ_F if source == "f" else m.EQ_I)
+            self.op(m.NOT)
+            return
+        self.emit(node.this, "f" if kind == "f" else source)
+        if kind == "f" and source == "b":
+            self.op(m.TO_F)
+        if kind == "f" and wanted == "FLOAT":
+            self.op(m.CALL_F, TO_FLOAT32)
+        if kind == "i" and source == "f":
+            self.op(m.TO_I)
+        if kind == "i" and wanted != "BIGINT":
+            self.op(m.FIT, *INTEGERS[wanted])
+        if wanted == "DATE":
+            self._emit_trunc(node.this, "day")
+
+    def _ticks_of(self, unit: str) -> int:
+        return UNIT_US[unit] * (1000 if self.builder.unit == "ns" else 1)
+
+    def _emit_part(self, part: str, of: Any) -> None:
+        """EXTRACT: seconds since the epoch or of an interval; whole parts of an interval."""
+        part = part.rstrip("s")
+        self.emit(of, self.type_of(of))
+        if part == "epoch":
+            self.op(m.TO_F)
+            self._emit_constant("f", self._ticks_of("second"))
+            self.op(m.DIV_F)
+            return
+        self._emit_constant("i", self._ticks_of(part))
+        self.op(m.DIV_I)
+        if INTERVAL_PARTS[part] is not None:
+            self._emit_constant("i", INTERVAL_PARTS[part])
+            self.op(m.MOD_I)
+
+    def _emit_trunc(self, node: Any, unit: str) -> None:
+        """Begin of a unit, of which the value of a node stands on the stack already."""
+        size = self._ticks_of(unit)
+        offset = 3 * size // 7 if unit == "week" else 0  # 1970-01-01 was a Thursday
+        # x - (((x + offset) mod size) + size) mod size
+        self.emit(node, "t")
+        self._emit_constant("i", offset)
+        self.op(m.ADD_I)
+        for op in (m.MOD_I, m.ADD_I, m.MOD_I):
+            self._emit_constant("i", size)
+            self.op(op)
+        self.op(m.SUB_I)
+
+    def _emit_test(self, name: str, node: Any) -> None:
+        """ISNAN, ISINF and ISFINITE: NaN is equal to itself and the greatest value."""
+        self.emit(node, "f")
+        if name != "isnan":
+            self.op(m.ABS_F)
+        self._emit_constant("f", float("nan" if name == "isnan" else "inf"))
+        self.op(m.LT_F if name == "isfinite" else m.EQ_F)
 
     def _choose(self, then: Any, otherwise: Any, kind: str) -> None:
         miss = self.op(m.JUMP_NOT_TRUE)
@@ -422,46 +575,22 @@ class _Condition(TypedCondition):
         self.code[end] = (m.JUMP, self._target(), 0, 0)
 
     def _emit_extreme(self, arguments: list[Any], kind: str, greatest: bool) -> None:
-        """GREATEST and LEAST leave nulls out: fold pairwise by comparing again."""
-        if len(arguments) == 1:
-            self.emit(arguments[0], kind)
-            return
-        if len(arguments) > 4:
-            raise Unsupported("GREATEST or LEAST of more than 4 values", arguments[0])
-        best, rest = arguments[0], arguments[1:]
-        for other in rest:
-            how = exp.GTE if greatest else exp.LTE
-            case = exp.Case(
-                ifs=[
-                    exp.If(this=exp.Is(this=other, expression=exp.Null()), true=best),
-                    exp.If(this=exp.Is(this=best, expression=exp.Null()), true=other),
-                    exp.If(this=how(this=best, expression=other), true=best),
-                ],
-                default=other,
-            )
-            self.keep.append(case)
-            best = case
-        self.type_of(best)
-        self.emit(best, kind)
+        """GREATEST and LEAST leave nulls out."""
+        least, most = (m.LEAST_F, m.GREATEST_F) if kind == "f" else (m.LEAST_I, m.GREATEST_I)
+        self.emit(arguments[0], kind)
+        for argument in arguments[1:]:
+            self.emit(argument, kind)
+            self.op(most if greatest else least)
 
-    def _emit_floor(self, node: Any, size: int, unit: str) -> None:
-        """Number of whole units since the epoch, toward minus infinity (weeks begin on Monday)."""
+    def _emit_floor(self, node: Any, size: int) -> None:
+        """Number of whole units since the epoch, toward minus infinity."""
         self.emit(node, "t")
-        if unit == "week":  # 1970-01-01 was a Thursday
-            self._emit_constant("i", 3 * size // 7)
-            self.op(m.ADD_I)
-        self._emit_constant("i", size)
         # floor(x / size) = (x - ((x mod size) + size) mod size) / size
-        self.op(m.MOD_I)
-        self._emit_constant("i", size)
-        self.op(m.ADD_I)
-        self._emit_constant("i", size)
-        self.op(m.MOD_I)
+        for op in (m.MOD_I, m.ADD_I, m.MOD_I):
+            self._emit_constant("i", size)
+            self.op(op)
         self.op(m.NEG_I)
         self.emit(node, "t")
-        if unit == "week":
-            self._emit_constant("i", 3 * size // 7)
-            self.op(m.ADD_I)
         self.op(m.ADD_I)
         self._emit_constant("i", size)
         self.op(m.DIV_I)

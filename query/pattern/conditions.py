@@ -12,10 +12,13 @@ Layout
     variable.
 
 Guarantee
-    A condition holds when all of its conjuncts are true; unknown counts as false.
+    A condition holds when all of its conjuncts are true; unknown counts as false.  A value that
+    cannot be computed (an overflow, a failed CAST) is an error when the search comes to it, not
+    before; see :mod:`.buffers`.
 
 Limits
-    A variable of an absence ``[^X]`` must have a row-local condition.
+    A variable of an absence ``[^X]`` must have a row-local condition; it is evaluated on every
+    event, and an error there ends the query.
 """
 
 from __future__ import annotations
@@ -34,10 +37,9 @@ from ..dialect import to_text
 from . import rowtests as rt
 from .automaton import Automaton
 from .binding import CLASSIFIER, Bound, Navigation, RowExpression
+from .buffers import Prepared, prepare
 from .bytecode import BytecodeBuilder
-from .columns import flat, numbers, shift_rows, shifted, string_codes, time_ticks
-from .image import build_image
-from .scalar import evaluate, quote
+from .scalar import quote
 from .typed import Unsupported, leaf_index, leaves_of, substitute
 
 __all__ = ["ConditionPlan", "Prepared", "number_of", "plan_conditions"]
@@ -54,7 +56,12 @@ Source = tuple[str, int]
 
 
 @dataclass
-class _Test:
+class Test:
+    """A row-local test and the bits that it guards; see :mod:`.rowtests`.
+
+    TRUE_B has ``a = ("query", number)`` or ``("valid", source)``.
+    """
+
     kind: int
     bits: int
     a: Any = None
@@ -70,7 +77,7 @@ class RowTests:
 
     type_of: Callable[[RowExpression], pa.DataType]
     initial: int = 0
-    tests: list[_Test] = field(default_factory=list)
+    tests: list[Test] = field(default_factory=list)
     queries: list[str] = field(default_factory=list)
     shifted: list[tuple[RowExpression, int]] = field(default_factory=list)
 
@@ -93,7 +100,7 @@ class RowTests:
             if sql not in self.queries:
                 self.queries.append(sql)
             query = self.queries.index(sql)
-            self.tests.append(_Test(rt.TRUE_B, bits, a=("query", query)))
+            self.tests.append(Test(rt.TRUE_B, bits, a=("query", query)))
 
     def _shifted(self, row: RowExpression, shift: int) -> int:
         if (row, shift) not in self.shifted:
@@ -145,13 +152,13 @@ class RowTests:
             kind = rt.COMPARE_I
         else:
             return False
-        self.tests.append(_Test(kind, bits, a=a, b=b, op=op))
+        self.tests.append(Test(kind, bits, a=a, b=b, op=op))
         self._needs_value(bits, a)
         self._needs_value(bits, b)
         return True
 
     def _needs_value(self, bits: int, source: Source) -> None:
-        test = _Test(rt.TRUE_B, bits, a=("valid", source))
+        test = Test(rt.TRUE_B, bits, a=("valid", source))
         if test not in self.tests:
             self.tests.append(test)
 
@@ -190,7 +197,7 @@ class RowTests:
                 test.low, test.high = max(test.low, low), min(test.high, high)
                 test.b = int(bool(test.b) and nan)
                 return True
-        self.tests.append(_Test(kind, bits, a=source, b=int(nan), low=low, high=high))
+        self.tests.append(Test(kind, bits, a=source, b=int(nan), low=low, high=high))
         self._needs_value(bits, source)
         return True
 
@@ -207,135 +214,6 @@ def number_of(node: Any) -> Decimal | None:
     return None
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """What the kernels need of a buffer of rows."""
-
-    words: npt.NDArray[np.uint64]
-    absent: npt.NDArray[np.int64]
-    image: npt.NDArray[np.int64]
-
-
-class _Rows:
-    """Columns of one buffer, computed once each."""
-
-    def __init__(self, rows: pa.Table, offsets: npt.NDArray[np.int64]) -> None:
-        self.rows = rows
-        self.offsets = offsets
-        self.count = rows.num_rows
-        self.computed: dict[RowExpression, pa.Array] = {}
-        self.numeric: dict[tuple[Any, ...], Any] = {}
-        self.indices: dict[int, pa.Array] = {}
-
-    def compute(self, expressions: list[RowExpression]) -> None:
-        """Evaluate row expressions that are more than a column, in one query."""
-        todo = [
-            e for e in dict.fromkeys(expressions) if e.column is None and e not in self.computed
-        ]
-        if not todo:
-            return
-        listed = ", ".join(f"({e.sql}) AS c{i}" for i, e in enumerate(todo))
-        result = evaluate(f"SELECT {listed} FROM rows", rows=self.rows)
-        for i, expression in enumerate(todo):
-            self.computed[expression] = flat(result.column(i))
-
-    def array(self, row: RowExpression) -> pa.Array:
-        """Values of a row expression."""
-        if row.column is None:
-            return self.computed[row]
-        return flat(self.rows.column(row.column))
-
-    def index(self, shift: int) -> pa.Array:
-        """Row numbers ``shift`` rows away, null beyond the partition."""
-        if shift not in self.indices:
-            places = np.empty(self.count, np.int64)
-            shift_rows(self.offsets, shift, places)
-            self.indices[shift] = pa.array(places, mask=places < 0)
-        return self.indices[shift]
-
-    def source(self, source: Source, kind: str) -> tuple[Any, Any]:
-        """A column as numbers, shifted within partitions."""
-        key = (source, kind)
-        if key not in self.numeric:
-            name, shift = source
-            values, valid = numbers(flat(self.rows.column(name)), kind)
-            if shift:
-                values, valid = shifted(values, valid, self.offsets, shift)
-            self.numeric[key] = (values, valid)
-        return self.numeric[key]  # type: ignore[no-any-return]
-
-
-def run_row_tests(plan: RowTests, rows: _Rows, words: npt.NDArray[np.uint64]) -> None:
-    """Fill the words of a buffer."""
-    if plan.queries:
-        table = rows.rows
-        for i, (row, shift) in enumerate(plan.shifted):
-            table = table.append_column(f"@s{i}", rows.array(row).take(rows.index(shift)))
-        listed = ", ".join(
-            f"coalesce(({sql}), false) AS c{i}" for i, sql in enumerate(plan.queries)
-        )
-        answers = evaluate(f"SELECT {listed} FROM rows", rows=table)
-    floats: list[Any] = []
-    integers: list[Any] = []
-    booleans: list[Any] = []
-    spec, low_f, high_f, low_i, high_i, bits = [], [], [], [], [], []
-    places: dict[Any, int] = {}
-
-    def place(target: list[Any], key: Any, values: Any) -> int:
-        if key not in places:
-            places[key] = len(target)
-            target.append(values)
-        return places[key]
-
-    for test in plan.tests:
-        a, b = 0, 0
-        if test.kind == rt.TRUE_B:
-            what, detail = test.a
-            if what == "query":
-                column = flat(answers.column(detail))
-                values = column.to_numpy(zero_copy_only=False)
-            else:
-                type_ = rows.rows.schema.field(detail[0]).type
-                _, values = rows.source(detail, "f" if pa.types.is_float64(type_) else "i")
-                if values is None:
-                    continue
-            a = place(booleans, ("b", what, detail), values)
-        elif test.kind in (rt.RANGE_F, rt.COMPARE_F):
-            a = place(floats, ("f", test.a), rows.source(test.a, "f")[0])
-            b = test.b
-            if test.kind == rt.COMPARE_F:
-                b = place(floats, ("f", test.b), rows.source(test.b, "f")[0])
-        else:
-            a = place(integers, ("i", test.a), rows.source(test.a, "i")[0])
-            if test.kind == rt.COMPARE_I:
-                b = place(integers, ("i", test.b), rows.source(test.b, "i")[0])
-        spec.append((test.kind, a, b, test.op))
-        is_float = test.kind == rt.RANGE_F
-        low_f.append(test.low if is_float else 0.0)
-        high_f.append(test.high if is_float else 0.0)
-        low_i.append(test.low if test.kind == rt.RANGE_I else 0)
-        high_i.append(test.high if test.kind == rt.RANGE_I else 0)
-        bits.append(test.bits)
-    rt.run_tests(
-        _matrix(floats, np.float64, rows.count),
-        _matrix(integers, np.int64, rows.count),
-        _matrix(booleans, np.bool_, rows.count),
-        np.array(spec, np.int64).reshape(len(spec), 4),
-        np.array(low_f, np.float64), np.array(high_f, np.float64),
-        np.array(low_i, np.int64), np.array(high_i, np.int64),
-        np.array(bits, np.uint64),
-        np.uint64(plan.initial),
-        words,
-    )  # fmt: skip
-
-
-def _matrix(columns: list[Any], dtype: Any, count: int) -> npt.NDArray[Any]:
-    out = np.empty((len(columns), count), dtype)
-    for i, column in enumerate(columns):
-        out[i] = column
-    return out
-
-
 @dataclass
 class ConditionPlan:
     """All conditions of a clause, ready to be evaluated over buffers of rows.
@@ -348,6 +226,8 @@ class ConditionPlan:
         Whether bits stand for positions (else for variables).
     history, lookahead : int
         Rows before and after a row that its row-local conditions and loads read.
+    bits_of : dict of str to int
+        The bits of each variable.
     summary : dict of str to (list, list)
         Per variable its row-local conjuncts, and those left to the matcher.
     """
@@ -361,6 +241,7 @@ class ConditionPlan:
     history: int
     lookahead: int
     names: tuple[str, ...]
+    bits_of: dict[str, int]
     summary: dict[str, tuple[list[Any], list[Any]]]
 
     @property
@@ -370,48 +251,7 @@ class ConditionPlan:
 
     def prepare(self, table: pa.Table, offsets: npt.NDArray[np.int64]) -> Prepared:
         """Evaluate everything row-local over rows sorted by partition."""
-        rows = _Rows(table, offsets)
-        builder = self.builder
-        columns = [c.row for c in builder.columns]
-        shifts = [row for row, _ in self.tests.shifted + self.absences.shifted]
-        rows.compute(columns + shifts)
-        words = np.empty(rows.count, np.uint64)
-        run_row_tests(self.tests, rows, words)
-        absent = np.zeros(rows.count, np.uint64)
-        if self.absences.initial:
-            run_row_tests(self.absences, rows, absent)
-        return Prepared(words, absent.view(np.int64), self._image(rows))
-
-    def _image(self, rows: _Rows) -> npt.NDArray[np.int64]:
-        builder = self.builder
-        constants = np.array(builder.constants, np.int64)
-        label = np.zeros(len(self.names), np.int64)
-        member = np.zeros((len(builder.sets), len(self.names)), np.bool_)
-        for i, chosen in enumerate(builder.sets):
-            for p, name in enumerate(self.names):
-                member[i, p] = p > 0 and (chosen is None or name in chosen)
-        columns: list[Any] = []
-        if self.path_dependent:
-            texts = [i for i, c in enumerate(builder.columns) if c.kind == "s"]
-            literals = [text for _, text in builder.strings] + list(self.names)
-            arrays = [rows.array(builder.columns[i].row) for i in texts]
-            encoded, places = string_codes(arrays, literals)
-            codes = dict(zip(texts, encoded, strict=True))
-            for (at, _), code in zip(builder.strings, places, strict=False):
-                constants[at] = code
-            label[:] = places[len(builder.strings) :]
-            for i, column in enumerate(builder.columns):
-                array = rows.array(column.row)
-                if column.kind == "s":
-                    columns.append(codes[i])
-                elif column.kind == "n":
-                    valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)
-                    columns.append((np.zeros(rows.count, np.int64), valid))
-                elif column.kind == "t":
-                    columns.append(time_ticks(array, builder.unit))
-                else:
-                    columns.append(numbers(array, column.kind))
-        return build_image(builder.arrays(), constants, label, member, columns)
+        return prepare(self, table, offsets)
 
 
 def row_local(node: Any, bound: Bound, variable: str) -> bool:
@@ -506,19 +346,21 @@ def plan_conditions(
                     number = builder.compile(node, bound, name)
                 except Unsupported as error:
                     raise fail(
-                        f"the condition of {name} needs {error}, which the matcher cannot compute "
-                        "over several rows; compute it on one variable's columns, or as a measure",
+                        f"the condition of {name} needs {error}, which cannot be computed while "
+                        "the match grows; take it from the columns of events instead of an "
+                        "aggregate, or filter on a measure in a query around the clause",
                         bound,
                     ) from None
                 for p in range(1, len(names)):
                     if names[p] == name:
                         condition[p] = number
         for leaf in bound.leaves:
-            if isinstance(leaf, Navigation):
+            if isinstance(leaf, Navigation) and leaf.row.column != CLASSIFIER:
                 history = max(history, -leaf.shift)
                 lookahead = max(lookahead, leaf.shift)
     for name in automaton.absences:
         absences.initial |= 1 << automaton.absences.index(name)
     return ConditionPlan(
-        tests, absences, builder, bit, condition, by_position, history, lookahead, names, summary
-    )
+        tests, absences, builder, bit, condition, by_position, history, lookahead, names,
+        bits_of, summary,
+    )  # fmt: skip

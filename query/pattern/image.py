@@ -13,9 +13,10 @@ Layout
         constants   | integers and floating-point numbers
         last, first | tracker slots: (set of variables, steps)
         sums        | running aggregates: (set of variables, kind, column)
-        label       | per position: code of its variable's name
+        label       | per position: code of its variable's name; then number of its variable
         member      | sets x positions: 0 or 1
-        columns     | per column: offset of its values, offset of its validity bits (-1: all valid)
+        columns     | per column: offset of its values, of its validity bits (-1: all valid), of the
+                    | bits of values that could not be computed (-1: none)
         stack       | integer, number and null mark of each value but the topmost
         values ...  | one word a row; validity: one bit a row
         path        | rows of `stride` words, one word a column of the search (see below)
@@ -55,7 +56,7 @@ def build_image(
     constants: IntArray,
     label: IntArray,
     member: npt.NDArray[np.bool_],
-    columns: list[tuple[Any, npt.NDArray[np.bool_] | None]],
+    columns: list[tuple[Any, ...]],
 ) -> IntArray:
     """Lay out everything but the path.
 
@@ -66,8 +67,10 @@ def build_image(
     constants : int64 array
         Floating-point ones by their bits.
     label, member : arrays
-    columns : list of (values, valid)
-        ``int64`` or ``float64`` values.
+        ``label`` holds two numbers per position: the code of its name, then the number of its
+        variable.
+    columns : list of (values, valid) or (values, valid, failed)
+        ``int64`` or ``float64`` values; ``failed`` ones are not valid, and an error to ask for.
     """
     header = np.zeros(HEADER, np.int64)
     parts: list[IntArray] = [header]
@@ -91,7 +94,7 @@ def build_image(
     add(H_SUM, arrays["sum_slot"])
     add(H_LABEL, label)
     add(H_MEMBER, member.astype(np.int64))
-    table = np.full(2 * len(columns), -1, np.int64)
+    table = np.full(3 * len(columns), -1, np.int64)
     add(H_COLUMN, table)
     # a condition has at most as many values on the stack as instructions, and one below them
     depth = int(np.diff(arrays["begin"]).max(initial=0)) + 1
@@ -102,10 +105,11 @@ def build_image(
     header[H_SETS], header[H_PLACES] = member.shape
     header[H_CONDITIONS] = len(arrays["begin"]) - 1
     entries = parts[9]
-    for i, (values, valid) in enumerate(columns):
-        entries[2 * i] = add(-1, values)
-        if valid is not None:
-            entries[2 * i + 1] = add(-1, _bits(valid))
+    for i, (values, *marks) in enumerate(columns):
+        entries[3 * i] = add(-1, values)
+        for k, mark in enumerate(marks):
+            if mark is not None:
+                entries[3 * i + 1 + k] = add(-1, _bits(mark))
     header[H_PATH] = at
     return np.concatenate(parts)
 

@@ -29,13 +29,15 @@ Limits
 """
 
 # ruff: noqa: SIM109
-# mypy: disable-error-code="no-untyped-def"
+# mypy: disable-error-code="no-untyped-def, assignment"
 
 from __future__ import annotations
 
 import numpy as np
 
-from ...compiled import kernel
+from ...compiled import kernel, kernel_calling
+from . import functions
+from .functions import ANY_F, COUNT, MAX_F, MIN_F, SUM_F, combine, of_one, of_two, value_at
 from .image import (
     H_BEGIN,
     H_CODE,
@@ -67,38 +69,15 @@ GROUP, MATCHES, ROWS, ERROR_ROW, STEPS, ERROR_DEPTH = range(6)
 FAIL, MATCH, MORE = range(3)
 # AFTER MATCH SKIP
 PAST_LAST, TO_NEXT, TO_FIRST, TO_LAST = range(4)
-# Aggregates
-COUNT, SUM_I, SUM_F, MIN_I, MIN_F, MAX_I, MAX_F, ANY_I, ANY_F = range(9)
 # Bytecode: what pushes a value; what changes the one on top; jumps and logic; two operands
 (
     LOAD_I, LOAD_F, LABEL, CONST_I, CONST_F, CONST_NULL, AGG_I, AGG_F, NUMBER,
-    NEG_F, ABS_F, SQRT_F, FLOOR_F, CEIL_F, ROUND_F, LN_F, EXP_F, TO_F, TO_I, NEG_I, ABS_I,
-    NOT, IS_NULL, JUMP, JUMP_NOT_TRUE, JUMP_NOT_NULL, POP, AND, OR,
+    NEG_F, ABS_F, CALL_F, CELL, FIT, TO_F, TO_I, NEG_I, ABS_I,
+    NOT, IS_NULL, JUMP, JUMP_NOT_TRUE, JUMP_NOT_NULL, AND, OR,
+    LEAST_I, LEAST_F, GREATEST_I, GREATEST_F,
     LT_F, LE_F, EQ_F, LT_I, LE_I, EQ_I,
-    ADD_F, SUB_F, MUL_F, DIV_F, MOD_F, POW_F, ADD_I, SUB_I, MUL_I, DIV_I, MOD_I,
+    ADD_F, SUB_F, MUL_F, DIV_F, MOD_F, CALL2_F, ADD_I, SUB_I, MUL_I, DIV_I, MOD_I,
 ) = range(46)  # fmt: skip
-
-
-@kernel
-def combine(kind, value_i, value_f, count, x_i, x_f):
-    """Running aggregate and one more value: (integer state, float state, overflow)."""
-    if kind == SUM_I:
-        total = value_i + x_i
-        bad = (value_i ^ total) & (x_i ^ total) < 0
-        return total, value_f, bad
-    if kind == SUM_F:
-        return value_i, value_f + x_f, False
-    if count == 0:
-        return x_i, x_f, False
-    if kind == MIN_I:
-        return min(value_i, x_i), value_f, False
-    if kind == MAX_I:
-        return max(value_i, x_i), value_f, False
-    if kind == MIN_F:  # NaN is the greatest value
-        return value_i, x_f if x_f < value_f or value_f != value_f else value_f, False
-    if kind == MAX_F:
-        return value_i, x_f if x_f > value_f or x_f != x_f else value_f, False
-    return value_i, value_f, False
 
 
 @kernel
@@ -118,10 +97,12 @@ def aggregate_with(words, floats, slot, state, include, row):
     x_f = 0.0
     source = words[spec + 2]
     if source >= 0:
-        entry = words[H_COLUMN] + 2 * source
+        entry = words[H_COLUMN] + 3 * source
         bits = words[entry + 1]
         if bits >= 0 and (words[bits + (row >> 6)] >> (row & 63)) & 1 == 0:
-            return a, f, n, False
+            failed = words[entry + 2]
+            bad = failed >= 0 and (words[failed + (row >> 6)] >> (row & 63)) & 1 == 1
+            return a, f, n, bad
         x_i = words[words[entry] + row]
         x_f = floats[words[entry] + row]
     if kind == COUNT:
@@ -197,11 +178,12 @@ def extend_path(words, floats, column, new, depth, place, row):
     return bad
 
 
-@kernel
+@kernel_calling(functions)
 def holds(words, floats, which, column, depth, place, row, begin, end, number, threads):
-    """Whether a condition is true for the row as next of a partial match: 1, 0, -1 (overflow).
+    """Whether a condition is true for the row as next of a partial match: 1, 0, or why not known.
 
-    ``threads``: columns are threads with parents, not lengths.
+    -1: integers overflow; -2: a value that it reads could not be computed.  ``threads``: columns
+    are threads with parents, not lengths.
     """
     stride = words[H_STRIDE]
     path = words[H_PATH]
@@ -232,8 +214,8 @@ def holds(words, floats, which, column, depth, place, row, begin, end, number, t
             stack += 3
             null = 0
             if op <= LABEL:
-                # b: -1 the current row; even: LAST slot, odd: FIRST slot.  c: shift, for LABEL the
-                # name's code
+                # b: -1 the current row; even: LAST slot, odd: FIRST slot.  c: shift.  LABEL: a = 0
+                # gives the code of the name, 1 the number of the variable
                 index = depth
                 if b >= 0:
                     slot = b >> 2
@@ -255,7 +237,17 @@ def holds(words, floats, which, column, depth, place, row, begin, end, number, t
                 null = 1
                 if index < 0:
                     continue
+                where = c + (row if index == depth else words[path + ROW_ROW * stride + index])
                 if op == LABEL:
+                    if c != 0:  # only rows of the match have a label
+                        near = max(0, index - abs(c))
+                        far = min(depth, index + abs(c) + 1)
+                        index = depth if where == row else np.int64(-1)
+                        for k in range(near, far):
+                            if words[path + ROW_ROW * stride + k] == where:
+                                index = k
+                        if index < 0:
+                            continue
                     reached = place
                     if index < depth:
                         walk = index + 1
@@ -264,18 +256,14 @@ def holds(words, floats, which, column, depth, place, row, begin, end, number, t
                             for _ in range(depth - index - 1):
                                 walk = words[path + ROW_PARENT * stride + walk]
                         reached = words[path + walk]
-                    i = words[words[H_LABEL] + reached]
+                    i = words[words[H_LABEL] + a * words[H_PLACES] + reached]
                     null = 0
                     continue
-                where = c + (row if index == depth else words[path + ROW_ROW * stride + index])
                 if where < begin or where >= end:
                     continue
-                entry = words[H_COLUMN] + 2 * a
-                bits = words[entry + 1]
-                if bits < 0 or (words[bits + (where >> 6)] >> (where & 63)) & 1:
-                    i = words[words[entry] + where]
-                    f = floats[words[entry] + where]
-                    null = 0
+                i, f, null = value_at(words, floats, a, where)
+                if null == 2:
+                    return -2
             elif op <= CONST_F:
                 i = words[constants + a]
                 f = floats[constants + a]
@@ -328,8 +316,8 @@ def holds(words, floats, which, column, depth, place, row, begin, end, number, t
                 f = x_f / f
             elif op == MOD_F:
                 f = np.fmod(x_f, f)
-            elif op == POW_F:
-                f = x_f**f
+            elif op == CALL2_F:
+                f = of_two(c, x_f, f)
             elif op == ADD_I:
                 z = x_i + i
                 if (x_i ^ z) & (i ^ z) < 0:
@@ -380,7 +368,17 @@ def holds(words, floats, which, column, depth, place, row, begin, end, number, t
                     null = 1
                 else:
                     i = 1 - decisive
-            else:  # JUMP_NOT_TRUE drops the value, JUMP_NOT_NULL where it does not jump, POP
+            elif op >= LEAST_I:  # nulls are left out
+                stack -= 3
+                less = words[stack] < i
+                if op == LEAST_F or op == GREATEST_F:
+                    x_f = floats[stack + 1]
+                    less = x_f < f or (f != f and x_f == x_f)
+                if null or (words[stack + 2] == 0 and less == (op <= LEAST_F)):
+                    i = words[stack]
+                    f = floats[stack + 1]
+                    null = words[stack + 2]
+            else:  # JUMP_NOT_TRUE drops the value, JUMP_NOT_NULL where it does not jump
                 drop = True
                 if op == JUMP_NOT_TRUE:
                     if null or i == 0:
@@ -399,18 +397,15 @@ def holds(words, floats, which, column, depth, place, row, begin, end, number, t
             f = -f
         elif op == ABS_F:
             f = abs(f)
-        elif op == SQRT_F:
-            f = np.sqrt(f)
-        elif op == FLOOR_F:
-            f = np.floor(f)
-        elif op == CEIL_F:
-            f = np.ceil(f)
-        elif op == ROUND_F:  # half away from zero, as SQL does
-            f = np.copysign(np.floor(abs(f) + 0.5), f)
-        elif op == LN_F:
-            f = np.log(f)
-        elif op == EXP_F:
-            f = np.exp(f)
+        elif op == CALL_F:
+            f = of_one(a, f)
+        elif op == CELL:  # numbered by the value on top
+            i, f, null = value_at(words, floats, a, i)
+            if null == 2:
+                return -2
+        elif op == FIT:  # an integer from a to b
+            if i < a or i > b:
+                return -1
         elif op == TO_F:
             f = np.float64(i)
         elif op == TO_I:
@@ -426,7 +421,7 @@ def holds(words, floats, which, column, depth, place, row, begin, end, number, t
     return 1 if null == 0 and i == 1 else 0
 
 
-@kernel
+@kernel_calling(functions)
 def match_contiguous(
     first, target, flag, bit, condition, image, floats, cursor, visited, visited_words, words,
     offsets, position, seen, number, time, window, now, final, lookahead, first_bits, empty_match,
@@ -528,6 +523,7 @@ def match_contiguous(
                         )  # fmt: skip
                         if truth < 0:
                             state[ERROR_ROW] = row
+                            state[ERROR_DEPTH] = truth
                             return OVERFLOW
                         if truth == 0:
                             continue
@@ -537,6 +533,7 @@ def match_contiguous(
                 if condition is not None:
                     if extend_path(image, floats, depth, depth + 1, depth, q, row):
                         state[ERROR_ROW] = row
+                        state[ERROR_DEPTH] = 0
                         return OVERFLOW
                     image[row_of + depth] = row
                 depth += 1

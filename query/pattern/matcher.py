@@ -154,8 +154,7 @@ class Matcher:
         self.limits = limits
         self.describe_row = describe_row
         first, target, flags = automaton.tables
-        condition = plan.condition if plan.path_dependent else None
-        self.tables = (first, target, flags, plan.bit, condition)
+        self.tables = (first, target, flags, plan.bit)
         self.skip = SKIPS[skip]
         self.skip_member = np.array([name in skip_names for name in automaton.names], np.bool_)
         follow = np.zeros(len(automaton.names), np.uint64)
@@ -189,7 +188,8 @@ class Matcher:
         words = prepared.words
         starts = words
         automaton = self.automaton
-        if self.plan.by_position and automaton.positions:
+        condition = prepared.condition if (prepared.condition >= 0).any() else None
+        if self.plan.by_position and automaton.positions and not prepared.careful:
             arguments = (
                 self.follow[1:].copy(), self.finals, groups.time, self.window, groups.offsets,
                 groups.position, groups.now, groups.final, self.plan.lookahead,
@@ -207,7 +207,7 @@ class Matcher:
         while True:
             if self.selection is None:
                 status = m.match_contiguous(
-                    *self.tables, image, image.view(np.float64), cursor, visited,
+                    *self.tables, condition, image, image.view(np.float64), cursor, visited,
                     visited_words, words,
                     groups.offsets, groups.position, groups.seen, groups.number,
                     groups.time, self.window,
@@ -217,7 +217,7 @@ class Matcher:
                 )  # fmt: skip
             else:
                 status = match_selected(
-                    *self.tables, image, image.view(np.float64), self.frames,
+                    *self.tables, condition, image, image.view(np.float64), self.frames,
                     self.thread_done, self.stamp,
                     words, starts, prepared.absent, groups.offsets, groups.position, groups.seen,
                     groups.number, groups.time, self.window, groups.now, groups.final,
@@ -239,7 +239,7 @@ class Matcher:
                 image = with_path(image, self.columns + 2)
                 cursor, visited, visited_words, memo = self._scratch(len(words), visited)
             elif status != m.SLICE:
-                raise self._error(status, state)
+                raise self._error(status, state, prepared.why)
         if state[m.MATCHES]:
             yield self._take(output, state)
 
@@ -314,7 +314,7 @@ class Matcher:
 
     # -- errors ---------------------------------------------------------------------------------
 
-    def _error(self, status: int, state: IntArray) -> ChronicleError:
+    def _error(self, status: int, state: IntArray, why: str) -> ChronicleError:
         where = self.describe_row(int(state[m.ERROR_ROW]))
         if status == m.BUDGET:
             return ResourceLimit(
@@ -324,10 +324,15 @@ class Matcher:
                 f"conditions "
                 "narrower, or raise the step limit"
             )
+        if status == m.OVERFLOW and why and state[m.ERROR_DEPTH] != -1:
+            return SqlError(
+                f"a condition of pattern {self.text} cannot be computed {where}: {why}; guard it "
+                "with CASE, or use TRY_CAST"
+            )
         if status == m.OVERFLOW:
             return SqlError(
-                f"a condition of pattern {self.text} overflows 64-bit integers or divides by "
-                f"zero {where}"
+                f"a condition of pattern {self.text} overflows its integers or divides by zero "
+                f"{where}"
             )
         if status == m.SKIP_MISSING:
             return SqlError(

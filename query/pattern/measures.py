@@ -260,7 +260,9 @@ class _Leaves:
         indices = _indices(target)
         if row.column is not None:
             return self.context.take(row.column, indices)
-        table = pa.table({name: self.context.take(name, indices) for name in row.columns})
+        table = pa.table(
+            {"@row": indices, **{name: self.context.take(name, indices) for name in row.columns}}
+        )
         values = flat(evaluate(f"SELECT ({row.sql}) AS c FROM rows", rows=table).column(0))
         return pc.if_else(pa.array(target >= 0), values, pa.scalar(None, values.type))
 
@@ -281,8 +283,8 @@ class _Leaves:
         match = np.searchsorted(matches.first, entry, side="right") - 1
         table = self._entries(leaf, entry, match)
         call = leaf.sql
-        if leaf.plain and leaf.function in ORDERED and call.endswith(")"):
-            call = f'{call[:-1]} ORDER BY "@order")'
+        if leaf.basic and not leaf.distinct and leaf.function in ORDERED:
+            call = f'{leaf.head[:-1]} ORDER BY "@order"){call[len(leaf.head) :]}'
         last_only = len(rows.match) == 0 or leaf.final or _one_row_per_match(rows, matches)
         if last_only:
             sql = f'SELECT "@match", {self._typed(leaf, call)} AS c FROM rows GROUP BY "@match"'

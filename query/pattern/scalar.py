@@ -11,9 +11,9 @@ Guarantee
     order is kept.
 
 Limits
-    An error in an expression (overflow, a failed cast) is raised for any row of the input, also for
-    one that the matcher would not have asked about: guard with CASE or TRY_CAST.  Integer division
-    by zero with ``//`` and ``%`` is such an error; ``/`` is floating-point division, as in DuckDB.
+    :func:`evaluate` raises an error in an expression (overflow, a failed cast) for any row of the
+    input; :func:`evaluate_all` says in which rows there is one.  Integer division by zero with
+    ``//`` and ``%`` is such an error; ``/`` is floating-point division, as in DuckDB.
 """
 
 from __future__ import annotations
@@ -22,14 +22,26 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from sqlglot import exp
 
 from ...errors import SqlError
 from ..gate import AGGREGATES, check_query
+from .columns import flat
 from .parse import position_error
 
-__all__ = ["AGGREGATES", "check_functions", "column_types", "evaluate", "function_name", "quote"]
+__all__ = [
+    "AGGREGATES",
+    "check_functions",
+    "column_types",
+    "evaluate",
+    "evaluate_all",
+    "function_name",
+    "quote",
+]
 
 _FORBIDDEN = (exp.Query, exp.Window, exp.Placeholder, exp.Parameter)
 
@@ -114,6 +126,38 @@ def evaluate(query: str, **tables: pa.Table) -> pa.Table:
         raise SqlError(text.replace("\n", " ")) from None
     finally:
         cursor.close()
+
+
+def evaluate_all(
+    expressions: Sequence[str], rows: pa.Table
+) -> tuple[list[pa.Array], list[npt.NDArray[np.bool_] | None], str]:
+    """Values of expressions in every row, nulls where one cannot be computed.
+
+    Returns
+    -------
+    list of pyarrow.Array
+    list of bool[rows] or None
+        Per expression, the rows in which it cannot be computed; None: it can in all of them.
+    str
+        The first error; empty when there is none.
+    """
+    listed = ", ".join(f"({sql}) AS c{i}" for i, sql in enumerate(expressions))
+    try:
+        found = evaluate(f"SELECT {listed} FROM rows", rows=rows)
+        return [flat(column) for column in found.columns], [None] * len(expressions), ""
+    except SqlError as error:
+        why = error.reason
+    # row by row where it must; a struct tells a value that is NULL from one that is not there
+    listed = ", ".join(f"TRY(struct_pack(v := ({s}))) AS c{i}" for i, s in enumerate(expressions))
+    found = evaluate(f"SELECT {listed} FROM rows", rows=rows)
+    arrays: list[pa.Array] = []
+    failed: list[npt.NDArray[np.bool_] | None] = []
+    for column in found.columns:
+        array = flat(column)
+        missing = np.array(array.is_null().to_numpy(zero_copy_only=False), np.bool_)
+        arrays.append(pc.struct_field(array, [0]))
+        failed.append(missing if missing.any() else None)
+    return arrays, failed, why
 
 
 def column_types(expressions: Sequence[str], schema: pa.Schema) -> list[pa.DataType]:

@@ -35,7 +35,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...compiled import kernel
+from ...compiled import kernel_calling
+from . import functions, machine
 from .image import H_PATH, H_STRIDE, ROW_PARENT, ROW_ROW
 from .machine import (
     BUDGET,
@@ -60,7 +61,7 @@ __all__ = ["CONTIGUOUS", "SKIP_ANY", "SKIP_NEXT", "match_selected"]
 CONTIGUOUS, SKIP_NEXT, SKIP_ANY = range(3)
 
 
-@kernel
+@kernel_calling(functions, machine)
 def match_selected(
     first, target, flag, bit, condition, image, floats, frame, thread_done, stamp, words,
     start_words, absent, offsets, position, seen, number, time, window,
@@ -177,6 +178,7 @@ def match_selected(
                                 )  # fmt: skip
                                 if truth < 0:
                                     state[ERROR_ROW] = x
+                                    state[ERROR_DEPTH] = truth
                                     return OVERFLOW
                                 if truth == 0:
                                     continue
@@ -202,6 +204,7 @@ def match_selected(
                             image, floats, t, top, depth, q, x
                         ):
                             state[ERROR_ROW] = x
+                            state[ERROR_DEPTH] = 0
                             return OVERFLOW
                         image[places + top] = q
                         image[parents + top] = t
@@ -241,6 +244,19 @@ def match_selected(
                             if x + 1 < end:
                                 continue
                             if not final:
+                                more = True
+                                continue
+                        if flags >> 2:  # absent until the window ends
+                            y = x + 1
+                            while (
+                                y < usable and time[y] <= horizon and absent[y] & (flags >> 2) == 0
+                            ):
+                                y += 1
+                                steps += 1
+                            if y < usable:
+                                if time[y] <= horizon:
+                                    continue
+                            elif time[y] <= horizon if y < end else waits:
                                 more = True
                                 continue
                         chosen = t

@@ -1,17 +1,18 @@
 """Types of path-dependent conditions, before they become bytecode.
 
 Purpose
-    The stack machine is typed: :class:`TypedCondition` finds the type of each part of a condition,
-    evaluates constants, and turns parts that read one row only into columns (*lifting*), so that
-    any scalar function may be used there.
+    The stack machine is typed: :class:`TypedCondition` finds the type of each part of a condition
+    and evaluates constants.  What the machine has no instruction for, DuckDB computes beforehand: a
+    part that reads one row only becomes a column (*lifting*), one that reads several rows a table
+    over the values that occur (*tabulating*, see :mod:`.cells`).
 
 Layout
     Types are letters: ``i`` integer, ``f`` floating point, ``b`` truth value, ``s`` string, ``t``
     time, ``d`` interval, ``n`` the type of NULL.
 
 Limits
-    What the machine cannot compute over different rows raises :class:`Unsupported`; the list is in
-    :mod:`.bytecode`.
+    What cannot be computed raises :class:`Unsupported`: functions without an instruction over
+    aggregates or MATCH_NUMBER(), and values that have no type here (lists, structs).
 """
 
 from __future__ import annotations
@@ -23,11 +24,22 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
+from ...errors import SqlError
 from ..dialect import to_text
-from .binding import CLASSIFIER, Leaf, MatchNumber, Navigation, RowExpression
-from .scalar import evaluate
+from .binding import CLASSIFIER, Aggregate, Leaf, MatchNumber, Navigation, RowExpression
+from .cells import Dimension, Tabulated
+from .functions import ONE, TWO
+from .scalar import column_types, evaluate, quote
 
-__all__ = ["TypedCondition", "Unsupported", "leaf_index", "leaves_of", "substitute", "type_letter"]
+__all__ = [
+    "TypedCondition",
+    "Unsupported",
+    "aggregated",
+    "leaf_index",
+    "leaves_of",
+    "substitute",
+    "type_letter",
+]
 
 STEPS_MAX = 64
 """Farthest logical offset of FIRST and LAST in DEFINE."""
@@ -37,6 +49,16 @@ UNIT_US = {
     "microsecond": 1, "millisecond": 1_000, "second": 1_000_000, "minute": 60_000_000,
     "hour": 3_600_000_000, "day": 86_400_000_000, "week": 604_800_000_000,
 }  # fmt: skip
+INTEGERS = {
+    "TINYINT": (-(2**7), 2**7 - 1), "SMALLINT": (-(2**15), 2**15 - 1),
+    "INT": (-(2**31), 2**31 - 1), "BIGINT": (-(2**63), 2**63 - 1), "UTINYINT": (0, 2**8 - 1),
+    "USMALLINT": (0, 2**16 - 1), "UINT": (0, 2**32 - 1), "UBIGINT": (0, 2**63 - 1),
+}  # fmt: skip
+"""Integer types of CAST and the values that fit."""
+INTERVAL_PARTS = {"day": None, "hour": 24, "minute": 60, "second": 60}
+"""Parts of an interval that EXTRACT gives, and how many of each make one of the part before."""
+DIFFERENCES = ("date_diff", "datediff", "date_sub", "datesub")
+MAKERS = {f"to_{unit}s": size for unit, size in UNIT_US.items()}
 NAMES = {
     "i": "integer", "f": "number", "b": "boolean", "s": "string", "t": "time", "d": "interval",
 }  # fmt: skip
@@ -48,6 +70,18 @@ class Unsupported(Exception):
     def __init__(self, message: str, node: Any) -> None:
         super().__init__(message)
         self.node = node
+
+
+def aggregated(leaf: Aggregate) -> RowExpression | None:
+    """What an aggregate takes from a row: its argument, NULL where FILTER leaves the row out."""
+    if leaf.condition is None:
+        return leaf.argument
+    value = "1" if leaf.argument is None else f"({leaf.argument.sql})"
+    columns = leaf.argument.columns if leaf.argument is not None else ()
+    return RowExpression(
+        f"CASE WHEN ({leaf.condition.sql}) THEN {value} END",
+        tuple(dict.fromkeys([*leaf.condition.columns, *columns])),
+    )
 
 
 def leaf_index(node: Any) -> int | None:
@@ -113,6 +147,7 @@ class TypedCondition:
         self.types: dict[int, str] = {}
         self.constants: dict[int, tuple[str, Any]] = {}
         self.lifted: dict[int, Navigation] = {}
+        self.tabulated: dict[int, Tabulated] = {}
         self.keep: list[Any] = []
 
     # -- types ----------------------------------------------------------------------------------
@@ -123,16 +158,69 @@ class TypedCondition:
             self.keep.append(node)
             try:
                 found = self._type(node)
-            except Unsupported:
-                navigation = self._lift(node)
-                if navigation is None:
+            except Unsupported as error:
+                if not leaves_of(node):
                     raise
-                self.lifted[id(node)] = navigation
-                found = type_letter(self.row_type(navigation.row))
+                navigation = self._lift(node)
+                if navigation is not None:
+                    self.lifted[id(node)] = navigation
+                    found = type_letter(self.row_type(navigation.row))
+                else:
+                    table = self._tabulate(node, error)
+                    self.tabulated[id(node)] = table
+                    found = type_letter(table.type)
                 if not found:
                     raise
             self.types[id(node)] = found
         return found
+
+    def _tabulate(self, node: Any, error: Unsupported) -> Tabulated:
+        """A subexpression over several rows, as a table over the values that they have."""
+        dimensions: dict[tuple[Any, ...], list[RowExpression]] = {}
+        places: dict[tuple[Any, ...], Navigation] = {}
+        names: dict[tuple[Any, RowExpression], str] = {}
+
+        def cut(part: Any) -> Any:
+            if not leaves_of(part):
+                return part
+            index = leaf_index(part)
+            leaf = self._lift(part) if index is None else self.leaves[index]
+            if leaf is None:
+                for child in list(part.iter_expressions()):
+                    child.replace(cut(child))
+                return part
+            if not isinstance(leaf, Navigation) or leaf.offset > STEPS_MAX:
+                raise error
+            at = None if self._current(leaf) else leaf.variables
+            label = leaf.row.column == CLASSIFIER
+            place = (at, leaf.first, leaf.offset, leaf.shift, label, self._current(leaf))
+            rows = dimensions.setdefault(place, [])
+            places.setdefault(place, leaf)
+            if leaf.row not in rows:
+                rows.append(leaf.row)
+                names[place, leaf.row] = f"@a{len(names)}"
+            return exp.column(exp.to_identifier(names[place, leaf.row], quoted=True))
+
+        root = exp.Paren(this=node.copy())
+        root.this.replace(cut(root.this))
+        fields = [pa.field(name, self.row_type(row)) for (_, row), name in names.items()]
+        if any(pa.types.is_nested(field.type) for field in fields):
+            raise error
+        return Tabulated(
+            tuple(
+                Dimension(
+                    places[place],
+                    tuple(rows),
+                    tuple(names[place, row] for row in rows),
+                    self._current(places[place]),
+                )
+                for place, rows in dimensions.items()
+            ),
+            to_text(root),
+            column_types([to_text(root)], pa.schema(fields))[0],
+            self.variable,
+            str(error),
+        )
 
     def _lift(self, node: Any) -> Navigation | None:
         """A subexpression over one row only, as a column of its own."""
@@ -158,9 +246,23 @@ class TypedCondition:
             if isinstance(leaf, Navigation)
         }
         row = RowExpression(substitute(to_text(node), texts), tuple(columns))
+        if not self._strict(row):
+            return None  # it has a value even where its row is missing
         first = leaves[0]
         assert isinstance(first, Navigation)
         return Navigation(row, first.variables, first.first, first.offset, False, first.shift)
+
+    def _strict(self, row: RowExpression) -> bool:
+        """Whether an expression is NULL when all columns are."""
+        nulls = {
+            name: pa.nulls(1, self.row_type(RowExpression(quote(name), (name,), name)))
+            for name in row.columns
+        }
+        try:
+            found = evaluate(f"SELECT ({row.sql}) AS c FROM rows", rows=pa.table(nulls))
+        except SqlError:
+            return False
+        return not found.column(0)[0].is_valid
 
     def _current(self, leaf: Navigation) -> bool:
         inside = leaf.variables is None or self.variable in leaf.variables
@@ -267,8 +369,6 @@ class TypedCondition:
             self._unify([node.this, node.expression], node)
             return "b"
         if isinstance(node, exp.Between):
-            if node.args.get("symmetric"):
-                raise Unsupported("BETWEEN SYMMETRIC", node)
             self._unify([node.this, node.args["low"], node.args["high"]], node)
             return "b"
         if isinstance(node, exp.In):
@@ -279,6 +379,10 @@ class TypedCondition:
         if isinstance(node, exp.Add | exp.Sub):
             return self._sum_type(node)
         if isinstance(node, exp.Mul | exp.Div | exp.IntDiv | exp.Mod):
+            if isinstance(node, exp.Mul) and {
+                self.type_of(node.this), self.type_of(node.expression)
+            } == {"i", "d"}:  # fmt: skip
+                return "d"
             kind = self._unify([node.this, node.expression], node)
             if kind not in ("i", "f", "n"):
                 raise Unsupported("arithmetic on this type", node)
@@ -288,13 +392,13 @@ class TypedCondition:
         if isinstance(node, exp.Case):
             return self._case_type(node)
         if isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast):
-            kind = self.type_of(node.this)
-            wanted = str(node.to.this.name)
-            if wanted in ("DOUBLE", "FLOAT") and kind in ("i", "f") and wanted == "DOUBLE":
+            return self._cast_type(node)
+        if isinstance(node, exp.Pow):
+            if self._unify([node.this, node.expression], node) in ("i", "f", "n"):
                 return "f"
-            if wanted == "BIGINT" and kind in ("i", "f"):
-                return "i"
-            raise Unsupported(f"CAST to {wanted} of values from different rows", node)
+            raise Unsupported("a power of this type", node)
+        if isinstance(node, exp.Extract):
+            return self._part_type(node.name.lower(), node.expression, node)
         name = self._function(node)
         if name:
             return self._function_type(name, node)
@@ -304,6 +408,35 @@ class TypedCondition:
         for node in nodes:
             if self.type_of(node) not in (kind, "n"):
                 raise Unsupported("a truth value is needed here", what)
+
+    def _cast_type(self, node: Any) -> str:
+        kind = self.type_of(node.this)
+        wanted = str(node.to.this.name)
+        if kind in ("i", "f", "b"):
+            if wanted in INTEGERS:
+                return "i"
+            if wanted in ("DOUBLE", "FLOAT"):
+                return "f"
+            if wanted == "BOOLEAN":
+                return "b"
+        if kind == "t" and wanted in ("TIMESTAMP", "DATE"):
+            return "t"
+        raise Unsupported(f"CAST to {wanted} of values from different rows", node)
+
+    def _part_type(self, part: str, of: Any, node: Any) -> str:
+        """Type of EXTRACT(part FROM ...): the epoch of times and intervals, parts of intervals."""
+        kind = self.type_of(of)
+        if part == "epoch" and kind in ("t", "d"):
+            return "f"
+        if part.rstrip("s") in INTERVAL_PARTS and kind == "d":
+            return "i"
+        raise Unsupported(f"EXTRACT of {part} on values from different rows", node)
+
+    def text_of(self, node: Any) -> str:
+        """A constant string in lower case; empty when the node is none."""
+        if self.type_of(node) != "s":
+            return ""
+        return str(self.constants.get(id(node), ("", ""))[1]).lower()
 
     def _sum_type(self, node: Any) -> str:
         left, right = self.type_of(node.this), self.type_of(node.expression)
@@ -359,29 +492,33 @@ class TypedCondition:
         if name == "if" and len(arguments) == 3:
             self._need(arguments[:1], "b", node)
             return self._unify(arguments[1:], node)
-        if name in ("abs", "sign") and len(arguments) == 1:
-            kind = self.type_of(arguments[0])
-            if kind in ("i", "f", "n"):
-                return "i" if name == "sign" else kind
-        if (
-            name in ("sqrt", "floor", "ceil", "ceiling", "round", "ln", "exp")
-            and len(arguments) == 1
-        ):
-            kind = self.type_of(arguments[0])
-            if name in ("floor", "ceil", "ceiling", "round") and kind == "i":
-                return "i"
-            if kind in ("i", "f", "n"):
-                return "f"
-        if name in ("pow", "power", "mod") and len(arguments) == 2:
-            kind = self._unify(arguments, node)
-            if kind in ("i", "f", "n"):
-                return kind if name == "mod" else "f"
-        if name in ("date_diff", "datediff") and len(arguments) == 3:
-            part = self.type_of(arguments[0])
-            unit = str(self.constants.get(id(arguments[0]), ("", ""))[1]).lower().rstrip("s")
-            times = all(self.type_of(a) == "t" for a in arguments[1:])
-            if part == "s" and unit in UNIT_US and times:
-                return "i"
+        count = len(arguments)
+        kinds = [self.type_of(argument) for argument in arguments]
+        numeric = all(kind in ("i", "f", "n") for kind in kinds)
+        unit = self.text_of(arguments[0]).rstrip("s") if count else ""
+        if name in ("abs", "sign") and count == 1 and numeric:
+            return "i" if name == "sign" else kinds[0]
+        if name in ("isnan", "isinf", "isfinite") and kinds == ["f"]:
+            return "b"
+        if name == "mod" and count == 2 and numeric:
+            return self._unify(arguments, node)
+        whole = name in ("floor", "ceil", "ceiling", "round", "trunc") and kinds[:1] == ["i"]
+        if whole and count == 1:
+            return "i"
+        if numeric and ((name in ONE and count == 1) or (name in TWO and count == 2 and not whole)):
+            return "f"
+        if name in MAKERS and kinds == ["i"]:
+            return "d"
+        if name in ("epoch", "epoch_ms") and count == 1 and kinds[0] in ("t", "d"):
+            return "f" if name == "epoch" else "i"
+        if name in ("date_part", "datepart") and count == 2:
+            return self._part_type(self.text_of(arguments[0]), arguments[1], node)
+        if name in DIFFERENCES and kinds == ["s", "t", "t"] and unit in UNIT_US:
+            return "i"
+        if name in ("date_trunc", "datetrunc") and kinds == ["s", "t"] and unit in UNIT_US:
+            return "t"
+        if name == "date_add" and kinds == ["t", "d"]:
+            return "t"
         raise Unsupported(f"function {name} on values from different rows", node)
 
     def _leaf_type(self, leaf: Leaf, node: Any) -> str:
@@ -391,18 +528,21 @@ class TypedCondition:
             if leaf.offset > STEPS_MAX:
                 raise Unsupported(f"an offset above {STEPS_MAX} in DEFINE", node)
             if leaf.row.column == CLASSIFIER:
-                if leaf.shift:
-                    raise Unsupported("PREV or NEXT of CLASSIFIER() in DEFINE", node)
                 return "s"
             kind = type_letter(self.row_type(leaf.row))
             if not kind:
                 raise Unsupported(f"type {self.row_type(leaf.row)} in DEFINE", node)
             return kind
-        if not leaf.plain:
-            raise Unsupported(f"{leaf.function} with DISTINCT, FILTER or ORDER BY in DEFINE", node)
+        counted = leaf.function in ("count", "sum", "avg", "mean")
+        if leaf.distinct and counted:
+            raise Unsupported(f"{leaf.function}(DISTINCT ...) in DEFINE", node)
+        if not leaf.basic:
+            raise Unsupported(f"{leaf.function} of several arguments or with ORDER BY", node)
+        if CLASSIFIER in leaf.columns:
+            raise Unsupported(f"{leaf.function} over CLASSIFIER() in DEFINE", node)
         if leaf.function == "count":
             return "i"
-        if leaf.argument is None or CLASSIFIER in leaf.columns:
+        if leaf.argument is None:
             raise Unsupported(f"aggregate {leaf.function} of this form in DEFINE", node)
         kind = type_letter(self.row_type(leaf.argument))
         if leaf.function in ("min", "max", "arbitrary", "any_value") and kind:

@@ -9,6 +9,7 @@ Layout
     ORDER BY without time first       positions in the stream are not the matcher's order
     WITH UNMATCHED ROWS               every event is a result
     a pattern that can match nothing  every event begins a match
+    ``[^X]`` at the end               events after the match decide
     ================================  =========================================================
 
 Notes
@@ -23,6 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..match import CompiledMatch
+from ..pattern.automaton import ACCEPT
 from ..pattern.binding import Navigation
 from ..pattern.tree import (
     Alternation,
@@ -81,6 +83,8 @@ def not_applicable(compiled: CompiledMatch) -> str:
         return "ORDER BY does not begin with time"
     if clause.rows == "all with unmatched":
         return "WITH UNMATCHED ROWS puts every event out"
+    if any(e.absent and e.target == ACCEPT for found in compiled.automaton.edges for e in found):
+        return "[^ ] at the end looks at the events after a match"
     if matches_nothing(clause.pattern):
         return "the pattern can match no event at all, so every event begins a match"
     return ""

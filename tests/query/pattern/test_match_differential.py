@@ -121,9 +121,21 @@ def row_local(r: random.Random) -> tuple[str, Any]:
         (f"x + y > {c + 1} OR s = 'b'", lambda w, p, a, n: either(
             less(c + 1, plus(w[a]["x"], w[a]["y"])), equal(w[a]["s"], "b"))),
         ("PREV(s) || 'q' = 'aq'", lambda w, p, a, n: equal(value(w, a - 1, "s"), "a")),
+        ("s LIKE 'a%' OR PREV(s) || s LIKE '%bc'", lambda w, p, a, n: either(
+            equal(w[a]["s"], "a"),
+            equal(glued(value(w, a - 1, "s"), w[a]["s"]), "bc"))),
         ("true", lambda w, p, a, n: True),
     ]  # fmt: skip
     return r.choice(options)
+
+
+def glued(a: Any, b: Any) -> Any:
+    return None if a is None or b is None else a + b
+
+
+def label(path: Any, at: int, name: str, row: int) -> Any:
+    """The variable of a row of the match."""
+    return dict([*path, (at, name)]).get(row)
 
 
 def path_dependent(r: random.Random, names: list[str], subset: Any) -> tuple[str, Any]:
@@ -157,6 +169,28 @@ def path_dependent(r: random.Random, names: list[str], subset: Any) -> tuple[str
         (f"avg({which}.y) > {c}", lambda w, p, a, n: less(c, mean(w, p, a, n, members))),
         (f"max({which}.x) > {c}", lambda w, p, a, n: less(c, greatest(w, p, a, n, members))),
         (f"LAST(CLASSIFIER(), 1) = '{o}'", lambda w, p, a, n: equal(p[-1][1] if p else None, o)),
+        (f"PREV(CLASSIFIER(), {k + 1}) = '{o}'", lambda w, p, a, n: equal(
+            label(p, a, n, a - k - 1), o)),
+        (f"NEXT(FIRST(CLASSIFIER({which}))) <> '{o}'", lambda w, p, a, n: negate(equal(
+            label(p, a, n, pick(chain(p, a, n, members), 0) + 1), o))),
+        (f"LAST({which}.s || CLASSIFIER({which}), {k}) LIKE '%{o}'", lambda w, p, a, n: (
+            None if value(w, pick(chain(p, a, n, members), -1 - k), "s") is None
+            else label(p, a, n, pick(chain(p, a, n, members), -1 - k)) == o)),
+        (f"count(*) FILTER (WHERE y > {c}) < 2", lambda w, p, a, n: sum(
+            less(c, w[i]["y"]) is True for i in chain(p, a, n, None)) < 2),
+        (f"max({which}.x) FILTER (WHERE {which}.y <= {c}) < x", lambda w, p, a, n: less(
+            max((w[i]["x"] for i in chain(p, a, n, members)
+                 if w[i]["x"] is not None and less(c, w[i]["y"]) is False), default=None),
+            w[a]["x"])),
+        (f"s || {which}.s LIKE 'a%' OR {which}.s || s = 'cb'", lambda w, p, a, n: either(
+            None if None in (w[a]["s"], value(w, pick(chain(p, a, n, members), -1), "s"))
+            else w[a]["s"] == "a",
+            equal(glued(value(w, pick(chain(p, a, n, members), -1), "s"), w[a]["s"]), "cb"))),
+        (f"concat({which}.s, s) = 'b'", lambda w, p, a, n:
+            (value(w, pick(chain(p, a, n, members), -1), "s") or "") + (w[a]["s"] or "") == "b"),
+        (f"abs(x - FIRST({which}.x, {k})) > 1.5", lambda w, p, a, n: None if None in (
+            w[a]["x"], value(w, pick(chain(p, a, n, members), k), "x"))
+            else abs(w[a]["x"] - value(w, pick(chain(p, a, n, members), k), "x")) > 1.5),
         (f"PREV(LAST({which}.y, {k})) = {c}", lambda w, p, a, n: equal(
             value(w, pick(chain(p, a, n, members), -1 - k) - 1, "y"), c)),
         (f"s = {which}.s", lambda w, p, a, n: equal(
@@ -388,8 +422,20 @@ def selection_case(seed: int, share: float) -> None:
         sql, check = row_local(r)
         texts.append(f"X AS {sql}")
         functions["X"] = lambda w, p, a, n, check=check: check(w, p, a, n) is True
-        pattern = ("cat", ("var", names[0]), ("absent", "X"), pattern, ("var", names[-1]))
+        absent = ("absent", "X")
+        pattern = r.choice(
+            [
+                ("cat", ("var", names[0]), absent, pattern, ("var", names[-1])),
+                ("cat", ("var", names[0]), ("rep", ("cat", absent, pattern), 1, None, True)),
+                ("cat", ("var", names[0]), pattern, absent),
+                ("cat", ("var", names[0]), ("rep", ("cat", pattern, absent), 0, 2, True)),
+                ("cat", ("var", names[0]), absent, ("perm", pattern, ("var", names[0]))),
+                ("cat", ("var", names[0]), ("alt", ("cat", absent, pattern), ("var", names[-1]))),
+            ]
+        )
     window = r.choice([None, 3, 6])
+    if "[^X]" in text_of(pattern):
+        window = window or 4
     keys: Sequence[str] = r.choice(["p", "pq", CROWD])
     COMPARED["patterns"] += 1
     words = {
@@ -444,6 +490,102 @@ def test_row_local_conditions_match_as_the_oracle_does(seed: int) -> None:
 @given(st.integers(0, 2**40))
 def test_path_dependent_conditions_match_as_the_oracle_does(seed: int) -> None:
     standard_case(seed, 0.6)
+
+
+class NotComputed(Exception):
+    """A value that SQL cannot compute was asked for."""
+
+
+def quotient(a: Any) -> Any:
+    if a is None:
+        return None
+    if a == 2:
+        raise NotComputed
+    return int(12 / (a - 2))
+
+
+def failing_case(seed: int) -> None:
+    """Conditions that fail on some rows fail the query when the search asks for those rows."""
+    r = random.Random(seed)
+    names = ["A", "B", "C"][: r.randint(1, 3)]
+    pattern = random_pattern(r, names, r.randint(1, 3), extras=True)
+    names = sorted(used(pattern))
+    if not names:
+        return
+    texts, functions = [], {}
+    for name in names:
+        kind = r.choice(["now", "before", "moved", "path", "table", "plain"])
+        o = r.choice(names)
+        sql, local = r.choice(
+            [("x > 1", lambda w, a: less(1, w[a]["x"])), ("true", lambda w, a: True)]
+        )
+        broken: dict[str, tuple[str, Any]] = {
+            "now": ("12 // (y - 2) > 3", lambda w, p, a, n: less(3, quotient(w[a]["y"]))),
+            "before": ("12 // (PREV(y) - 2) > y", lambda w, p, a, n: less(
+                w[a]["y"], quotient(value(w, a - 1, "y")))),
+            "moved": ("PREV(12 // (y - 2)) <> 6", lambda w, p, a, n: negate(equal(
+                6, quotient(value(w, a - 1, "y"))))),
+            "path": (f"y <= LAST(12 // ({o}.y - 2), 1)", lambda w, p, a, n, o=o: negate(less(
+                quotient(value(w, pick(chain(p, a, n, {o}), -2), "y")), w[a]["y"]))),
+            "table": (f"CAST(s || {o}.s AS DATE) IS NULL", lambda w, p, a, n, o=o: converted(
+                glued(w[a]["s"], value(w, pick(chain(p, a, n, {o}), -1), "s")))),
+            "plain": ("y >= 0", lambda w, p, a, n: negate(less(w[a]["y"], 0))),
+        }  # fmt: skip
+        text, check = broken[kind]
+        texts.append(f"{name} AS " + " AND ".join(r.sample([sql, text], 2)))
+        functions[name] = lambda w, p, a, n, local=local, check=check: (
+            local(w, a) is True and check(w, p, a, n) is True
+        )
+    window = r.choice([None, None, 3])
+    clause = (
+        "MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEASURES MATCH_NUMBER() AS mn ALL ROWS PER "
+        f"MATCH AFTER MATCH SKIP TO NEXT ROW PATTERN ({text_of(pattern)}) "
+        + (f"WITHIN {window} " if window is not None else "")
+        + f"DEFINE {', '.join(texts)})"
+    )
+    compiled = compiled_clause(clause)
+    for _ in range(TRACES):
+        rows = random_rows(r, r.randint(0, 8), "pq")
+        COMPARED["traces that may fail"] += 1
+        shown = f"seed {seed}\n{clause}\n{rows}"
+        try:
+            listed = []
+            for group in partitions(rows):
+                found = oracle.matches(group, pattern, functions, window, ("next", ()))
+                for number, (start, path) in enumerate(found, 1):
+                    entries = [(group[i]["id"], number) for i, _, out in path if not out]
+                    listed.append((group[start]["id"], entries or [(group[start]["id"], number)]))
+                    if path and not entries:
+                        listed.pop()
+            wanted = [e for _, entries in sorted(listed, key=lambda e: e[0]) for e in entries]
+        except NotComputed:
+            size = r.choice([2, 5, 100])
+            try:
+                run(compiled, rows, size)
+            except SqlError as error:
+                assert "cannot be computed" in str(error), shown  # noqa: PT017
+            else:
+                raise AssertionError(f"expected an error\n{shown}") from None
+            continue
+        try:
+            table = run(compiled, rows, r.choice([2, 5, 100]))
+        except SqlError as error:
+            raise AssertionError(f"{error}\n{shown}") from error
+        answer = list(zip(*(table.column(c).to_pylist() for c in ("id", "mn")), strict=True))
+        assert answer == wanted, f"{answer}\n!=\n{wanted}\n{shown}"
+
+
+def converted(text: Any) -> Any:
+    """Whether a date is null: these strings are none, and an error."""
+    if text is None:
+        return True
+    raise NotComputed
+
+
+@settings(max_examples=PATTERNS, **QUIET)
+@given(st.integers(0, 2**40))
+def test_errors_come_when_the_search_comes_to_them(seed: int) -> None:
+    failing_case(seed)
 
 
 @settings(max_examples=PATTERNS * 2, **QUIET)

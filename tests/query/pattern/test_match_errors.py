@@ -43,7 +43,8 @@ HEAD = "MATCH_RECOGNIZE (ORDER BY t\nMEASURES A.x AS y\n"
         (HEAD + "ALL ROWS PER MATCH WITH UNMATCHED ROWS\nPATTERN (A {- B -}))", "cannot be used with ALL ROWS", 4, 12),
         (HEAD + "PATTERN (A [^B] C) DEFINE B AS x > 1)", "needs EVENT SELECTION", 3, 12),
         (HEAD + "PATTERN (A [^B] C) EVENT SELECTION SKIP TILL NEXT MATCH)", "needs a condition for B", 3, 12),
-        (HEAD + "PATTERN (A [^B]) EVENT SELECTION SKIP TILL NEXT MATCH DEFINE B AS x > 1)", "between two variables", 1, 1),
+        (HEAD + "PATTERN (A [^B]) EVENT SELECTION SKIP TILL NEXT MATCH DEFINE B AS x > 1)", "at the end of a match needs WITHIN", 3, 12),
+        (HEAD + "PATTERN ([^B] A) EVENT SELECTION SKIP TILL NEXT MATCH DEFINE B AS x > 1)", "cannot stand at the beginning", 3, 10),
         (HEAD + "PATTERN (A B) WITHIN 5)", "takes an interval", 3, 22),
         (HEAD + "PATTERN (A B) WITHIN INTERVAL '1' MONTH)", "fixed length", 3, 31),
         (HEAD + "PATTERN (A B) WITHIN INTERVAL '-1' HOUR)", "not negative", 3, 31),
@@ -73,7 +74,7 @@ def test_refused_with_position(
 
 
 def test_what_the_matcher_cannot_compute_says_so() -> None:
-    clause = "MATCH_RECOGNIZE (MEASURES A.x AS y PATTERN (A B) DEFINE B AS s LIKE A.s)"
+    clause = "MATCH_RECOGNIZE (MEASURES A.x AS y PATTERN (A B) DEFINE B AS s LIKE max(A.s))"
     with pytest.raises(SqlError, match="condition of B needs LIKE on values from different rows"):
         compile_match(clause_of_text("SELECT * FROM s\n" + clause), COLUMNS)
 

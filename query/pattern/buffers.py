@@ -1,0 +1,385 @@
+"""Conditions over one buffer of rows: words of bits, and the image that bytecode reads.
+
+Purpose
+    :func:`prepare` evaluates what :mod:`.conditions` planned: row tests, columns of expressions,
+    cells of tabulated functions, all of it for whole columns.
+
+Guarantee
+    A value that cannot be computed is an error when the search asks for it, not before.  Such a row
+    passes the test in question, and the variable gets a condition for this buffer that ends the
+    search with the error: the rest of the variable's condition is looked at first, so
+    ``y <> 0 AND x // y > 2`` never fails.  Nothing is then cut off ahead of the search
+    (``Prepared.careful``), so that whether an error is seen does not depend on how the input is cut
+    into buffers.
+
+Limits
+    Absences ``[^X]`` are evaluated on every row, and fail there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...errors import SqlError
+from . import machine as m
+from . import rowtests as rt
+from .binding import CLASSIFIER, RowExpression
+from .bytecode import Cells, Codes, Column
+from .cells import Values, distinct_values, tabulate
+from .columns import flat, numbers, shift_rows, shifted, string_codes, time_ticks
+from .image import build_image
+from .scalar import evaluate_all, quote
+
+if TYPE_CHECKING:
+    from .conditions import ConditionPlan, RowTests
+
+__all__ = ["Prepared", "prepare"]
+
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+Words = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What the kernels need of a buffer of rows.
+
+    Attributes
+    ----------
+    words : uint64[rows]
+        Bits of the positions, or variables, that each row may stand for.
+    absent : int64[rows]
+        Bits of the absences that each row satisfies.
+    image : int64 array
+    condition : int64[positions]
+        Bytecode condition of each position, -1 for none.
+    careful : bool
+        Whether some value could not be computed.
+    why : str
+        The first such error.
+    """
+
+    words: Words
+    absent: IntArray
+    image: IntArray
+    condition: IntArray
+    careful: bool = False
+    why: str = ""
+
+
+class _Rows:
+    """Columns of one buffer, computed once each."""
+
+    def __init__(self, rows: pa.Table, offsets: IntArray) -> None:
+        self.rows = rows
+        self.offsets = offsets
+        self.count = rows.num_rows
+        self.computed: dict[RowExpression, pa.Array] = {}
+        self.failed: dict[RowExpression, BoolArray | None] = {}
+        self.numeric: dict[tuple[Any, ...], Any] = {}
+        self.indices: dict[int, pa.Array] = {}
+        self.why = ""
+
+    def compute(self, expressions: Sequence[RowExpression]) -> None:
+        """Evaluate row expressions that are more than a column, in one query."""
+        todo = [
+            e for e in dict.fromkeys(expressions) if e.column is None and e not in self.computed
+        ]
+        if not todo:
+            return
+        arrays, failed, why = evaluate_all([e.sql for e in todo], self.rows)
+        self.why = self.why or why
+        self.computed.update(zip(todo, arrays, strict=True))
+        self.failed.update(zip(todo, failed, strict=True))
+
+    def array(self, row: RowExpression) -> pa.Array:
+        """Values of a row expression."""
+        if row.column is None:
+            return self.computed[row]
+        return flat(self.rows.column(row.column))
+
+    def index(self, shift: int) -> pa.Array:
+        """Row numbers ``shift`` rows away, null beyond the partition."""
+        if shift not in self.indices:
+            places = np.empty(self.count, np.int64)
+            shift_rows(self.offsets, shift, places)
+            self.indices[shift] = pa.array(places, mask=places < 0)
+        return self.indices[shift]
+
+    def moved(self, marks: BoolArray, shift: int) -> BoolArray:
+        """Marks as seen from ``shift`` rows before, False beyond the partition."""
+        taken = pa.array(marks).take(self.index(shift)).fill_null(False)
+        return np.array(taken.to_numpy(zero_copy_only=False), np.bool_)
+
+    def source(self, source: tuple[str, int], kind: str) -> tuple[Any, Any]:
+        """A column as numbers, shifted within partitions."""
+        key = (source, kind)
+        if key not in self.numeric:
+            name, shift = source
+            values, valid = numbers(flat(self.rows.column(name)), kind)
+            if shift:
+                values, valid = shifted(values, valid, self.offsets, shift)
+            self.numeric[key] = (values, valid)
+        return self.numeric[key]  # type: ignore[no-any-return]
+
+
+def _answers(plan: RowTests, rows: _Rows) -> list[tuple[BoolArray, BoolArray | None]]:
+    """Per boolean query of the row tests: what holds, and where that cannot be computed."""
+    if not plan.queries:
+        return []
+    table = rows.rows
+    for i, (row, shift) in enumerate(plan.shifted):
+        table = table.append_column(f"@s{i}", rows.array(row).take(rows.index(shift)))
+    texts = [f"coalesce(({sql}), false)" for sql in plan.queries]
+    arrays, failed, why = evaluate_all(texts, table)
+    rows.why = rows.why or why
+    found = []
+    for sql, array, bad in zip(plan.queries, arrays, failed, strict=True):
+        for i, (row, shift) in enumerate(plan.shifted):
+            broken = rows.failed.get(row)
+            if broken is not None and quote(f"@s{i}") in sql:
+                away = rows.moved(broken, shift)
+                bad = away if bad is None else bad | away
+        holds = array if bad is None else array.fill_null(True)
+        values = np.array(holds.to_numpy(zero_copy_only=False), np.bool_)
+        found.append((values if bad is None else values | bad, bad))
+    return found
+
+
+def run_row_tests(plan: RowTests, rows: _Rows, words: Words) -> Words | None:
+    """Fill the words of a buffer.
+
+    Returns
+    -------
+    uint64[rows] or None
+        Bits of conditions that cannot be computed in a row; None when there are none.
+    """
+    answers = _answers(plan, rows)
+    failed: Words | None = None
+    floats: list[Any] = []
+    integers: list[Any] = []
+    booleans: list[Any] = []
+    spec, low_f, high_f, low_i, high_i, bits = [], [], [], [], [], []
+    places: dict[Any, int] = {}
+
+    def place(target: list[Any], key: Any, values: Any) -> int:
+        if key not in places:
+            places[key] = len(target)
+            target.append(values)
+        return places[key]
+
+    for test in plan.tests:
+        a, b = 0, 0
+        if test.kind == rt.TRUE_B:
+            what, detail = test.a
+            if what == "query":
+                values, bad = answers[detail]
+                if bad is not None:
+                    marks = np.where(bad, np.uint64(test.bits), np.uint64(0))
+                    failed = marks if failed is None else failed | marks
+            else:
+                type_ = rows.rows.schema.field(detail[0]).type
+                _, values = rows.source(detail, "f" if pa.types.is_float64(type_) else "i")
+                if values is None:
+                    continue
+            a = place(booleans, ("b", what, detail), values)
+        elif test.kind in (rt.RANGE_F, rt.COMPARE_F):
+            a = place(floats, ("f", test.a), rows.source(test.a, "f")[0])
+            b = test.b
+            if test.kind == rt.COMPARE_F:
+                b = place(floats, ("f", test.b), rows.source(test.b, "f")[0])
+        else:
+            a = place(integers, ("i", test.a), rows.source(test.a, "i")[0])
+            if test.kind == rt.COMPARE_I:
+                b = place(integers, ("i", test.b), rows.source(test.b, "i")[0])
+        spec.append((test.kind, a, b, test.op))
+        is_float = test.kind == rt.RANGE_F
+        low_f.append(test.low if is_float else 0.0)
+        high_f.append(test.high if is_float else 0.0)
+        low_i.append(test.low if test.kind == rt.RANGE_I else 0)
+        high_i.append(test.high if test.kind == rt.RANGE_I else 0)
+        bits.append(test.bits)
+    rt.run_tests(
+        _matrix(floats, np.float64, rows.count),
+        _matrix(integers, np.int64, rows.count),
+        _matrix(booleans, np.bool_, rows.count),
+        np.array(spec, np.int64).reshape(len(spec), 4),
+        np.array(low_f, np.float64), np.array(high_f, np.float64),
+        np.array(low_i, np.int64), np.array(high_i, np.int64),
+        np.array(bits, np.uint64),
+        np.uint64(plan.initial),
+        words,
+    )  # fmt: skip
+    if failed is not None:
+        failed &= words  # where another conjunct is false, nothing is missing
+    return failed if failed is not None and failed.any() else None
+
+
+def _matrix(columns: list[Any], dtype: Any, count: int) -> npt.NDArray[Any]:
+    out = np.empty((len(columns), count), dtype)
+    for i, column in enumerate(columns):
+        out[i] = column
+    return out
+
+
+def prepare(plan: ConditionPlan, table: pa.Table, offsets: IntArray) -> Prepared:
+    """Evaluate everything row-local over rows sorted by partition."""
+    rows = _Rows(table, offsets)
+    builder = plan.builder
+    wanted = [c.row for c in builder.columns if isinstance(c, Column)]
+    wanted += [row for t in builder.tables for d in t.dimensions for row in d.rows]
+    wanted += [row for row, _ in plan.tests.shifted + plan.absences.shifted]
+    rows.compute([row for row in wanted if row.column != CLASSIFIER])
+    words = np.empty(rows.count, np.uint64)
+    failed = run_row_tests(plan.tests, rows, words)
+    absent = np.zeros(rows.count, np.uint64)
+    if plan.absences.initial and run_row_tests(plan.absences, rows, absent) is not None:
+        raise SqlError(f"the condition of an absence [^ ] cannot be computed: {rows.why}")
+    guards = {}
+    if failed is not None:
+        for name, bits in plan.bits_of.items():
+            marks = (failed & np.uint64(bits)) != 0
+            if marks.any():
+                guards[name] = marks
+    image, condition = _Image(plan, rows, words, guards).build()
+    return Prepared(words, absent.view(np.int64), image, condition, bool(rows.why), rows.why)
+
+
+class _Image:
+    """Lays out what bytecode reads of a buffer."""
+
+    def __init__(
+        self, plan: ConditionPlan, rows: _Rows, words: Words, guards: dict[str, BoolArray]
+    ) -> None:
+        self.plan = plan
+        self.rows = rows
+        self.words = words
+        self.guards = guards
+        self.numbers = {name: i + 1 for i, name in enumerate(dict.fromkeys(plan.names[1:]))}
+        self.constants = list(plan.builder.constants)
+        self.values = [self._values(table) for table in plan.builder.tables]
+
+    def build(self) -> tuple[IntArray, IntArray]:
+        """The image, and the condition of each position."""
+        plan, builder = self.plan, self.plan.builder
+        names = plan.names
+        label = np.zeros((2, len(names)), np.int64)
+        member = np.zeros((len(builder.sets), len(names)), np.bool_)
+        for i, chosen in enumerate(builder.sets):
+            for p, name in enumerate(names):
+                member[i, p] = p > 0 and (chosen is None or name in chosen)
+        columns: list[Any] = []
+        if plan.path_dependent:
+            for at, table, dimension in builder.sizes:
+                self.constants[at] = len(self.values[table][dimension].columns[0])
+            arrays = [self._array(column) for column in builder.columns]
+            texts = [i for i, c in enumerate(builder.columns) if getattr(c, "kind", "") == "s"]
+            literals = [text for _, text in builder.strings] + list(names)
+            encoded, places = string_codes([arrays[i][0] for i in texts], literals)
+            codes = dict(zip(texts, encoded, strict=True))
+            for (at, _), code in zip(builder.strings, places, strict=False):
+                self.constants[at] = code
+            label[0] = places[len(builder.strings) :]
+            label[1] = [self.numbers.get(name, 0) for name in names]
+            for i, column in enumerate(builder.columns):
+                array, failed = arrays[i]
+                found = codes[i] if i in codes else self._flat(column, array)
+                columns.append((*found, failed))
+        arrays_, condition = self._guarded(builder.arrays(), columns)
+        constants = np.array(self.constants, np.int64)
+        return build_image(arrays_, constants, label, member, columns), condition
+
+    def _array(self, column: Column | Codes | Cells) -> tuple[Any, BoolArray | None]:
+        if isinstance(column, Column):
+            return self.rows.array(column.row), self.rows.failed.get(column.row)
+        if isinstance(column, Codes):
+            table = self.plan.builder.tables[column.table]
+            broken = [self.rows.failed.get(r) for r in table.dimensions[column.dimension].rows]
+            marks = [mark for mark in broken if mark is not None]
+            return None, np.logical_or.reduce(marks) if marks else None
+        array, failed, why = tabulate(
+            self.plan.builder.tables[column.table], self.values[column.table]
+        )
+        self.rows.why = self.rows.why or why
+        return array, failed
+
+    def _flat(self, column: Column | Codes | Cells, array: Any) -> tuple[Any, BoolArray | None]:
+        """Values of a column as words, and which are valid."""
+        if isinstance(column, Codes):
+            codes = self.values[column.table][column.dimension].codes
+            failed = self._array(column)[1]
+            return codes, None if failed is None else ~failed
+        if column.kind == "n":
+            valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+            return np.zeros(len(array), np.int64), valid
+        if column.kind == "t":
+            return time_ticks(array, self.plan.builder.unit)
+        try:
+            return numbers(array, column.kind)
+        except pa.ArrowInvalid:
+            raise SqlError(
+                "a condition that compares events reads integers beyond 64 bits with a sign; CAST "
+                "them to VARCHAR or DOUBLE"
+            ) from None
+
+    def _values(self, table: Any) -> list[Values]:
+        """Per dimension of a tabulated function, the values that its row can have."""
+        found = []
+        for dimension in table.dimensions:
+            place = dimension.place
+            if dimension.rows[0].column == CLASSIFIER:
+                column = pa.array([None, *self.numbers], pa.string())
+                found.append(Values(np.zeros(0, np.int64), [column]))
+                continue
+            chosen = {table.variable} if dimension.current else place.variables
+            bits = 0
+            for name, own in self.plan.bits_of.items():
+                if chosen is None or name in chosen:
+                    bits |= own
+            usable = (self.words & np.uint64(bits)) != 0
+            if place.shift:
+                usable = self.rows.moved(usable, -place.shift)
+            found.append(distinct_values([self.rows.array(r) for r in dimension.rows], usable))
+        return found
+
+    def _guarded(
+        self, arrays: dict[str, IntArray], columns: list[Any]
+    ) -> tuple[dict[str, IntArray], IntArray]:
+        """Conditions that end the search at values that could not be computed."""
+        condition = self.plan.condition
+        if not self.guards:
+            return arrays, condition
+        condition = condition.copy()
+        code = [tuple(step) for step in arrays["code"].tolist()]
+        begin = arrays["begin"].tolist()
+        jumps = (m.JUMP, m.JUMP_NOT_TRUE, m.JUMP_NOT_NULL)
+        no, yes = len(self.constants), len(self.constants) + 1
+        self.constants += [0, 1]
+        for name, marks in self.guards.items():
+            places = [p for p, other in enumerate(self.plan.names) if p and other == name]
+            own, start = int(condition[places[0]]), len(code)
+            if own < 0:
+                code.append((m.CONST_I, yes, 0, 0))
+            else:  # the condition as it is, moved
+                for op, a, b, c in code[begin[own] : begin[own + 1]]:
+                    code.append((op, a + start - begin[own] if op in jumps else a, b, c))
+            after = len(code)
+            code.append((m.JUMP_NOT_TRUE, after + 3, 0, 0))
+            code.append((m.LOAD_I, len(columns), -1, 0))
+            code.append((m.JUMP, after + 4, 0, 0))
+            code.append((m.CONST_I, no, 0, 0))
+            columns.append((np.ones(self.rows.count, np.int64), ~marks, marks))
+            condition[places] = len(begin) - 1
+            begin.append(len(code))
+        fixed = {
+            **arrays,
+            "code": np.array(code, np.int64).reshape(len(code), 4),
+            "begin": np.array(begin, np.int64),
+        }
+        return fixed, condition
