@@ -29,8 +29,9 @@ from typing import Any
 
 import numba
 from numba.core import config as numba_config
+from numba.core import event
 
-__all__ = ["cache_directory", "kernel", "kernel_calling"]
+__all__ = ["cache_directory", "kernel", "kernel_calling", "when_compiling"]
 
 KERNEL_GENERATION = 1
 """Raised when kernels change in a way that a cache from an older release must not survive."""
@@ -101,3 +102,28 @@ def kernel_calling(*modules: ModuleType) -> Callable[[Callable[..., Any]], Calla
         return compiled  # type: ignore[no-any-return]
 
     return decorate
+
+
+class _Once(event.Listener):  # type: ignore[misc]  # Numba's classes are not followed
+    def __init__(self, tell: Callable[[], None]) -> None:
+        self.tell = tell
+        self.told = False
+
+    def on_start(self, event: Any) -> None:
+        if not self.told:
+            self.told = True
+            self.tell()
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+def when_compiling(tell: Callable[[], None]) -> None:
+    """Have a function called once, before the first kernel that the cache does not hold.
+
+    Parameters
+    ----------
+    tell : callable
+        Says why the next call takes seconds.  It must not raise.
+    """
+    event.register("numba:compile", _Once(tell))

@@ -8,11 +8,14 @@ Guarantee
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidArgument, StoreLocked
+from .screen import is_terminal, say
 
 if TYPE_CHECKING:
     from ..database import Database
@@ -23,6 +26,15 @@ __all__ = ["DEFAULT_STORE", "Place", "place_of"]
 DEFAULT_STORE = "chronicle-data"
 TIMEOUT_SECONDS = 300.0
 RETRIES = 1
+
+
+@cache
+def _tell_of_compiling() -> None:
+    """Somebody who waits at a terminal is told why the first query on a machine takes longer."""
+    from ..compiled import when_compiling
+
+    if is_terminal(sys.stderr):
+        when_compiling(lambda: say("compiling kernels for this machine; they are kept"))
 
 
 @dataclass(frozen=True)
@@ -45,6 +57,7 @@ class Place:
         """Open the store."""
         from ..database import open_database
 
+        _tell_of_compiling()
         try:
             return open_database(self.path, mode)
         except StoreLocked as error:

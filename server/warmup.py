@@ -6,7 +6,7 @@ Purpose
 
 Limits
     Takes well below a second with cached kernels; the very first time on a machine they are
-    compiled, which takes some ten seconds.
+    compiled, which takes ten seconds or twenty.
 """
 
 from __future__ import annotations
@@ -39,6 +39,11 @@ ROWS = 5000
 QUERIES = (
     "SELECT count(*), sum(x), max(i) FROM warm WHERE t >= TIMESTAMP '2001-01-01 00:00:10'",
     "SELECT s, avg(x) FROM warm WHERE i > 10 GROUP BY s",
+    "SELECT * FROM warm MATCH_RECOGNIZE (PARTITION BY s ORDER BY t MEASURES A.x AS a, "
+    "LAST(B.x) AS b PATTERN (A B+) WITHIN INTERVAL '1' MINUTE "
+    "DEFINE A AS x > 10, B AS x > PREV(x)) AS m",
+    "SELECT * FROM warm MATCH_RECOGNIZE (ORDER BY t MEASURES A.x AS a, B.x AS b "
+    "PATTERN (A B) DEFINE B AS x >= A.x + 1) AS m",
 )
 
 
