@@ -3,10 +3,11 @@
 Purpose
     Reading is compared with a Python data source that yields the same Arrow batches out of memory,
     into the same ``noop`` sink: what is lost to it is the store's.  Writing is compared with Spark
-    writing the same DataFrame to uncompressed Parquet.
+    writing the same DataFrame to uncompressed Parquet.  Pattern queries are :mod:`.spark_patterns`.
 
 Limits
-    One machine, ``local[2]``, warm caches, everything in one session; the driver's heap is 2 GB.
+    One machine, ``local[2]``, warm caches, everything in one session but the run on one processor;
+    the driver's heap is 2 GB.
 """
 
 from __future__ import annotations
@@ -27,11 +28,13 @@ import pyarrow as pa
 from ..schema import StreamSchema
 from ..store import EventStream, Store
 from .harness import Row, Section, paired
+from .spark_patterns import PatternBench, scaling_row
 
 __all__ = ["run"]
 
 EVENTS = 10_000_000
 EVENTS_SHORT = 400_000
+EVENTS_PATTERN = 50_000_000
 BATCH = 1 << 20
 ROUNDS = 5
 
@@ -133,35 +136,53 @@ def _timed(action: Callable[[], None]) -> Callable[[], float]:
     return run_once
 
 
-def run(short: bool = False) -> Section:
-    """Measure reading and writing."""
-    events = EVENTS_SHORT if short else EVENTS
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    warnings.simplefilter("ignore", FutureWarning)
+def _session(cores: int) -> Any:
     from pyspark.sql import SparkSession
 
-    spark = (
-        SparkSession.builder.master("local[2]")
+    return (
+        SparkSession.builder.master(f"local[{cores}]")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "2g")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "8")
         .config("spark.python.unix.domain.socket.enabled", "true")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "65536")
         .config("spark.log.level", "ERROR")
         .getOrCreate()
     )
+
+
+def run(short: bool = False) -> Section:
+    """Measure reading, writing and pattern queries."""
+    events = EVENTS_SHORT if short else EVENTS
+    matched = EVENTS_SHORT if short else EVENTS_PATTERN
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    warnings.simplefilter("ignore", FutureWarning)
     place = Path(tempfile.mkdtemp(prefix="chronicle-bench-"))
     section = Section(
         "Spark",
         f"{events / 1e6:g} M events of 44 bytes (time, int64, three doubles, int32), `local[2]`, "
-        f"medians of {ROUNDS}.",
+        f"medians of {ROUNDS}; patterns: {matched / 1e6:g} M events, one attribute indexed.",
     )
     try:
-        _measure(spark, place, events, section)
+        spark = _session(2)
+        try:
+            _measure(spark, place, events, section)
+            for name in ("store", *(path.name for path in place.glob("[wp][0-9]*"))):
+                shutil.rmtree(place / name, ignore_errors=True)
+            patterns = PatternBench(place, SCHEMA, _batches(matched), matched)
+            section.rows.extend(patterns.compare(spark))
+            two = patterns.replay(spark)
+        finally:
+            spark.stop()
+        spark = _session(1)
+        try:
+            section.rows.append(scaling_row(matched, patterns.replay(spark), two))
+        finally:
+            spark.stop()
     finally:
-        spark.stop()
         shutil.rmtree(place, ignore_errors=True)
     return section
 
