@@ -198,7 +198,7 @@ class Planner:
         plan.phases["coarse_ms"] = _since(begun)
         begun = time.perf_counter()
         everything = self.wants.partition_by and (choose is not None or plan.strategy == "auto")
-        offers = self._offers(bool(everything) and bool(len(self.coarse.allowed)))
+        offers = self._offers(bool(everything))
         plan.offered = tuple(self._shown(offer) for offer in offers)
         picked = self._pick(offers, choose)
         plan.phases["selection_ms"] = _since(begun)
@@ -206,7 +206,8 @@ class Planner:
             return
         begun = time.perf_counter()
         plan.chosen = tuple(self._shown(offer) for offer in picked)
-        if not picked and self.wants.partition_by and self.wants.neighbours:
+        unknown = self.wants.partition_by and self.wants.neighbours
+        if unknown and not picked and len(self.coarse.allowed):
             plan.reason = "no index can be used, and neighbours in the partition are looked at"
             return
         Locator(
@@ -228,6 +229,9 @@ class Planner:
     def _offers(self, evaluated: bool = False) -> list[Offer]:
         """Terms that indexes can look up, and, if wanted, those that take a look at all events."""
         known = {} if self.catalogue is None else self.catalogue.attributes
+        self.chunks: list[Chunk] = []
+        if not len(self.coarse.allowed):
+            return []
         usable: list[Offer] = []
         symbol = 0
         for number, block in enumerate(self.pattern.blocks):
@@ -239,7 +243,6 @@ class Planner:
                 )
                 symbol += 1
         names = sorted({name for offer in usable for name in offer.term.attributes} & set(known))
-        self.chunks: list[Chunk] = []
         if names:
             assert self.catalogue is not None
             assert self.plan.timeline is not None

@@ -26,7 +26,7 @@ from chronicle.store import Store, StreamOptions
 NIGHTLY = os.environ.get("CHRONICLE_HYPOTHESIS") == "nightly"
 FIRST = int(os.environ.get("CHRONICLE_SEED", "0"))
 ROUNDS = 2000 if NIGHTLY else int(os.environ.get("CHRONICLE_ROUNDS", "6"))
-PATTERNS = 50 if NIGHTLY else 6
+PATTERNS = 50 if NIGHTLY else int(os.environ.get("CHRONICLE_PATTERNS", "6"))
 
 SCHEMA = StreamSchema(
     pa.schema(
