@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import pyarrow.compute as pc
 from chronicle.schema import StreamSchema
 from chronicle.store import EventStream, Snapshot, Store, StreamOptions
 
+from . import figures
 from .harness import Row, Section
 
 __all__ = ["run"]
@@ -235,7 +237,9 @@ def _dirty(section: Section, place: Path, short: bool) -> None:
 
 
 def _opening(section: Section, place: Path, short: bool) -> None:
-    for events in (300_000, 1_000_000) if short else (10_000_000, 100_000_000):
+    sizes = (300_000, 1_000_000) if short else (1_000_000, 10_000_000, 100_000_000)
+    seconds_of: dict[str, list[tuple[float, float]]] = {"writer": [], "reader": []}
+    for events in sizes:
         path = place / f"open{events}"
         subprocess.run([sys.executable, "-c", FILL, str(path), str(events)], check=False)
 
@@ -250,7 +254,9 @@ def _opening(section: Section, place: Path, short: bool) -> None:
             stream = store.stream("s")
             taken = time.perf_counter() - start
             assert stream.snapshot().count == events + 4000
+        shutil.rmtree(path)
         for seconds, who in ((taken, "writer"), (reader, "reader")):
+            seconds_of[who].append((events, seconds * 1000))
             section.rows.append(
                 Row(
                     f"opening after a crash at {events // 1000:,} k events, {who}",
@@ -261,10 +267,25 @@ def _opening(section: Section, place: Path, short: bool) -> None:
                     seconds < 0.2,
                 )
             )
+    if not short:
+        figures.lines(
+            "opening",
+            "Opening a stream after a crash",
+            "events stored",
+            "milliseconds",
+            {
+                "for writing": seconds_of["writer"],
+                "for reading": seconds_of["reader"],
+                "bar: 200 ms": [(events, 200.0) for events in sizes],
+            },
+            ticks={events: f"{events // 1_000_000} M" for events in sizes},
+        )
 
 
 def run(short: bool = False) -> Section:
     """Measure in a directory beside the system's temporary files."""
+    if not short:
+        figures.require()
     section = Section(
         "Durability, late events, recovery",
         "Peers are measured in the same run, in turn, on the same disk: plain writes of "
@@ -279,6 +300,7 @@ def run(short: bool = False) -> Section:
         _opening(section, place, short)
     section.notes.append(
         "An opening reads the manifest, the log (at most 4,096 records or 16 MiB) and the heads of "
-        "one unfinished node's children per level; it does not grow with the stream."
+        "one unfinished node's children per level; it does not grow with the stream"
+        + ("." if short else " ([figure](figures/opening.svg)).")
     )
     return section
