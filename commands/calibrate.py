@@ -1,4 +1,4 @@
-"""``chronicle calibrate``: measure this machine for the cost model of windows."""
+"""``chronicle calibrate``: measure this machine for the cost models of windows and patterns."""
 
 from __future__ import annotations
 
@@ -12,21 +12,32 @@ __all__ = ["calibrate"]
 
 
 def calibrate(store: StoreOption = None) -> None:
-    """Measure what replaying and reading the index cost on this machine, and keep it in the store.
+    """Measure what replaying, reading the index tree and reading secondary indexes cost here.
 
-    Takes some seconds, best on an idle machine.  Queries over windows choose by these constants;
-    without them they use built-in ones.
+    Takes some seconds, best on an idle machine.  The figures are kept in the store; queries over
+    windows and row patterns choose their plan by them, without them by built-in ones.
     """
     place = place_of(store, None, None)
     with place.database("r") as database:
         path = database.path
     from ..query.calibrate import calibrate as measure
+    from ..query.replay.calibration import calibrate_patterns
+    from ..query.replay.cost import save_weights
     from ..query.windows.cost import save_calibration
 
     found = measure()
     written = save_calibration(path, found.calibration)
-    for name, nanoseconds in dataclasses.asdict(found.calibration).items():
-        print(f"{name:<16}{nanoseconds:>12,.1f} ns")
+    _print("windows", dataclasses.asdict(found.calibration))
     say(
         f"{found.measurements} measurements, mean error {found.error:.0%}; written to {written}",
     )
+    weights = calibrate_patterns()
+    written = save_weights(path, weights)
+    _print("row patterns", dataclasses.asdict(weights))
+    say(f"written to {written}")
+
+
+def _print(title: str, constants: dict[str, float]) -> None:
+    print(title)
+    for name, nanoseconds in constants.items():
+        print(f"  {name:<16}{nanoseconds:>12,.1f} ns")

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..compiled import kernel
 from ..schema import Attribute
 from ..store.prune import IsNull, NotNull, Range
 from .kernels import lower_entry, mark, upper_entry
@@ -24,7 +25,7 @@ from .keys import KEY_MAX, key_range
 from .runs import BLOCK_ENTRIES, Run, read_dictionary
 from .stream_indexes import StreamIndexes
 
-__all__ = ["Atom", "IndexMetrics", "estimate_run", "excluded", "mark_run"]
+__all__ = ["Atom", "IndexMetrics", "estimate_run", "estimate_runs", "excluded", "mark_run"]
 
 Atom = Range | IsNull | NotNull
 """A condition on one attribute that an index can look up."""
@@ -76,6 +77,67 @@ def estimate_run(
     """About how many events of a run satisfy one of the atoms."""
     spans, nulls = _ranges(indexes, run, atoms, attribute)
     return sum(run.estimate(low, high) for low, high in spans) + (run.nulls if nulls else 0)
+
+
+@kernel
+def _ranks(fences, begins, entries, block, key, beyond, out):  # type: ignore[no-untyped-def]
+    """About how many entries of each run have keys below ``key`` (all when ``beyond``)."""
+    for i in range(entries.shape[0]):
+        first = begins[i]
+        last = begins[i + 1] - 1
+        if entries[i] == 0:
+            out[i] = 0.0
+        elif beyond or key > fences[last]:
+            out[i] = entries[i]
+        elif key <= fences[first]:
+            out[i] = 0.0
+        else:
+            low = first
+            high = last
+            while low < high:  # first fence that is not below the key
+                middle = (low + high) // 2
+                if fences[middle] < key:
+                    low = middle + 1
+                else:
+                    high = middle
+            number = low - 1 - first
+            left = fences[first + number]
+            right = fences[first + number + 1]
+            within = min(block, entries[i] - number * block)
+            part = 1.0
+            if right > left:
+                part = min(1.0, np.float64(key - left) / np.float64(right - left))
+            out[i] = number * block + part * within
+
+
+def estimate_runs(
+    indexes: StreamIndexes, runs: Sequence[Run], atoms: Sequence[Atom], attribute: Attribute
+) -> npt.NDArray[np.float64]:
+    """About how many events of each run satisfy one of the atoms: :func:`estimate_run` of many."""
+    total = np.zeros(len(runs))
+    if any(run.text for run in runs):  # keys are ranks, other ones in every run
+        known: dict[object, float] = {}
+        for i, run in enumerate(runs):
+            total[i] = known.setdefault(id(run), estimate_run(indexes, run, atoms, attribute))
+        return total
+    some = next((run for run in runs if run.entries), None)
+    if some is not None:
+        spans, _ = _ranges(indexes, some, atoms, attribute)
+        fences = np.concatenate([run.fences for run in runs])
+        begins = np.cumsum([0, *(len(run.fences) for run in runs)])
+        entries = np.array([run.entries for run in runs], np.int64)
+        below, upto = np.empty(len(runs)), np.empty(len(runs))
+        for low, high in spans:
+            _ranks(fences, begins, entries, BLOCK_ENTRIES, np.uint64(low), False, below)
+            beyond = high >= KEY_MAX
+            _ranks(
+                fences, begins, entries, BLOCK_ENTRIES, np.uint64(min(high + 1, KEY_MAX)), beyond,
+                upto,
+            )  # fmt: skip
+            total += np.maximum(0.0, upto - below)
+    if any(isinstance(atom, IsNull) for atom in atoms):
+        total += [run.nulls for run in runs]
+    return total
 
 
 def excluded(indexes: StreamIndexes, run: Run, atoms: Sequence[Atom], attribute: Attribute) -> bool:

@@ -55,7 +55,7 @@ _PATTERN = (
 
 
 def calibrate_patterns(events: int = EVENTS) -> Weights:
-    """Measure this machine; keep the answer with :func:`.cost.save_weights`."""
+    """Measure this machine; :func:`.cost.save_weights` keeps the answer in a store."""
     with tempfile.TemporaryDirectory() as directory, Store.open(directory, "rw") as store:
         stream = store.create_stream("s", _SCHEMA, StreamOptions(codec="none"))
         values = np.random.default_rng(7).random(events)

@@ -28,7 +28,7 @@ Guarantee
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -68,14 +68,33 @@ Bits = npt.NDArray[np.uint64]
 
 @dataclass
 class Offer:
-    """A term that could be looked up."""
+    """A term that could be looked up.
+
+    Attributes
+    ----------
+    term : Term
+    symbol : int
+        Place of its symbol among all symbols of the outline.
+    block, offset : int
+        Its block, and the place of its symbol there.
+    share : float
+        Of the events of its alive buckets that satisfy it.
+    entries : float
+        About how many events satisfy it.
+    runs : int
+        Runs that the coarse map leaves.
+    rates : float64[buckets]
+        Chance that an event of each bucket of the coarse map satisfies it.
+    """
 
     term: Term
     symbol: int
     block: int
     offset: int
-    share: float  # of the events of its alive buckets that satisfy it
-    entries: float
+    share: float = 0.0
+    entries: float = 0.0
+    runs: int = 0
+    rates: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), repr=False)
 
 
 @dataclass(frozen=True)

@@ -15,27 +15,98 @@ Layout
         B may be            x   x       x
         A B within one bucket's length:  A in 1, 4   B in 2, 5      3 is out of A's reach
 
+    Where that leaves few leaves, their zones of 512 events take their place and the sweep is made
+    once more.
+
 Cost
-    Linear in leaves x symbols, vectorised; reads index nodes only.
+    Linear in buckets x symbols, vectorised; reads index nodes, and the heads of at most
+    :data:`ZONED_LEAVES` leaves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from ...store.layout import ROW_COUNT, ROW_FIRST, ROW_LAST
 from ...store.prune import Prune, Pruner
-from ...store.snapshot import Snapshot
 from .spans import Spans
 from .symbols import Outline
-from .timeline import Timeline
+from .timeline import Part, Timeline
 
-__all__ = ["CoarseMap", "coarse_map"]
+__all__ = ["CoarseMap", "Entries", "coarse_map"]
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+
+ZONED_LEAVES = 64
+"""Leaves of which the zones are looked at: when they are few, and the others are excluded."""
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Buckets of one part of the timeline, and the index entries that describe them.
+
+    Attributes
+    ----------
+    part : Part
+    starts, ends : int64[buckets]
+        Positions.
+    first, last : int64[buckets]
+        Ticks, inclusive.
+    table : int64[rows, buckets] or None
+        Entries, as :mod:`chronicle.store.layout` has them; None for the tail.
+    """
+
+    part: Part
+    starts: Ints
+    ends: Ints
+    first: Ints
+    last: Ints
+    table: Ints | None
+
+    @classmethod
+    def of(cls, part: Part) -> Entries:
+        """One bucket per leaf; one for the tail, of which only the times are known."""
+        leaves = part.leaves
+        if leaves is not None:
+            starts = part.start + leaves.starts
+            return cls(
+                part, starts[:-1], starts[1:], leaves.first_ticks, leaves.last_ticks, leaves.table
+            )
+        assert part.tail is not None
+        one = [np.array([x]) for x in (part.start, part.end, part.tail.first, part.tail.last)]
+        return cls(part, one[0], one[1], one[2], one[3], None)
+
+    def may_satisfy(self, prune: Prune) -> Mask:
+        """Buckets in which some event may satisfy a condition."""
+        if self.table is None:
+            return np.ones(len(self.starts), np.bool_)
+        assert self.part.view is not None
+        return Pruner(prune, self.part.view.file.schema).mask(self.table)
+
+    def zoned(self, chosen: Mask) -> Entries:
+        """With the zones of some leaves in place of the leaves."""
+        leaves = self.part.leaves
+        if self.table is None or leaves is None or not chosen.any():
+            return self
+        tables, starts = [], []
+        for number in range(len(self.starts)):
+            begin = int(self.starts[number])
+            if chosen[number]:
+                zones = leaves.leaf(number).zones
+                tables.append(zones)
+                starts.append(begin + np.cumsum(zones[ROW_COUNT]) - zones[ROW_COUNT])
+            else:
+                tables.append(self.table[:, number : number + 1])
+                starts.append(np.array([begin]))
+        table = np.concatenate(tables, axis=1)
+        begins = np.concatenate(starts)
+        ends = begins + table[ROW_COUNT]
+        return Entries(self.part, begins, ends, table[ROW_FIRST], table[ROW_LAST], table)
 
 
 class CoarseMap:
@@ -43,24 +114,31 @@ class CoarseMap:
 
     Attributes
     ----------
+    parts : sequence of Entries
+        The buckets by part of the timeline, with what is known of them.
     starts, ends : int64[buckets]
         Positions.
     first, last : int64[buckets]
         Ticks, inclusive.
     alive : list of bool[buckets]
         Per symbol of the outline, where a match may have it.
+    possible : list of bool[buckets]
+        Per symbol, where some event may satisfy it, in a match or not.
     allowed : Spans
         Where matches may lie.
     """
 
     def __init__(
-        self, starts: Ints, ends: Ints, first: Ints, last: Ints, alive: list[Mask], allowed: Spans
-    ) -> None:
+        self, parts: Sequence[Entries], starts: Ints, ends: Ints, first: Ints, last: Ints,
+        alive: list[Mask], possible: list[Mask], allowed: Spans,
+    ) -> None:  # fmt: skip
+        self.parts = parts
         self.starts = starts
         self.ends = ends
         self.first = first
         self.last = last
         self.alive = alive
+        self.possible = possible
         self.allowed = allowed
 
     def may_hold(self, symbol: int, start: int, end: int) -> bool:
@@ -69,76 +147,69 @@ class CoarseMap:
         high = int(np.searchsorted(self.starts, end, side="left"))
         return bool(self.alive[symbol][low:high].any())
 
-    def events_alive(self, symbol: int) -> int:
-        """Events of the buckets that may hold a symbol."""
-        return int((self.ends - self.starts)[self.alive[symbol]].sum())
+    def events_allowed(self) -> Ints:
+        """Events of each bucket that lie in :attr:`allowed`."""
+        spans = self.allowed
+        total = np.concatenate(([0], np.cumsum(spans.ends - spans.starts)))
+
+        def below(positions: Ints) -> Ints:
+            at = np.searchsorted(spans.starts, positions, side="right") - 1
+            known = np.maximum(at, 0)
+            inside = np.minimum(positions, spans.ends[known]) - spans.starts[known]
+            return np.where(at >= 0, total[known] + inside, 0)
+
+        if not len(spans):
+            return np.zeros(len(self.starts), np.int64)
+        return below(self.ends) - below(self.starts)
 
 
 def coarse_map(
-    snapshot: Snapshot, timeline: Timeline, pattern: Outline, low: int, high: int
+    timeline: Timeline, pattern: Outline, low: int, high: int, *, zones: bool = True
 ) -> CoarseMap:
     """Build the map of a snapshot for an outline.
 
     Parameters
     ----------
-    snapshot : Snapshot
     timeline : Timeline
         Of the snapshot.
     pattern : Outline
     low, high : int
         Positions that the query reads at all.
+    zones : bool
+        Whether to look at the zones of the leaves that are left.
     """
-    starts, ends, first, last = _buckets(timeline)
+    parts = [Entries.of(part) for part in timeline.parts]
+    found = _mapped(parts, pattern, low, high)
+    left = Spans(found.starts, found.ends).touches(found.allowed)
+    if zones and 0 < left.sum() <= min(ZONED_LEAVES, len(left) // 2):
+        at = 0
+        for number, entries in enumerate(parts):
+            parts[number] = entries.zoned(left[at : at + len(entries.starts)])
+            at += len(entries.starts)
+        found = _mapped(parts, pattern, low, high)
+    return found
+
+
+def _mapped(parts: Sequence[Entries], pattern: Outline, low: int, high: int) -> CoarseMap:
+    if not parts:
+        none = np.zeros(0, np.int64)
+        return CoarseMap(parts, none, none, none, none, [], [], Spans.empty())
+    starts = np.concatenate([entries.starts for entries in parts])
+    ends = np.concatenate([entries.ends for entries in parts])
+    first = np.concatenate([entries.first for entries in parts])
+    last = np.concatenate([entries.last for entries in parts])
     inside = (ends > low) & (starts < high)
-    symbols = pattern.symbols
-    prunes = [symbol.prune for symbol in symbols]
-    known: dict[Prune, Mask] = {}
+    known: dict[Prune | None, Mask] = {None: inside}
     masks = []
-    for prune in prunes:
-        if prune is None:
-            masks.append(inside)
-            continue
+    for symbol in pattern.symbols:
+        prune = symbol.prune
         if prune not in known:
-            known[prune] = _may_satisfy(timeline, prune, len(starts)) & inside
+            assert prune is not None
+            known[prune] = np.concatenate([e.may_satisfy(prune) for e in parts]) & inside
         masks.append(known[prune])
     alive = _sweep(masks, starts, ends, first, last, pattern)
     allowed = _allowed(alive, starts, ends, first, last, pattern)
-    return CoarseMap(starts, ends, first, last, alive, allowed.clip(low, high))
-
-
-def _buckets(timeline: Timeline) -> tuple[Ints, Ints, Ints, Ints]:
-    starts, ends, first, last = [], [], [], []
-    for part in timeline.parts:
-        if part.leaves is not None:
-            starts.append(part.start + part.leaves.starts[:-1])
-            ends.append(part.start + part.leaves.starts[1:])
-            first.append(part.leaves.first_ticks)
-            last.append(part.leaves.last_ticks)
-        elif part.tail is not None:
-            starts.append(np.array([part.start]))
-            ends.append(np.array([part.end]))
-            first.append(np.array([part.tail.first]))
-            last.append(np.array([part.tail.last]))
-    if not starts:
-        none = np.zeros(0, np.int64)
-        return none, none, none, none
-    return (
-        np.concatenate(starts), np.concatenate(ends), np.concatenate(first), np.concatenate(last)
-    )  # fmt: skip
-
-
-def _may_satisfy(timeline: Timeline, prune: Prune, count: int) -> Mask:
-    mask = np.ones(count, np.bool_)
-    at = 0
-    for part in timeline.parts:
-        if part.leaves is None:
-            at += 1  # the tail has no aggregates at hand
-            continue
-        assert part.view is not None
-        table = part.leaves.table
-        mask[at : at + table.shape[1]] = Pruner(prune, part.view.file.schema).mask(table)
-        at += table.shape[1]
-    return mask
+    return CoarseMap(parts, starts, ends, first, last, alive, masks, allowed.clip(low, high))
 
 
 def _sweep(
@@ -155,7 +226,14 @@ def _sweep(
     if pattern.longest is not None:
         back = np.maximum(back, np.searchsorted(ends, starts - pattern.longest + 1, side="right"))
         ahead = np.minimum(ahead, np.searchsorted(starts, ends + pattern.longest - 1, side="left"))
-    alive = [mask.copy() for mask in masks]
+    # all events of a match lie within one window of each of them
+    near = np.ones(count, np.bool_)
+    for mask in {id(mask): mask for mask in masks}.values():
+        if mask.all():
+            continue
+        held = np.concatenate(([0], np.cumsum(mask)))
+        near &= held[np.maximum(ahead, here + 1)] > held[np.minimum(back, here)]
+    alive = [mask & near for mask in masks]
     for i in range(1, len(alive)):
         before = np.concatenate(([0], np.cumsum(alive[i - 1])))
         alive[i] &= before[here + 1] > before[back]

@@ -24,17 +24,35 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from ...compiled import kernel
 
-__all__ = ["BlockCosts", "Estimate", "Weights", "estimate", "load_weights", "save_weights"]
+__all__ = [
+    "GROUPED_EVENT_NS",
+    "KEY_NS",
+    "WEIGHTS_FILE",
+    "BlockCosts",
+    "CostModel",
+    "Estimate",
+    "Model",
+    "PartitionedModel",
+    "Weights",
+    "load_weights",
+    "priced",
+    "save_weights",
+]
 
 Table = npt.NDArray[np.float64]
 
 GRID = 64
+GROUPED_EVENT_NS = 60.0
+"""Replaying one event under PARTITION BY: it is read, its key is encoded, and rows are grouped."""
+KEY_NS = 4.0
+"""Reading the PARTITION BY columns of one event and finding its code."""
 
 
 @dataclass(frozen=True)
@@ -68,28 +86,51 @@ class Weights:
     query: float = 1_500_000.0
 
 
-def _weights_path() -> Path:
-    base = os.environ.get("CHRONICLE_CALIBRATION")
-    if base:
-        return Path(base)
-    home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
-    return Path(home) / "chronicle" / "pattern-weights.json"
+WEIGHTS_FILE = "pattern-weights.json"
+"""Calibrated weights, in the store's directory."""
+_VERSION = 1
+_known: dict[Path, tuple[int, Weights]] = {}
 
 
-def load_weights() -> Weights:
-    """Calibrated weights, or the defaults where there are none."""
+def load_weights(store: str | os.PathLike[str] | None) -> Weights:
+    """The calibrated weights of a store, or the defaults where there are none that read.
+
+    Parameters
+    ----------
+    store : path, optional
+        Directory of the store; ``CHRONICLE_CALIBRATION`` names another file.
+    """
+    told = os.environ.get("CHRONICLE_CALIBRATION")
+    if not told and store is None:
+        return Weights()
+    path = Path(told) if told else Path(str(store)) / WEIGHTS_FILE
     try:
-        told = json.loads(_weights_path().read_text())
-        return replace(Weights(), **{k: float(v) for k, v in told.items()})
-    except (OSError, ValueError, TypeError):
+        changed = path.stat().st_mtime_ns
+        known = _known.get(path)
+        if known is None or known[0] != changed:
+            known = _known[path] = changed, _parsed(path.read_text())
+        return known[1]
+    except (OSError, ValueError, TypeError, KeyError):
         return Weights()
 
 
-def save_weights(weights: Weights) -> Path:
-    """Keep calibrated weights for later processes; returns where."""
-    path = _weights_path()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(asdict(weights), indent=1) + "\n")
+def _parsed(text: str) -> Weights:
+    kept = json.loads(text)
+    if kept["version"] != _VERSION:
+        raise ValueError(f"weights of version {kept['version']}")
+    weights = Weights(**{name: float(value) for name, value in kept["nanoseconds"].items()})
+    if not all(value > 0 for value in asdict(weights).values()):
+        raise ValueError("a weight that is not above zero")
+    return weights
+
+
+def save_weights(store: str | os.PathLike[str], weights: Weights) -> Path:
+    """Keep calibrated weights in a store's directory; replaces the file as a whole."""
+    path = Path(store) / WEIGHTS_FILE
+    temporary = path.with_suffix(".json.tmp")
+    kept = {"version": _VERSION, "nanoseconds": asdict(weights)}
+    temporary.write_text(json.dumps(kept, indent=2) + "\n")
+    os.replace(temporary, path)
     return path
 
 
@@ -126,51 +167,51 @@ class Estimate:
 
 
 @kernel
-def _spread(rates, window, grid):  # type: ignore[no-untyped-def]
-    """Probability that all blocks follow within the window, and their mean distance given that.
+def _within(rates, used, skip, window, mass):  # type: ignore[no-untyped-def]
+    """Chance that the waits for all blocks but ``skip`` add up to at most ``window`` positions.
 
-    ``rates``: chance of each further block at a position; ``window`` in positions.
+    The sum is hypoexponential; its distribution is carried along a grid, one block at a time.
     """
+    grid = mass.shape[0]
     step = window / grid
-    mass = np.zeros(grid + 1)
-    mass[0] = 1.0
-    for b in range(rates.shape[0]):
-        rate = min(rates[b], 1.0 - 1e-12)
-        stay = math.exp(step * math.log1p(-rate))
-        waiting = 0.0
-        for g in range(grid + 1):
-            arrived = mass[g]
-            # of those who wait since earlier steps, some are served within this step
-            served = waiting * (1.0 - stay)
-            waiting = waiting * stay + arrived
-            if g == 0:
-                mass[g] = 0.0
-            else:
-                mass[g] = served
-    total = 0.0
-    mean = 0.0
-    for g in range(grid + 1):
-        total += mass[g]
-        mean += mass[g] * max(0.0, g - 0.5) * step
-    if total > 0.0:
-        mean /= total
-    return total, mean
+    mass[:] = 0.0
+    fresh = True
+    for b in range(used):
+        if b == skip or rates[b] >= 0.999:
+            continue
+        pace = -step * math.log1p(-rates[b])
+        stay = math.exp(-pace)
+        # who arrives within a step waits for the rest of it
+        at_once = 1.0 - (1.0 - stay) / pace if pace > 1e-6 else 0.5 * pace
+        waiting = 1.0 if fresh else 0.0
+        for g in range(grid):
+            arrived = 0.0 if fresh else mass[g]
+            served = waiting * (1.0 - stay) + arrived * at_once
+            waiting = waiting * stay + arrived * (1.0 - at_once)
+            mass[g] = served
+        fresh = False
+    if fresh:
+        return 1.0
+    return min(1.0, mass.sum())
 
 
 @dataclass(frozen=True)
 class BlockCosts:
-    """What taking the 0, 1, 2, ... rarest terms of each block means; row ``b``, column ``k``.
+    """What taking the 0, 1, 2, ... rarest terms of each block means; block ``b``, terms ``k``.
 
     Attributes
     ----------
-    rates : float64[blocks, terms + 1]
-        Chance that the block begins at a position of the region, as far as ``k`` terms tell.
+    events : float64[strata]
+        Events of each stratum: parts of the stream in which rates are about the same.
+    rates : float64[strata, blocks, terms + 1]
+        Chance that the block begins at a position of the stratum, as far as ``k`` terms tell.
     entries, runs, passes : float64[blocks, terms + 1]
         Index entries and runs read, and positions that bitmaps go over.
     lengths : int64[blocks]
         Symbols of each block.
     """
 
+    events: Table
     rates: Table
     entries: Table
     runs: Table
@@ -179,94 +220,138 @@ class BlockCosts:
 
 
 @kernel
+def _replayed(rates, used, before, after, symbols, slack, mass, out):  # type: ignore[no-untyped-def]
+    """Candidates per position, and the chance that a position is in no interval; into ``out``.
+
+    A position between two events of a candidate is covered when the waits back to the blocks
+    before it and on to the blocks after it fit into the window; there is one such event for each
+    gap, and they are the more alike the more often the block between two gaps occurs.
+    """
+    rarest = 0
+    waits = 0.0
+    for b in range(used):
+        waits += 1.0 / max(rates[b], 1e-12)
+        if rates[b] < rates[rarest]:
+            rarest = b
+    window = max(slack, 0.5)
+    found = rates[rarest] * _within(rates, used, rarest, window, mass)
+    gaps = used - 1 + before + after
+    missed = -found * symbols
+    if gaps > 0:
+        ways = 1.0
+        for b in range(0 if before else 1, used if after else used - 1):
+            room = min(window, waits - 1.0 / max(rates[b], 1e-12) + before + after)
+            ways += 1.0 / (1.0 + rates[b] * room / 3.0)
+        if used + before + after <= 2:
+            ways = 1.0
+        chance = _within(rates, used, -1, window, mass)
+        missed += ways * math.log1p(-min(chance, 1.0 - 1e-12))
+    out[0] = found
+    out[1] = math.exp(missed)
+
+
+@kernel
 def _estimate(  # type: ignore[no-untyped-def]
-    counts, rates, entries, runs, passes, lengths, region, window, leading, trailing, gap, weights,
-    out,
+    counts, events, rates, entries, runs, passes, lengths, window, leading, trailing, gap, weights,
+    mass, chosen, out,
 ):  # fmt: skip
     """Fill ``out`` with intervals, spans, events, entries, runs, primary and secondary cost.
 
     ``weights``: event, interval, entry, run, occurrence, word.
     """
     blocks = counts.shape[0]
-    chosen = np.empty(blocks, np.float64)
     used = 0
     first = 0
     last = 0
+    symbols = 0
     read = 0.0
     opened = 0.0
     swept = 0.0
     for b in range(blocks):
+        symbols += lengths[b]
         if counts[b] > 0:
             if used == 0:
                 first = b
             last = b
-            chosen[used] = rates[b, counts[b]]
             used += 1
             read += entries[b, counts[b]]
             opened += runs[b, counts[b]]
             swept += passes[b, counts[b]]
+    out[:] = 0.0
     out[3] = read
     out[4] = opened
     secondary = read * weights[2] + opened * weights[3] + swept / 64.0 * weights[5]
     if used == 0:
         out[0] = 1.0
         out[1] = 1.0
-        out[2] = region
-        out[5] = region * weights[0]
-        out[6] = 0.0
+        out[2] = events.sum()
+        out[5] = out[2] * weights[0]
         return
-    for i in range(used):
-        secondary += chosen[i] * region * weights[4]
-    chance = 1.0
-    mean = 0.0
-    if used > 1:
-        chance, mean = _spread(chosen[1:used], window, GRID)
-    count = region * chosen[0] * chance
-    before = leading or first > 0
-    after = trailing or last < blocks - 1
-    rest = max(0.0, window - mean)
-    if before and after:
-        extent = 2.0 * window - mean
-    elif before or after:
-        extent = window
-    elif used == 1:
-        extent = float(lengths[first])
-    else:
-        # from the first to the last occurrence of the last block within the window
-        rate = chosen[used - 1]
-        slack = (1.0 - math.exp(-rate * rest)) / rate if rate > 0.0 else rest
-        extent = mean + max(0.0, rest - slack)
-    extent = min(max(1.0, extent), region)
-    covered = -math.expm1(count * math.log1p(-min(extent / region, 1.0 - 1e-12)))
-    spans = max(1.0, count * math.exp(-count * min(1.0, (extent + gap) / region)))
-    # joining neighbours reads the gaps between them
-    joined = max(0.0, min(count, region / max(gap, 1.0)) - spans) * gap / 2.0
-    out[0] = count
-    out[1] = spans
-    out[2] = region * covered
-    out[5] = min(region * covered + joined, region) * weights[0] + spans * weights[1]
+    before = 1 if leading or first > 0 else 0
+    after = 1 if trailing or last < blocks - 1 else 0
+    joined = 0.0
+    pair = np.empty(2)
+    for s in range(events.shape[0]):
+        at = 0
+        for b in range(blocks):
+            if counts[b] > 0:
+                chosen[at] = min(1.0, rates[s, b, counts[b]])
+                secondary += chosen[at] * events[s] * weights[4]
+                at += 1
+        _replayed(chosen, used, before, after, symbols, window - symbols, mass, pair)
+        found = pair[0]
+        missed = pair[1]
+        apart = math.exp(-found * gap)
+        out[0] += events[s] * found
+        out[1] += events[s] * found * missed * apart
+        out[2] += events[s] * (1.0 - missed)
+        # joining neighbours reads what lies between them
+        joined += events[s] * missed * (1.0 - apart * (1.0 + found * gap))
+    out[1] = max(1.0, out[1])
+    out[5] = (out[2] + joined) * weights[0] + out[1] * weights[1]
     out[6] = secondary
 
 
-def estimate(
-    counts: Sequence[int],
-    costs: BlockCosts,
-    region: float,
-    window: float,
-    leading: bool,
-    trailing: bool,
-    weights: Weights,
-    gap: float,
-) -> Estimate:
-    """Estimate one choice.
+@kernel
+def _estimate_all(  # type: ignore[no-untyped-def]
+    choices, events, rates, entries, runs, passes, lengths, window, leading, trailing, gap, weights,
+    out,
+):  # fmt: skip
+    """:func:`_estimate` of many choices: row by row."""
+    mass = np.empty(GRID)
+    chosen = np.empty(lengths.shape[0])
+    for i in range(choices.shape[0]):
+        _estimate(
+            choices[i], events, rates, entries, runs, passes, lengths, window, leading, trailing,
+            gap, weights, mass, chosen, out[i],
+        )  # fmt: skip
 
-    Parameters
+
+class Model(Protocol):
+    """Prices choices of terms."""
+
+    def table(self, choices: npt.NDArray[np.int64]) -> Table:
+        """Estimates of choices, one a row, with the fields of :class:`Estimate` in their order.
+
+        Parameters
+        ----------
+        choices : int64[n, blocks]
+            Terms taken of each block.
+        """
+
+
+def priced(model: Model, counts: Sequence[int]) -> Estimate:
+    """The estimate of one choice: terms taken of each block."""
+    return Estimate(*model.table(np.array([counts], np.int64))[0].tolist())
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """Estimates choices of terms.
+
+    Attributes
     ----------
-    counts : sequence of int
-        Terms taken of each block.
     costs : BlockCosts
-    region : float
-        Events left by the coarse pattern map.
     window : float
         Events that a match can span.
     leading, trailing : bool
@@ -275,15 +360,68 @@ def estimate(
     gap : float
         Intervals nearer than that are read as one.
     """
-    out = np.empty(7)
-    told = np.array(
-        [
-            weights.event, weights.interval, weights.entry, weights.run, weights.occurrence,
-            weights.word,
-        ]
-    )  # fmt: skip
-    _estimate(
-        np.array(counts, np.int64), costs.rates, costs.entries, costs.runs, costs.passes,
-        costs.lengths, max(1.0, region), window, leading, trailing, gap, told, out,
-    )  # fmt: skip
-    return Estimate(*out.tolist())
+
+    costs: BlockCosts
+    window: float
+    leading: bool
+    trailing: bool
+    weights: Weights
+    gap: float
+
+    def table(self, choices: npt.NDArray[np.int64]) -> Table:
+        """See :class:`Model`."""
+        out = np.empty((len(choices), 7))
+        weights = self.weights
+        told = np.array(
+            [
+                weights.event, weights.interval, weights.entry, weights.run, weights.occurrence,
+                weights.word,
+            ]
+        )  # fmt: skip
+        costs = self.costs
+        _estimate_all(
+            np.ascontiguousarray(choices, np.int64), costs.events, costs.rates, costs.entries,
+            costs.runs, costs.passes, costs.lengths, float(self.window), self.leading,
+            self.trailing, float(self.gap), told, out,
+        )  # fmt: skip
+        return out
+
+
+@dataclass(frozen=True)
+class PartitionedModel:
+    """Estimates under PARTITION BY.
+
+    Spans are those of all partitions together, and of their events the keys are read; what is
+    replayed is one partition's share of the window.
+
+    Attributes
+    ----------
+    about : CostModel
+        Of the same clause without partitions.
+    crowd : float
+        Partitions whose events lie between one another.
+    allowed : float
+        Events that the coarse map leaves.
+    passes_ns : float
+        Passes over the keys of all events.
+    """
+
+    about: CostModel
+    crowd: float
+    allowed: float
+    passes_ns: float
+
+    def table(self, choices: npt.NDArray[np.int64]) -> Table:
+        """See :class:`Model`."""
+        about, weights = self.about, self.about.weights
+        wide = replace(about, weights=replace(weights, event=KEY_NS)).table(choices)
+        narrow = replace(about, window=about.window / self.crowd).table(choices)
+        out = wide.copy()
+        out[:, 0], out[:, 2] = narrow[:, 0], narrow[:, 2]
+        keys = np.minimum(self.allowed, narrow[:, 0] * 16) * KEY_NS
+        out[:, 5] = wide[:, 5] + narrow[:, 2] * GROUPED_EVENT_NS + keys + self.passes_ns
+        nothing = ~choices.any(axis=1)
+        if nothing.any():
+            grouped = replace(about, weights=replace(weights, event=GROUPED_EVENT_NS))
+            out[nothing] = grouped.table(choices[nothing])
+        return out

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ...indexes.lookup import IndexMetrics
 from .cost import Estimate
@@ -29,10 +31,16 @@ class ReplayPlan:
         Positions to replay; None for the whole stream.
     by_time : dict
         Spans (by number) read by ticks because late events lie in them.
-    chosen : tuple of str
+    picked : sequence of Offer
         Terms that were looked up.
-    offered : tuple of str
+    offers : sequence of Offer
+        Terms that could have been.
+    show : callable
+        Text of an offer.
     estimate : Estimate or None
+    estimate_uniform : callable
+        What the cost model would say of the same terms without the coarse pattern map, as if values
+        did not change with time (for the comparison of thesis Figure 3.14).
     examined : int
         Choices of terms that were looked at.
     total : int
@@ -58,9 +66,11 @@ class ReplayPlan:
     outline: Outline | None = None
     spans: Spans | None = None
     by_time: dict[int, tuple[int, int]] = field(default_factory=dict)
-    chosen: tuple[str, ...] = ()
-    offered: tuple[str, ...] = ()
+    picked: Sequence[Any] = ()
+    offers: Sequence[Any] = ()
+    show: Callable[[Any], str] = str
     estimate: Estimate | None = None
+    estimate_uniform: Callable[[], Estimate | None] = lambda: None
     examined: int = 0
     total: int = 0
     covered: float = 0.0
@@ -73,6 +83,16 @@ class ReplayPlan:
     timeline: Timeline | None = None
     before: int = 1
     after: int = 1
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """Texts of the terms that were looked up."""
+        return tuple(map(self.show, self.picked))
+
+    @property
+    def offered(self) -> tuple[str, ...]:
+        """Texts of the terms that could have been looked up."""
+        return tuple(map(self.show, self.offers))
 
     @property
     def replayed(self) -> float:
@@ -92,8 +112,9 @@ class ReplayPlan:
             found.append(("replay", f"whole stream: {self.reason}"))
             return tuple(found)
         assert self.spans is not None
-        found.append(("indexes", self.chosen or ("none: the coarse pattern map alone",)))
-        rest = tuple(text for text in self.offered if text not in self.chosen)
+        chosen = self.chosen
+        found.append(("indexes", chosen or ("none: the coarse pattern map alone",)))
+        rest = tuple(text for text in self.offered if text not in chosen)
         if rest:
             found.append(("indexes_not_used", rest))
         if self.estimate is not None and self.total:

@@ -8,15 +8,23 @@ Purpose
 
 Guarantee
     Each choice that is looked at is an assignment of a number of terms to every block;
-    ``examined`` counts them.
+    ``examined`` counts them, each once.
+
+Cost
+    Two halves are combined by one call of the cost model for all pairs of their choices, so that
+    no Python runs per choice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .cost import Estimate
+import numpy as np
+import numpy.typing as npt
+
+from ...compiled import kernel
+from .cost import Estimate, Model
 
 __all__ = ["Choice", "Selection", "greedy", "optimal"]
 
@@ -24,6 +32,7 @@ Counts = tuple[int, ...]
 """Terms taken of each block, rarest first."""
 
 FRONTIER_MAX = 16
+PRIMARY, SECONDARY = 5, 6
 
 
 @dataclass(frozen=True)
@@ -42,75 +51,98 @@ class Selection:
     examined: int
 
 
+@dataclass(frozen=True)
+class _Choices:
+    """Choices with what they cost, by number of terms."""
+
+    counts: npt.NDArray[np.int64]
+    priced: npt.NDArray[np.float64]
+
+    def frontier(self) -> _Choices:
+        """Of each number of terms, the choices that no other beats in both costs."""
+        terms = self.counts.sum(axis=1)
+        order = np.lexsort((self.priced[:, SECONDARY], self.priced[:, PRIMARY], terms))
+        kept = np.empty(len(order), np.int64)
+        count = _unbeaten(order, terms, self.priced[:, SECONDARY].copy(), FRONTIER_MAX, kept)
+        return _Choices(self.counts[kept[:count]], self.priced[kept[:count]])
+
+
+@kernel
+def _unbeaten(order, terms, secondary, most, kept):  # type: ignore[no-untyped-def]
+    """Choices, in order of terms and primary cost, whose secondary cost is below all before."""
+    count = 0
+    here = -1
+    of_these = 0
+    cheapest = 0.0
+    for i in range(order.shape[0]):
+        at = order[i]
+        if terms[at] != here:
+            here = terms[at]
+            of_these = 0
+        elif secondary[at] >= cheapest or of_these >= most:
+            continue
+        cheapest = secondary[at]
+        kept[count] = at
+        count += 1
+        of_these += 1
+    return count
+
+
 class _Examiner:
-    def __init__(self, evaluate: Callable[[Counts], Estimate]) -> None:
-        self.evaluate = evaluate
-        self.known: dict[Counts, Choice] = {}
+    def __init__(self, sizes: Sequence[int], model: Model) -> None:
+        self.sizes = sizes
+        self.model = model
+        self.examined = 1  # taking nothing
 
-    def __call__(self, counts: Counts) -> Choice:
-        found = self.known.get(counts)
-        if found is None:
-            found = self.known[counts] = Choice(counts, self.evaluate(counts))
-        return found
+    def priced(self, counts: npt.NDArray[np.int64]) -> _Choices:
+        self.examined += len(counts)
+        return _Choices(counts, self.model.table(counts))
+
+    def best_of(self, low: int, high: int) -> _Choices:
+        """Frontiers of the blocks [low, high), without taking nothing."""
+        blocks = len(self.sizes)
+        if high - low == 1:
+            counts = np.zeros((self.sizes[low], blocks), np.int64)
+            counts[:, low] = np.arange(1, self.sizes[low] + 1)
+            return self.priced(counts)  # one choice for each number of terms
+        middle = (low + high) // 2
+        left, right = self.best_of(low, middle), self.best_of(middle, high)
+        pairs = (left.counts[:, None, :] + right.counts[None, :, :]).reshape(-1, blocks)
+        both = self.priced(pairs)
+        return _Choices(
+            np.concatenate((left.counts, right.counts, both.counts)),
+            np.concatenate((left.priced, right.priced, both.priced)),
+        ).frontier()
 
 
-def optimal(sizes: Sequence[int], evaluate: Callable[[Counts], Estimate]) -> Selection:
+def _chosen(counts: npt.NDArray[np.int64], priced: npt.NDArray[np.float64]) -> Choice:
+    return Choice(tuple(counts.tolist()), Estimate(*priced.tolist()))
+
+
+def optimal(sizes: Sequence[int], model: Model) -> Selection:
     """The cheapest choice by Algorithm 3.2.
 
     Parameters
     ----------
     sizes : sequence of int
         Terms that each block offers.
-    evaluate : callable
-        Estimate of an assignment.
+    model : Model
     """
-    examine = _Examiner(evaluate)
     blocks = len(sizes)
-    total = sum(sizes)
-
-    def frontiers(low: int, high: int) -> list[list[Choice]]:
-        result: list[list[Choice]] = [[] for _ in range(total + 1)]
-        if high - low == 1:
-            for k in range(sizes[low] + 1):
-                counts = (0,) * low + (k,) + (0,) * (blocks - high)
-                result[k].append(examine(counts))
-            return result
-        middle = (low + high) // 2
-        left, right = frontiers(low, middle), frontiers(middle, high)
-        for k in range(total + 1):
-            combined = [
-                examine(tuple(a + b for a, b in zip(x.counts, y.counts, strict=True)))
-                for i in range(k + 1)
-                for x in left[i]
-                for y in right[k - i]
-            ]
-            result[k] = _pareto(combined)
-        return result
-
-    if not blocks:
-        return Selection(examine(()), 1)
-    best = min(
-        (choice for frontier in frontiers(0, blocks) for choice in frontier),
-        key=lambda choice: choice.estimate.total_ns,
-    )
-    return Selection(best, len(examine.known))
+    nothing = np.zeros((1, blocks), np.int64)
+    best = _chosen(nothing[0], model.table(nothing)[0])
+    if not sum(sizes):
+        return Selection(best, 1)
+    examiner = _Examiner(sizes, model)
+    found = examiner.best_of(0, blocks)
+    total = found.priced[:, PRIMARY] + found.priced[:, SECONDARY]
+    at = int(total.argmin())
+    if total[at] < best.estimate.total_ns:
+        best = _chosen(found.counts[at], found.priced[at])
+    return Selection(best, examiner.examined)
 
 
-def _pareto(choices: list[Choice]) -> list[Choice]:
-    """Choices that no other beats in both costs."""
-    ordered = sorted(choices, key=lambda c: (c.estimate.primary_ns, c.estimate.secondary_ns))
-    kept: list[Choice] = []
-    cheapest = float("inf")
-    for choice in ordered:
-        if choice.estimate.secondary_ns < cheapest:
-            kept.append(choice)
-            cheapest = choice.estimate.secondary_ns
-    return kept[:FRONTIER_MAX]
-
-
-def greedy(
-    order: Sequence[int], sizes: Sequence[int], evaluate: Callable[[Counts], Estimate]
-) -> Selection:
+def greedy(order: Sequence[int], sizes: Sequence[int], model: Model) -> Selection:
     """The cheapest of taking the 0, 1, 2, ... rarest terms.
 
     Parameters
@@ -118,13 +150,12 @@ def greedy(
     order : sequence of int
         Block of each term, rarest first.
     sizes : sequence of int
-    evaluate : callable
+    model : Model
     """
-    counts = [0] * len(sizes)
-    best = Choice(tuple(counts), evaluate(tuple(counts)))
-    for block in order:
-        counts[block] += 1
-        choice = Choice(tuple(counts), evaluate(tuple(counts)))
-        if choice.estimate.total_ns < best.estimate.total_ns:
-            best = choice
-    return Selection(best, len(order) + 1)
+    steps = np.zeros((len(order) + 1, len(sizes)), np.int64)
+    for step, block in enumerate(order, 1):
+        steps[step] = steps[step - 1]
+        steps[step, block] += 1
+    priced = model.table(steps)
+    at = int((priced[:, PRIMARY] + priced[:, SECONDARY]).argmin())
+    return Selection(_chosen(steps[at], priced[at]), len(steps))

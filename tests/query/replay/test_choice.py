@@ -3,79 +3,175 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+import chronicle
+import chronicle.query.calibrate as windows
+from chronicle.commands.calibrate import calibrate
 from chronicle.query.replay.calibration import calibrate_patterns
 from chronicle.query.replay.cost import (
     BlockCosts,
+    CostModel,
     Weights,
-    estimate,
     load_weights,
+    priced,
     save_weights,
 )
 from chronicle.query.replay.selection import greedy, optimal
+from chronicle.query.windows.cost import Calibration, load_calibration
 
 
 def costs(rng: random.Random, sizes: list[int], events: float) -> BlockCosts:
     shape = (len(sizes), max(sizes) + 1)
-    rates, entries, runs = np.ones(shape), np.zeros(shape), np.zeros(shape)
+    rates, entries, runs = np.ones((1, *shape)), np.zeros(shape), np.zeros(shape)
     for b, size in enumerate(sizes):
         shares = sorted(rng.uniform(1e-4, 0.1) for _ in range(size))
         for k, share in enumerate(shares, 1):
-            rates[b, k] = rates[b, k - 1] * share
+            rates[0, b, k] = rates[0, b, k - 1] * share
             entries[b, k] = entries[b, k - 1] + share * events
             runs[b, k] = k
-    return BlockCosts(rates, entries, runs, np.zeros(shape), np.array(sizes, np.int64))
+    lengths = np.array(sizes, np.int64)
+    return BlockCosts(np.array([events]), rates, entries, runs, np.zeros(shape), lengths)
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_frontiers_find_about_what_trying_everything_finds(seed: int) -> None:
     rng = random.Random(seed)
     sizes = [rng.randrange(1, 4) for _ in range(rng.randrange(1, 5))]
-    told = costs(rng, sizes, 1e6)
-
-    def evaluate(counts: tuple[int, ...]) -> object:
-        return estimate(counts, told, 1e6, 300.0, False, False, Weights(), 100.0)
-
+    model = CostModel(costs(rng, sizes, 1e6), 300.0, False, False, Weights(), 100.0)
     every = list(itertools.product(*(range(size + 1) for size in sizes)))
-    best = min(evaluate(counts).total_ns for counts in every)  # type: ignore[attr-defined]
-    found = optimal(sizes, evaluate)  # type: ignore[arg-type]
-    assert found.choice.estimate.total_ns <= 1.25 * best
+    best = min(priced(model, counts).total_ns for counts in every)
+    found = optimal(sizes, model)
+    assert priced(model, found.choice.counts) == found.choice.estimate
+    assert best <= found.choice.estimate.total_ns <= 1.25 * best
     assert found.examined <= len(every)
     order = [b for b, size in enumerate(sizes) for _ in range(size)]
-    assert greedy(order, sizes, evaluate).choice.estimate.total_ns >= best  # type: ignore[arg-type]
+    assert greedy(order, sizes, model).choice.estimate.total_ns >= best
 
 
-def test_the_estimate_agrees_with_a_simulation() -> None:
+def simulated(
+    shares: list[float], lengths: list[int], before: bool, after: bool, window: int
+) -> tuple[float, int]:
+    """Part of a random stream that intervals cover, one occurrence at a time; and candidates."""
     rng = np.random.default_rng(11)
-    events, window = 400_000, 200
-    first, second = 0.002, 0.01
-    a, b = rng.random(events) < first, rng.random(events) < second
+    events = 300_000
+    places = [np.flatnonzero(rng.random(events) < share) for share in shares]
     covered = np.zeros(events, np.bool_)
-    after = np.flatnonzero(b)
-    for place in np.flatnonzero(a):
-        reach = after[
-            np.searchsorted(after, place + 1) : np.searchsorted(after, place + window + 1)
-        ]
-        if len(reach):
-            covered[place : reach[-1] + 1] = True
-    rates = np.array([[1.0, first], [1.0, second]])
-    none = np.zeros((2, 2))
-    told = BlockCosts(rates, none, none, none, np.ones(2, np.int64))
-    found = estimate((1, 1), told, events, window, False, False, Weights(), 0.0)
-    assert found.events == pytest.approx(covered.sum(), rel=0.15)
+    candidates = 0
+    for place in places[0].tolist():
+        at, end = place + lengths[0], place + lengths[0] - 1
+        for listed, length in zip(places[1:], lengths[1:], strict=True):
+            number = int(np.searchsorted(listed, at))
+            if number == len(listed):
+                break
+            end = int(listed[number]) + length - 1
+            at = end + 1
+        else:
+            if end - place >= window:
+                continue
+            candidates += 1
+            reach = place + window - lengths[-1]
+            farthest = int(places[-1][np.searchsorted(places[-1], reach, side="right") - 1])
+            last = max(end, farthest + lengths[-1] - 1) if len(shares) > 1 else end
+            low = end - window + 1 if before else place
+            covered[max(0, low) : place + window if after else last + 1] = True
+    return float(covered.mean()), candidates
+
+
+@pytest.mark.parametrize(
+    ("shares", "lengths", "before", "after"),
+    [
+        ([0.003], [2], False, False),
+        ([0.001], [2], True, True),
+        ([0.002, 0.01], [1, 1], False, False),
+        ([0.02, 0.0005], [3, 2], False, False),
+        ([0.02, 0.0005], [1, 1], False, True),
+        ([0.004, 0.03, 0.004], [1, 2, 1], False, False),
+        ([0.05, 0.001, 0.05], [1, 1, 1], True, False),
+        ([0.01, 0.003, 0.02, 0.01], [2, 1, 1, 3], False, True),
+    ],
+)
+def test_the_estimate_agrees_with_a_simulation(
+    shares: list[float], lengths: list[int], before: bool, after: bool
+) -> None:
+    window = 200
+    covered, candidates = simulated(shares, lengths, before, after, window)
+    blocks = len(shares)
+    rates = np.ones((1, blocks, 2))
+    rates[0, :, 1] = shares
+    none = np.zeros((blocks, 2))
+    told = BlockCosts(np.array([300_000.0]), rates, none, none, none, np.array(lengths, np.int64))
+    model = CostModel(told, window, before, after, Weights(), 0.0)
+    found = priced(model, (1,) * blocks)
+    noise = 3 / candidates**0.5
+    assert found.events == pytest.approx(300_000 * covered, rel=0.05 + noise)
+
+
+def test_rates_that_differ_with_time_are_modelled_where_they_hold() -> None:
+    rates = np.ones((2, 1, 2))
+    rates[0, 0, 1], rates[1, 0, 1] = 0.05, 1e-9
+    none = np.zeros((1, 2))
+    one = np.ones(1, np.int64)
+    apart = BlockCosts(np.array([1e5, 9e5]), rates, none, none, none, one)
+    mixed = BlockCosts(np.array([1e6]), rates[:1] * 0.1, none, none, none, one)
+    models = [CostModel(c, 300.0, True, True, Weights(), 0.0) for c in (apart, mixed)]
+    told = [priced(model, (1,)).events for model in models]
+    assert told[0] == pytest.approx(1e5, rel=0.01)  # the whole of the part where it is frequent
+    assert told[1] > 9e5
 
 
 def test_calibration_measures_and_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CHRONICLE_CALIBRATION", str(tmp_path / "weights.json"))
-    assert load_weights() == Weights()
+    monkeypatch.delenv("CHRONICLE_CALIBRATION", raising=False)
+    assert load_weights(tmp_path) == load_weights(None) == Weights()
     weights = calibrate_patterns(events=40_000)
     assert min(weights.event, weights.interval, weights.entry, weights.run) > 0
-    save_weights(weights)
-    assert load_weights() == weights
-    (tmp_path / "weights.json").write_text("not JSON")
-    assert load_weights() == Weights()
+    path = save_weights(tmp_path, weights)
+    assert load_weights(tmp_path) == weights
+    for broken in ("not JSON", "{}", '{"version": 1, "nanoseconds": {"event": -1}}'):
+        path.write_text(broken)
+        os.utime(path, ns=(1, len(broken)))
+        assert load_weights(tmp_path) == Weights()
+    save_weights(tmp_path, Weights(event=7.0))
+    assert load_weights(tmp_path).event == 7.0
+    monkeypatch.setenv("CHRONICLE_CALIBRATION", str(tmp_path / "elsewhere.json"))
+    assert load_weights(tmp_path) == Weights()
+
+
+def test_the_command_calibrates_windows_and_patterns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(calibrate_patterns, "__defaults__", (30_000,))
+    monkeypatch.setattr(windows, "calibrate", partial(windows.calibrate, 20_000))
+    chronicle.open(tmp_path / "store").close()
+    calibrate(str(tmp_path / "store"))
+    shown = capsys.readouterr().out
+    kept = load_weights(tmp_path / "store")
+    assert kept != Weights()
+    assert f"{kept.interval:,.1f} ns" in shown
+    assert load_calibration(tmp_path / "store") != Calibration()
+
+
+def test_a_query_plans_with_the_weights_of_its_store(tmp_path: Path) -> None:
+    with chronicle.open(tmp_path / "store") as database:
+        schema = pa.schema([("t", pa.int64()), ("x", pa.float64())])
+        stream = database.create_stream("s", schema, "t")
+        rng = np.random.default_rng(3)
+        stream.append(pa.table({"t": np.arange(400_000), "x": rng.random(400_000)}))
+        stream.create_index("x")
+        pattern = (
+            "SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES A.t AS a PATTERN (A Z* B) "
+            "WITHIN 100 DEFINE A AS x < 0.0001, B AS x > 0.9999)"
+        )
+        expected = database.sql(pattern).arrow()
+        assert "whole stream" not in str(database.explain(pattern))
+        # where runs are as dear as this, nothing is looked up
+        save_weights(tmp_path / "store", Weights(run=1e12))
+        assert "whole stream" in str(database.explain(pattern))
+        assert database.sql(pattern).arrow().equals(expected)

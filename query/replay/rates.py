@@ -1,0 +1,218 @@
+"""How often a term holds where: the rates that the cost model works with.
+
+Purpose
+    The fences of an index's runs say how many events of a run satisfy a term, to about a
+    thousandth.  A run covers a million events, and values drift: the entries of the TAB+-tree's
+    leaves say where in a run those events lie.  Thesis section 3.4.3, "Adaption to Non-Uniform
+    Data", takes the leaves that may hold a symbol; here each leaf gets a weight besides.
+
+Layout
+    ::
+
+        run         |------------- 1,000 entries -------------|
+        leaves      | 0 | 0 |  min/max/mean: 10 %, 60 %, 30 % | 0 |      values taken as normal
+        rate          0   0     100    600    300 / events      0
+
+    Leaves with about the same rates of all terms make a *stratum* (:func:`strata`); the model is
+    evaluated once per stratum.
+
+Limits
+    Drift is followed for numbers and times; strings are taken as evenly spread over the leaves of
+    a run that may hold them.  Two terms are taken as independent inside a stratum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ...indexes.lookup import estimate_runs
+from ...indexes.stream_indexes import StreamIndexes
+from ...schema import Storage, StreamSchema
+from ...store.layout import ROW_ATTRIBUTES, ROWS_PER_ATTRIBUTE
+from ...store.prune import Range
+from .candidates import Chunk
+from .coarse import CoarseMap
+from .symbols import Term
+
+__all__ = ["STRATA", "RateMap", "strata"]
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+STRATA = 8
+DRIFT = 0.1
+"""Leaves whose middles differ by less than this part of their widths hold the same values."""
+
+
+class RateMap:
+    """Rates of terms in the buckets of the coarse map.
+
+    Parameters
+    ----------
+    schema : StreamSchema
+    coarse : CoarseMap
+    chunks : sequence of Chunk
+        What is indexed.
+    indexes : StreamIndexes, optional
+        Needed where there are chunks.
+    """
+
+    def __init__(
+        self,
+        schema: StreamSchema,
+        coarse: CoarseMap,
+        chunks: Sequence[Chunk],
+        indexes: StreamIndexes | None,
+    ) -> None:
+        self._schema = schema
+        self._coarse = coarse
+        self._chunks = chunks
+        self._indexes = indexes
+        self.sizes = (coarse.ends - coarse.starts).astype(np.float64)
+        middles = (coarse.starts + coarse.ends) // 2
+        # without an index, everything is one stretch of which something may be guessed
+        starts = np.array([chunk.start for chunk in chunks] or [0], np.int64)
+        ends = np.array([chunk.end for chunk in chunks] or [2**62], np.int64)
+        self._chunk_of = np.maximum(np.searchsorted(starts, middles, side="right") - 1, 0)
+        # of buckets without an index nothing is known: they are taken to be like the nearest chunk
+        self._indexed = (starts[self._chunk_of] <= middles) & (middles < ends[self._chunk_of])
+        self._shapes: dict[str, tuple[Floats, Floats] | None] = {}
+
+    def entries(self, term: Term) -> Floats:
+        """About how many events of each chunk satisfy a term."""
+        assert self._indexes is not None
+        total = np.zeros(len(self._chunks))
+        for name in term.attributes:
+            atoms = [atom for atom in term.atoms if atom.column == name]
+            runs = [chunk.runs[name] for chunk in self._chunks]
+            total += estimate_runs(self._indexes, runs, atoms, self._schema.attribute(name))
+        return total
+
+    def spread(self, share: float) -> Floats:
+        """Events of each chunk, when a share of all satisfies a term."""
+        inside = self.sizes * self._indexed
+        held = np.bincount(self._chunk_of, inside, minlength=max(1, len(self._chunks)))
+        return np.asarray(held * share, np.float64)
+
+    def rates(self, term: Term, symbol: int, entries: Floats) -> Floats:
+        """Chance that an event of each bucket satisfies a term; 0 where the symbol cannot be."""
+        weight = self._weights(term) * self._coarse.possible[symbol]
+        inside = weight * self.sizes * self._indexed
+        held = np.bincount(self._chunk_of, inside, minlength=len(entries))
+        share = np.divide(entries, held, out=np.zeros(len(entries)), where=held > 0)
+        found: Floats = np.minimum(1.0, weight * share[self._chunk_of])
+        return np.where(self._coarse.alive[symbol], found, 0.0)
+
+    def chunks_with(self, rates: Floats) -> int:
+        """Chunks in which some bucket has a rate above zero."""
+        return len(np.unique(self._chunk_of[(rates > 0) & self._indexed]))
+
+    def _weights(self, term: Term) -> Floats:
+        """How likely a term is in each bucket, but for a factor."""
+        total: Floats | None = None
+        for atom in term.atoms:
+            shape = self._shape(atom.column) if isinstance(atom, Range) else None
+            if shape is None:
+                return np.ones(len(self.sizes))
+            assert isinstance(atom, Range)
+            part = _normal(shape, atom)
+            total = part if total is None else total + part
+        # where a value may be, however unlikely, there is at least a little of it
+        return np.maximum(1e-6, np.ones(len(self.sizes)) if total is None else total)
+
+    def _shape(self, name: str) -> tuple[Floats, Floats] | None:
+        """Mean and deviation of an attribute in each bucket; None when they do not drift."""
+        if name not in self._shapes:
+            self._shapes[name] = self._measured(name)
+        return self._shapes[name]
+
+    def _measured(self, name: str) -> tuple[Floats, Floats] | None:
+        if self._schema.attribute(name).storage not in (Storage.FLOAT, Storage.SIGNED):
+            return None
+        kind = np.float64 if self._schema.attribute(name).storage is Storage.FLOAT else np.int64
+        low, high = np.full(len(self.sizes), np.nan), np.full(len(self.sizes), np.nan)
+        at = 0
+        for entries in self._coarse.parts:
+            count = len(entries.starts)
+            view = entries.part.view
+            if entries.table is not None and view is not None and name in view.file.schema:
+                place = [a.name for a in view.file.schema.payload].index(name)
+                row = ROW_ATTRIBUTES + ROWS_PER_ATTRIBUTE * place
+                low[at : at + count] = entries.table[row + 1].view(kind)
+                high[at : at + count] = entries.table[row + 2].view(kind)
+            at += count
+        known = np.isfinite(low) & np.isfinite(high)
+        if not known.any():
+            return None
+        middle, width = (low + high) / 2, high - low
+        if np.ptp(middle[known]) <= DRIFT * width[known].mean():
+            return None
+        # the extremes of n normal values lie about sqrt(2 ln n) deviations from their mean
+        spread = np.sqrt(2.0 * np.log(np.maximum(self.sizes, 3.0)))
+        spread -= (np.log(np.log(np.maximum(self.sizes, 3.0))) + 2.53) / (2.0 * spread)
+        middle[~known], width[~known] = middle[known].mean(), width[known].max()
+        return middle, np.maximum(width / (2.0 * np.maximum(spread, 0.5)), 1e-300)
+
+
+def _normal(shape: tuple[Floats, Floats], atom: Range) -> Floats:
+    """Share of normal values in a range."""
+    mean, deviation = shape
+    high, low = _bound(atom.high, math.inf), _bound(atom.low, -math.inf)
+    found: Floats = _below((high - mean) / deviation) - _below((low - mean) / deviation)
+    return found
+
+
+def _bound(value: object, otherwise: float) -> float:
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return otherwise
+    return otherwise if math.isnan(number) else number
+
+
+def _below(z: Floats) -> Floats:
+    """The normal distribution, to a hundredth."""
+    z = np.clip(z, -8.0, 8.0)
+    found: Floats = 1.0 / (1.0 + np.exp(-1.5976 * z - 0.07056 * z**3))
+    return found
+
+
+def strata(rates: Sequence[Floats], sizes: Floats) -> Ints:
+    """Put buckets with about the same rates together.
+
+    Parameters
+    ----------
+    rates : sequence of float64[buckets]
+        Of each term.
+    sizes : float64[buckets]
+        Events of the region in each bucket; those without any are left out.
+
+    Returns
+    -------
+    int64[buckets]
+        Stratum of each bucket, below :data:`STRATA`; -1 for buckets without events.
+    """
+    label = np.full(len(sizes), -1, np.int64)
+    inside = np.flatnonzero(sizes > 0)
+    label[inside] = 0
+    varied = np.zeros(len(inside))
+    seen: set[int] = set()
+    for rate in rates:
+        if id(rate) in seen:
+            continue
+        seen.add(id(rate))
+        here = rate[inside]
+        most = here.max(initial=0.0)
+        if most > 0 and here.min() < 0.8 * most:
+            varied += np.log(np.maximum(here, 1e-3 * most))
+    if len(inside) and np.ptp(varied) > 0:
+        # what is a thousand times rarer than elsewhere adds nothing: no strata for that
+        most = varied.max()
+        varied = np.maximum(varied, most - math.log(1000.0))
+        edges = np.linspace(varied.min(), most, STRATA + 1)[1:-1]
+        label[inside] = np.searchsorted(edges, varied, side="right")
+    return label
