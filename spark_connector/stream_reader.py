@@ -11,11 +11,12 @@ Guarantee
 Layout
     An offset is JSON, its keys in this order::
 
-        {"v": 1, "pin": "41-9f...", "next": "57-03...", "rows": 20000}
+        {"v": 1, "pin": "41-9f...", "next": "57-03...", "rows": 20000, "last": ""}
 
     ``pin`` is a commit that was read completely (empty: none), ``rows`` how many of the events that
     ``next`` adds have been read, in time order.  When all of them have, ``next`` takes the place of
-    ``pin`` and ``rows`` is 0.
+    ``pin``, ``rows`` is 0, and ``last`` is the pin before, which is given up as soon as Spark says
+    that the batch is done, be it in another run.
 
 Limits
     The commits that an offset names are kept for seven days after their last use (see
@@ -62,10 +63,17 @@ class Offset:
     pin: str = ""
     next: str = ""
     rows: int = 0
+    last: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """The form that Spark keeps."""
-        return {"v": 1, "pin": self.pin, "next": self.next, "rows": self.rows}
+        return {
+            "v": 1,
+            "pin": self.pin,
+            "next": self.next,
+            "rows": self.rows,
+            "last": self.last,
+        }
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Offset:
@@ -81,7 +89,12 @@ class Offset:
                 raise InvalidArgument(
                     f"the checkpoint's offset has version {document['v']}; this release knows 1"
                 )
-            return cls(str(document["pin"]), str(document["next"]), int(document["rows"]))
+            return cls(
+                str(document["pin"]),
+                str(document["next"]),
+                int(document["rows"]),
+                str(document.get("last", "")),
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidArgument(
                 f"the checkpoint does not hold an offset of this format ({error!r}): {document!r}"
@@ -124,8 +137,8 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return name
 
     def _drop(self, name: str) -> None:
-        if name in self._made and name != self._target:
-            self._follower.drop(name)
+        self._follower.drop(name)
+        if name in self._made:
             self._made.remove(name)
 
     # ------------------------------------------------------------------ offsets
@@ -161,12 +174,14 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         total = sum(part.events for part in self._ranges(offset.pin, offset.next))
         if total == 0:  # commits without events, such as a new column
             self._drop(offset.next)
+            if offset.next == self._target:
+                self._target = offset.pin
             return start
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else total
         reached = offset.rows + most
         if reached < total:
             return Offset(offset.pin, offset.next, reached).to_json()
-        return Offset(offset.next, offset.next, 0).to_json()
+        return Offset(offset.next, offset.next, 0, offset.pin).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Not known without keeping it."""
@@ -175,7 +190,11 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _following(self, pin: str) -> str | None:
         """A later commit than that of a pin; None when there is none."""
         if self._target is not None:
-            return self._target if commit_of(self._target) > commit_of(pin) else None
+            if commit_of(self._target) > commit_of(pin):
+                return self._target
+            if self._target != pin and self._target in self._made:  # nothing came since
+                self._drop(self._target)
+            return None
         name = self._follower.keep_later(pin)
         if name is not None:
             self._made.append(name)
@@ -217,9 +236,9 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offset = Offset.from_json(end)
         needed = {offset.pin, offset.next}
         oldest = commit_of(offset.pin)
-        for name in list(self._made):
-            if name not in needed and commit_of(name) < oldest:
-                self._drop(name)
+        made = [name for name in self._made if commit_of(name) < oldest]
+        for name in {*made, offset.last} - needed - {""}:
+            self._drop(name)
 
     def stop(self) -> None:
         """Nothing to release: pins must outlive the query for its restart."""

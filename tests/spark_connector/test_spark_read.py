@@ -12,7 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from chronicle.store import Store
+from chronicle.errors import SnapshotExpired
+from chronicle.schema import StreamSchema
+from chronicle.spark_connector.options import Options
+from chronicle.spark_connector.reader import EventReader
+from chronicle.spark_connector.types import spark_schema
+from chronicle.store import EventStream, Store
 
 from .conftest import EVENTS, START, START_US, flights_table
 
@@ -170,3 +175,32 @@ def test_errors_reach_the_user(spark: Any, flights: Path, tmp_path: Path) -> Non
         ).load()
     with pytest.raises(Exception, match="there is no store at"):
         spark.read.format("chronicle").option("stream", "s").load(str(tmp_path / "none"))
+
+
+def test_an_earlier_commit_is_read_as_far_back_as_the_log_tells(tmp_path: Path) -> None:
+    schema = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64())]), "t")
+    commits = []
+    with Store.open(tmp_path / "store") as store:
+        stream = store.create_stream("s", schema)
+        assert isinstance(stream, EventStream)
+        for n in range(4):
+            if n == 2:
+                stream.seal()  # a new log begins, and tells of nothing before
+            stream.append(pa.record_batch([pa.array([n]), pa.array([n])], schema=schema.arrow))
+            commits.append(stream.snapshot().version)
+
+    def read_as_of(position: int) -> list[int]:
+        raw = {"path": str(tmp_path / "store"), "stream": "s", "asOf": str(position)}
+        reader = EventReader(Options.parse(raw, "r"), spark_schema(schema.arrow))
+        return [
+            n
+            for partition in reader.partitions()
+            for batch in reader.read(partition)
+            for n in batch.column("n").to_pylist()
+        ]
+
+    assert read_as_of(commits[2]) == [0, 1, 2]
+    assert read_as_of(commits[3]) == [0, 1, 2, 3]
+    for position in (commits[0], commits[3] + 1):
+        with pytest.raises(SnapshotExpired, match=f"to {commits[3]}, found {position}"):
+            read_as_of(position)

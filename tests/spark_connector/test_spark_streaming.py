@@ -178,6 +178,22 @@ def test_a_limit_cuts_a_commit_into_batches(feed: Feed) -> None:
     assert found == rows
 
 
+def test_many_short_runs_leave_few_positions(feed: Feed) -> None:
+    offset = reader_of(feed).initialOffset()
+    found, rows = [], []
+    for run in range(6):
+        if run % 3:  # two runs of three find something
+            rows += feed.append(range(10 * run, 10 * run + 5))
+        reader = reader_of(feed, maxRowsPerTrigger="3")
+        reader.prepareForTriggerAvailableNow()
+        while (end := reader.latestOffset(offset, reader.getDefaultReadLimit())) != offset:
+            reader.commit(offset)  # of the batch before, as Spark does
+            found += take(reader, offset, end)
+            offset = end
+    assert found == rows
+    assert len(list((feed.path / "streams" / "s" / "pins").glob("*.pin"))) <= 2
+
+
 def test_positions_to_start_from(feed: Feed) -> None:
     from pyspark.sql.streaming.datasource import ReadAllAvailable
 
