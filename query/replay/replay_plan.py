@@ -38,7 +38,7 @@ class ReplayPlan:
     show : callable
         Text of an offer.
     estimate : Estimate or None
-    estimate_uniform : callable
+    estimate_uniform : callable, optional
         What the cost model would say of the same terms without the coarse pattern map, as if values
         did not change with time (for the comparison of thesis Figure 3.14).
     examined : int
@@ -70,7 +70,7 @@ class ReplayPlan:
     offers: Sequence[Any] = ()
     show: Callable[[Any], str] = str
     estimate: Estimate | None = None
-    estimate_uniform: Callable[[], Estimate | None] = lambda: None
+    estimate_uniform: Callable[[], Estimate] | None = None
     examined: int = 0
     total: int = 0
     covered: float = 0.0

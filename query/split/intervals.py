@@ -155,8 +155,9 @@ def _part(
     ticks += [tick for pair in by_time.values() for tick in pair]
     part = next(part for part in timeline.parts if first < part.end)
     small = replace(
-        plan, outline=None, spans=spans, by_time=by_time, partitions=partitions, chosen=(),
-        offered=(), estimate=None, metrics=IndexMetrics(), phases={}, timeline=None,
+        plan, outline=None, spans=spans, by_time=by_time, partitions=partitions, picked=(),
+        offers=(), show=str, estimate=None, estimate_uniform=None, metrics=IndexMetrics(),
+        phases={}, timeline=None,
     )  # fmt: skip
     segment = None if part.view is None else part.view.file.segment_id
     return SpanPart(small, segment, part.start, min(ticks), max(ticks))
