@@ -176,3 +176,18 @@ def test_where_the_clause_may_stand(db: Any, text: str, expected: Any) -> None:
     acme = "(SELECT * FROM ticker WHERE symbol = 'ACME')"
     text = text.replace("acme", acme).format(rises=RISES, tall=TALL)
     assert sorted(row[0] for row in db.sql(text).fetchall()) == wanted
+
+
+def test_what_comes_after_a_match_is_not_left_out(db: Any) -> None:
+    """An absence at the end asks for events that no symbol of the pattern stands for."""
+    schema = pa.schema([("t", pa.int64()), ("x", pa.float64())])
+    stream = db.create_stream("quiet", schema, time="t")
+    stream.append(pa.table({"t": range(9000), "x": [float(i % 1000) for i in range(9000)]}))
+    stream.append(pa.table({"t": [9005, 9006], "x": [7.0, 8.0]}))
+    db.sql("CREATE INDEX ON quiet (x)").fetchall()
+    text = """SELECT {} * FROM quiet MATCH_RECOGNIZE (ORDER BY t MEASURES A.t AS t
+      PATTERN (A B [^X]) WITHIN 4 EVENT SELECTION SKIP TILL ANY MATCH
+      DEFINE A AS x = 7, B AS x = 8, X AS x >= 9) ORDER BY 1"""
+    assert db.sql(text.format("/*+ strategy(optimal) */")).fetchall() == [(9005,)]
+    assert db.sql(text.format("/*+ strategy(replay) */")).fetchall() == [(9005,)]
+    assert "looks at the events after a match" in str(db.explain(text.format("")))

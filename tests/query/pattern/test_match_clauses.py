@@ -153,6 +153,126 @@ def test_absence_between_two_events(match: Any) -> None:
     assert match(text.format("SKIP TILL ANY MATCH"), table) == [{"a": 3, "c": 5}, {"a": 3, "c": 7}]
 
 
+@pytest.mark.parametrize(
+    ("pattern", "within", "events", "expected"),
+    [
+        ("A [^X] (B C)", 9, "abcaxbc", [(1, 2, 3)]),
+        ("A (B | C) [^X] (D E)+", 9, "acdeacxde", [(1, 2, 3, 4), (1, 2, 3, 4, 8, 9)]),
+        ("A ([^X] B)+ C", 9, "abbcabxbc", [(1, 2, 3, 4)]),
+        ("A B [^X]", 3, "abcabxabcc", [(1, 2), (7, 8)]),
+        ("A ([^X] | B)", 2, "acabaxab", [(1,), (3,), (3, 4), (7,), (7, 8)]),
+        ("A [^X Y]", 1, "abaxaya", [(1,), (7,)]),
+        ("A [^X]", 0, "axa", [(1,), (3,)]),
+    ],
+)
+def test_absence_before_groups_and_until_the_window_ends(
+    match: Any, pattern: str, within: int, events: str, expected: Any
+) -> None:
+    table = pa.table({"t": range(1, len(events) + 1), "e": list(events)})
+    names = sorted(set(pattern) & set("ABCDEXY"))
+    define = ", ".join(f"{name} AS e = '{name.lower()}'" for name in names)
+    rows = match(
+        f"ORDER BY t MEASURES array_agg(t) AS ts PATTERN ({pattern}) WITHIN {within} "
+        f"EVENT SELECTION SKIP TILL NEXT MATCH DEFINE {define}",
+        table,
+    )
+    assert [tuple(row["ts"]) for row in rows] == expected
+
+
+def test_distinct_and_filter_in_running_aggregates(match: Any) -> None:
+    table = X.append_column("y", pa.array([1, 1, 2, 2, 1, 3, 3, 2]))
+    rows = match(
+        """ORDER BY t MEASURES count(DISTINCT B.y) AS kinds, sum(DISTINCT y) AS total,
+        FINAL count(DISTINCT y) AS all_kinds, sum(B.x) FILTER (WHERE B.y > 1) AS big,
+        count(*) FILTER (WHERE x > 2) AS n, count(B.*) FILTER (WHERE B.y = 1) AS nb,
+        array_agg(t) FILTER (WHERE y > 1) AS ts, count(DISTINCT CLASSIFIER()) AS labels,
+        count(*) FILTER (WHERE CLASSIFIER() = 'B') AS bs, avg(DISTINCT y) FILTER (WHERE t < 6) AS a
+        ALL ROWS PER MATCH PATTERN (A B+)""",
+        table,
+    )
+    y, x = table.column("y").to_pylist(), table.column("x").to_pylist()
+    for i, row in enumerate(rows):
+        so_far = range(i + 1)
+        known = [x[j] for j in so_far if j and y[j] > 1 and x[j] is not None]
+        early = {y[j] for j in so_far if j < 5}
+        assert row["kinds"] == len({y[j] for j in so_far if j})
+        assert row["total"] == sum({y[j] for j in so_far})
+        assert row["all_kinds"] == 3
+        assert row["big"] == (sum(known) if known else None)
+        assert row["n"] == sum((x[j] or 0) > 2 for j in so_far)
+        assert row["nb"] == sum(y[j] == 1 for j in so_far if j)
+        assert row["ts"] == ([j + 1 for j in so_far if y[j] > 1] or None)
+        assert (row["labels"], row["bs"]) == (min(i + 1, 2), i)
+        assert row["a"] == sum(early) / len(early)
+
+
+def test_filter_in_define(match: Any) -> None:
+    rows = match(
+        """ORDER BY t MEASURES array_agg(t) AS ts PATTERN (A+ B) DEFINE
+        A AS count(*) FILTER (WHERE s = 'p') <= 1 AND coalesce(sum(x) FILTER (WHERE x > 2), 0) < 6,
+        B AS max(A.x) FILTER (WHERE A.s <> 'p') = 3""",
+        X,
+    )
+    assert [row["ts"] for row in rows] == [[1, 2, 3]]
+
+
+def test_classifier_of_rows_around(match: Any) -> None:
+    rows = match(
+        """ORDER BY t MEASURES PREV(CLASSIFIER()) AS before, NEXT(CLASSIFIER()) AS after,
+        PREV(CLASSIFIER(), 2) AS two, NEXT(FIRST(CLASSIFIER(B))) AS second,
+        FIRST(lower(CLASSIFIER()) || s) AS head, FINAL LAST(CLASSIFIER(U) || U.s, 1) AS tail
+        ALL ROWS PER MATCH PATTERN (^ A B C B) SUBSET U = (A, C)""",
+        X,
+    )
+    assert column(rows, "before") == [None, "A", "B", "C"]
+    assert column(rows, "after") == ["B", "C", "B", None]
+    assert column(rows, "two") == [None, None, "A", "B"]
+    assert column(rows, "second") == [None, "C", "C", "C"]
+    assert column(rows, "head") == ["ap"] * 4
+    assert column(rows, "tail") == ["Ap"] * 4
+    rows = match(
+        """ORDER BY t MEASURES array_agg(CLASSIFIER()) AS c PATTERN ((A | B | C | D)+) DEFINE
+        A AS PREV(CLASSIFIER()) IS NULL, B AS PREV(CLASSIFIER()) = 'A',
+        C AS PREV(CLASSIFIER(), 2) || PREV(CLASSIFIER()) = 'AB' AND NEXT(CLASSIFIER()) IS NULL""",
+        X,
+    )
+    assert [row["c"] for row in rows] == [["A", "B", "C", "D", "D", "D", "D", "D"]]
+
+
+def test_errors_wait_until_the_search_comes_to_them(match: Any) -> None:
+    table = pa.table(
+        {"t": range(1, 6), "y": [4, 0, 2, 0, 8], "s": ["1", "x", "3", "4", "y"], "e": list("abcde")}
+    )
+    text = "ORDER BY t MEASURES FIRST(t) AS a, LAST(t) AS b PATTERN ({}) DEFINE {}"
+
+    def found(pattern: str, define: str) -> list[tuple[int, int]]:
+        return [(row["a"], row["b"]) for row in match(text.format(pattern, define), table)]
+
+    # one conjunct guards the other, whichever comes first
+    assert found("A", "A AS y <> 0 AND 8 // y > 1") == [(1, 1), (3, 3)]
+    assert found("A", "A AS 8 // y > 1 AND y <> 0") == [(1, 1), (3, 3)]
+    # the row before is of no interest when this one is not
+    assert found("A", "A AS e = 'd' AND PREV(8 // y) = 4") == [(4, 4)]
+    assert found("A B", "A AS e = 'c', B AS CAST(s AS INTEGER) = 4") == [(3, 4)]
+    assert found("A B", "A AS e = 'c', B AS CAST(A.s || s AS INTEGER) = 34") == [(3, 4)]
+    assert found("A B", "A AS e = 'c', B AS CAST(s AS INTEGER) > CAST(A.s AS INTEGER)") == [(3, 4)]
+    for pattern, define, where in [
+        ("A", "A AS 8 // y > 1", "t = 2"),
+        ("A B", "A AS e = 'a', B AS CAST(s AS INTEGER) > 1", "t = 2"),
+        ("A B", "A AS e = 'a', B AS CAST(A.s || s AS INTEGER) > 1", "t = 2"),
+        ("A B", "A AS e = 'b', B AS 8 // y > 8 // A.y", "t = 3"),
+        ("A B", "A AS e = 'b', B AS sum(8 // A.y) > 1", "t = 2"),
+    ]:
+        with pytest.raises(SqlError, match=rf"(cannot be computed|divides by zero) at {where}"):
+            match(text.format(pattern, define), table)
+    with pytest.raises(SqlError, match=r"absence .* cannot be computed"):
+        match(
+            "ORDER BY t MEASURES A.t AS a PATTERN (A [^X] B) EVENT SELECTION SKIP TILL NEXT MATCH "
+            "DEFINE X AS 8 // y > 1, A AS e = 'a', B AS e = 'b'",
+            table,
+        )
+
+
 def test_partitions_nulls_and_several_keys(match: Any) -> None:
     table = pa.table(
         {
