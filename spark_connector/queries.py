@@ -25,7 +25,7 @@ Guarantee
 
 Limits
     Parts come in no order.  How a query was cut, and why not further, is logged under
-    ``chronicle.spark`` (level INFO).
+    ``chronicle.spark`` (level INFO) and told by :mod:`.query_plan`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from ..store.pinned import Pin
 from .backend import partition_count
 from .pinned_catalog import PinnedCatalog
 
-__all__ = ["QueryPartition", "part_of", "split_query"]
+__all__ = ["QueryPartition", "divide", "part_of", "query_tree", "split_query"]
 
 logger = logging.getLogger("chronicle.spark")
 
@@ -72,6 +72,14 @@ class Cut:
     low: int | None = None
     high: int | None = None
     match: MatchPart | None = None
+
+    def __str__(self) -> str:
+        if self.match is not None:
+            return self.match.describe()
+        if self.kind == "whole":
+            return "the whole query"
+        low, high = ("" if bound is None else str(bound) for bound in (self.low, self.high))
+        return f"{self.kind} of time [{low}, {high})"
 
 
 class QueryPartition(InputPartition):
@@ -108,13 +116,13 @@ def split_query(text: str, catalog: PinnedCatalog, wanted: int | None) -> list[Q
     wanted : int, optional
         Parts to aim for; by the stream's size unless given.
     """
-    cuts, reason = _cuts(query_tree(text), catalog, wanted)
+    cuts, reason = divide(query_tree(text), catalog, wanted)
     logger.info("query in %d parts (%s): %s", len(cuts), cuts[0].kind if cuts else "none", reason)
     return [QueryPartition(cut, catalog.pins) for cut in cuts]
 
 
-def _cuts(tree: Any, catalog: PinnedCatalog, wanted: int | None) -> tuple[list[Cut], str]:
-    """The cuts of a query, and what is to be said about them."""
+def divide(tree: Any, catalog: PinnedCatalog, wanted: int | None) -> tuple[list[Cut], str]:
+    """The cuts of a query that was planned with a catalogue, and what is to be said about them."""
     whole = [Cut("whole")]
     kind, name = _kind(tree)
     if name is None:

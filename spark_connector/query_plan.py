@@ -1,0 +1,82 @@
+"""How Spark would run a query: said before it runs.
+
+Purpose
+    ``df.explain()`` shows a Python data source as one opaque scan.  :func:`plan_query` plans the
+    option ``query`` as the driver would, and says into which parts it would be cut, why not into
+    more, and what each of them reads.
+
+Guarantee
+    The parts are those that ``load()`` would make of the same options and commit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import InvalidArgument
+from ..query.plan import Plan
+from .options import Options
+from .pinned_catalog import PinnedCatalog, query_engine
+from .queries import divide, query_tree
+
+__all__ = ["QueryPlan", "plan_query"]
+
+
+@dataclass(frozen=True)
+class QueryPlan:
+    """What would be run.
+
+    Attributes
+    ----------
+    kind : str
+        ``rows``, ``windows``, ``match`` or ``whole``; ``none`` when there is nothing to find.
+    reason : str
+        Why the query is cut as it is.
+    parts : tuple of str
+        What each task reads.
+    plan : Plan
+        Of the query as one piece, as EXPLAIN shows it.
+    """
+
+    kind: str
+    reason: str
+    parts: tuple[str, ...]
+    plan: Plan
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.parts)} parts ({self.kind}): {self.reason}"]
+        lines += [f"  {number}: {part}" for number, part in enumerate(self.parts)]
+        return "\n".join([*lines, str(self.plan)])
+
+
+def plan_query(**options: object) -> QueryPlan:
+    """Say how a query would be run by executors.
+
+    Parameters
+    ----------
+    **options
+        Those of ``spark.read.format("chronicle")``: ``path``, ``query``, ``numPartitions``.
+
+    Raises
+    ------
+    InvalidArgument
+        Without ``path`` and ``query``: behind a url a query is run in one piece.
+    SqlError
+        As the query itself.
+    """
+    from ..store import Store
+    from .local import local_path
+
+    asked = Options.parse({name: str(value) for name, value in options.items()}, "r")
+    if asked.path is None or asked.query is None:
+        raise InvalidArgument(
+            "plan_query expects 'path' and 'query'; behind a url a query is run in one piece"
+        )
+    tree = query_tree(asked.query)
+    with Store.open(local_path(asked.path), mode="r") as store:
+        catalog = PinnedCatalog(store, growing=True)
+        with query_engine(catalog) as engine:
+            plan = engine.explain(asked.query)
+        cuts, reason = divide(tree, catalog, asked.num_partitions)
+    kind = cuts[0].kind if cuts else "none"
+    return QueryPlan(kind, reason, tuple(str(cut) for cut in cuts), plan)
