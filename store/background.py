@@ -119,10 +119,10 @@ class Compactor:
 
     def due(self) -> bool:
         """Whether the late runs have become many; see the module."""
-        late = self._late()
-        if late < EVENTS_MIN:
+        manifest, writer = self._commits.manifest, self._commits.writer  # others replace them
+        late = sum(entry.events for entry in manifest.runs)
+        if not manifest.runs or late < EVENTS_MIN:
             return False
-        manifest, writer = self._commits.manifest, self._commits.writer
         first = min(entry.first for entry in manifest.runs)
         touched = sum(entry.events for entry in manifest.segments if entry.last >= first)
         if writer is not None:

@@ -12,6 +12,7 @@ import pytest
 
 from chronicle.schema import StreamSchema
 from chronicle.store import EventStream, Snapshot, Store, StreamOptions, background, compaction
+from chronicle.store.catalog import StreamManifest
 from chronicle.store.memory_files import MemoryFiles
 
 SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64()), ("s", pa.string())]), "t")
@@ -132,6 +133,30 @@ def test_a_fold_that_takes_long_does_not_let_runs_pile_up(store: Store) -> None:
     assert compaction._finish(load.stream.commits, fold)
     load.stream.commits.folding = frozenset()
     load.check()
+
+
+def test_runs_that_go_while_it_is_asked_whether_they_are_many(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "EVENTS_MIN", 1)
+    load = Load(store.create_stream("s", SCHEMA, OPTIONS), late_by=300)
+    for _ in range(8):
+        load.append(300)
+    many = load.stream.commits.manifest
+    assert many.runs
+    load.stream.compact()
+    none = load.stream.commits.manifest
+
+    class Changing:
+        writer = None
+        manifests = iter([many, none, none])
+
+        @property
+        def manifest(self) -> StreamManifest:
+            return next(self.manifests)
+
+    compactor = background.Compactor(Changing())  # type: ignore[arg-type]
+    assert [compactor.due(), compactor.due()] == [True, False]
 
 
 class Rests(threading.Event):
