@@ -1,0 +1,208 @@
+"""Flink SQL as a peer: the same MATCH_RECOGNIZE over the same rows, in an environment of its own.
+
+Purpose
+    apache-flink is not among Chronicle's dependencies: :func:`measure` makes a virtual environment
+    in :func:`directory`, once, installs it there, writes the rows as a CSV file (the one format
+    that Flink's distribution reads and writes without further jars) and runs all jobs in one
+    process, so that the JVM starts once.
+
+Guarantee
+    Every job runs once unmeasured, then ``runs`` times, and what counts is its fastest run.  Jobs
+    write their rows to a file, whose rows come back to be compared: nothing passes through Python.
+    A plain copy of the table into Flink's ``blackhole`` is measured too: that much of each job is
+    reading.
+
+Limits
+    Needs a Java runtime, and a network the first time.  Streaming mode, event time by watermark,
+    objects reused, no checkpoints: the settings under which this query is fastest.  Flink's WITHIN
+    is exclusive, so its intervals are a millisecond longer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+
+__all__ = ["FlinkAnswer", "FlinkJob", "FlinkMissing", "measure"]
+
+REQUIREMENT = "apache-flink>=2,<3"
+SCRIPT = """
+import glob, json, os, shutil, sys, time
+from importlib.metadata import version
+from pyflink.table import EnvironmentSettings, TableEnvironment
+
+work = json.load(open(sys.argv[1]))
+for job in work["jobs"]:
+    env = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
+    settings = env.get_config()
+    settings.set("parallelism.default", str(job["parallelism"]))
+    settings.set("pipeline.object-reuse", "true")
+    env.execute_sql(
+        f"CREATE TABLE s ({work['columns']}, WATERMARK FOR t AS t) WITH "
+        f"('connector'='filesystem', 'path'='{work['path']}', 'format'='csv')"
+    )
+    out = os.path.join(work["scratch"], job["name"])
+    sink = f"'connector'='filesystem', 'path'='{out}', 'format'='csv'"
+    text = f"SELECT * FROM s MATCH_RECOGNIZE ({job['body']})"
+    columns = job["columns"]
+    if not job["body"]:
+        sink, text, columns = "'connector'='blackhole'", "SELECT * FROM s", work["columns"]
+    env.execute_sql(f"CREATE TABLE found ({columns}) WITH ({sink})")
+    seconds = []
+    for _ in range(work["runs"] + 1):
+        shutil.rmtree(out, ignore_errors=True)
+        begun = time.perf_counter()
+        env.execute_sql(f"INSERT INTO found {text}").wait()
+        seconds.append(time.perf_counter() - begun)
+    answer = {"name": job["name"], "parallelism": job["parallelism"], "seconds": min(seconds[1:]),
+              "version": version("apache-flink"),
+              "files": [f for f in glob.glob(out + "/*") if os.path.getsize(f)]}
+    print("ANSWER " + json.dumps(answer), flush=True)
+"""
+
+
+class FlinkMissing(RuntimeError):
+    """Flink cannot be run here; the text says why."""
+
+
+@dataclass(frozen=True)
+class FlinkJob:
+    """One clause.
+
+    Attributes
+    ----------
+    name : str
+    body : str
+        Of MATCH_RECOGNIZE, in Flink's words.  Empty: only read the table.
+    columns : str
+        Of the result, as DDL.
+    parallelism : int
+    """
+
+    name: str
+    body: str
+    columns: str = ""
+    parallelism: int = 1
+
+
+@dataclass(frozen=True)
+class FlinkAnswer:
+    """What a job gave.
+
+    Attributes
+    ----------
+    seconds : float
+        Its fastest run.
+    rows : pyarrow.Table or None
+        Columns ``f0``, ``f1`` ...; timestamps as such.  None when only the table was read.
+    version : str
+        Of Flink.
+    """
+
+    seconds: float
+    rows: pa.Table | None
+    version: str
+
+
+def directory() -> Path:
+    """Where the environment is kept between runs: in ``CHRONICLE_BENCH_DIR``."""
+    base = os.environ.get("CHRONICLE_BENCH_DIR") or os.path.join(
+        tempfile.gettempdir(), "chronicle-bench"
+    )
+    return Path(base) / "flink"
+
+
+def interpreter() -> Path:
+    """Python of an environment with apache-flink, which is made when there is none.
+
+    Raises
+    ------
+    FlinkMissing
+    """
+    if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
+        raise FlinkMissing("Flink needs a Java runtime (11 or newer), and there is none")
+    home = directory()
+    python = home / "bin" / "python"
+    done = home / "installed"
+    if done.exists():
+        return python
+    home.parent.mkdir(parents=True, exist_ok=True)
+    print(f"installing {REQUIREMENT} (400 MB) into {home}", file=sys.stderr, flush=True)
+    for command in (
+        [sys.executable, "-m", "venv", "--clear", str(home)],
+        [str(python), "-m", "pip", "install", "--quiet", REQUIREMENT],
+    ):
+        made = subprocess.run(command, capture_output=True, text=True)
+        if made.returncode:
+            last = (made.stderr.strip() or made.stdout.strip() or "no output").splitlines()[-1]
+            raise FlinkMissing(f"{REQUIREMENT} could not be installed: {last}")
+    done.touch()
+    return python
+
+
+def measure(table: pa.Table, jobs: list[FlinkJob], runs: int) -> dict[FlinkJob, FlinkAnswer]:
+    """Run jobs over a table.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        Columns ``t`` (milliseconds, int64, ascending), then int64 and float64 ones.
+    jobs : list of FlinkJob
+    runs : int
+        Counted runs of each.
+
+    Raises
+    ------
+    FlinkMissing
+    """
+    python = interpreter()
+    answers: dict[FlinkJob, FlinkAnswer] = {}
+    with tempfile.TemporaryDirectory(dir=directory().parent) as scratch:
+        path = Path(scratch) / "events.csv"
+        stamps = table["t"].cast(pa.timestamp("ms")).cast(pa.string())
+        written = table.set_column(0, "t", stamps)
+        options = pyarrow.csv.WriteOptions(include_header=False, quoting_style="none")
+        pyarrow.csv.write_csv(written, path, options)
+        names = {pa.int64(): "BIGINT", pa.float64(): "DOUBLE"}
+        columns = ["t TIMESTAMP(3)"] + [f"{f.name} {names[f.type]}" for f in list(table.schema)[1:]]
+        work = {
+            "path": str(path),
+            "scratch": scratch,
+            "runs": runs,
+            "columns": ", ".join(columns),
+            "jobs": [job.__dict__ | {"name": f"{i}"} for i, job in enumerate(jobs)],
+        }
+        (Path(scratch) / "work.json").write_text(json.dumps(work))
+        (Path(scratch) / "run.py").write_text(SCRIPT)
+        done = subprocess.run(
+            [python, Path(scratch) / "run.py", Path(scratch) / "work.json"],
+            capture_output=True,
+            text=True,
+        )
+        for line in done.stdout.splitlines():
+            if line.startswith("ANSWER "):
+                answer = json.loads(line.removeprefix("ANSWER "))
+                job = jobs[int(answer["name"])]
+                rows = _rows(answer["files"]) if job.body else None
+                answers[job] = FlinkAnswer(answer["seconds"], rows, answer["version"])
+    if len(answers) < len(jobs):
+        lines = [line for line in done.stderr.splitlines() if "Exception" in line]
+        last = (lines or done.stderr.strip().splitlines() or ["no output"])[-1]
+        raise FlinkMissing(f"Flink ended with code {done.returncode}: {last.strip()}")
+    return answers
+
+
+def _rows(files: list[str]) -> pa.Table:
+    """Rows of all the files that a job has written."""
+    options = pyarrow.csv.ReadOptions(autogenerate_column_names=True)
+    tables = [pyarrow.csv.read_csv(name, read_options=options) for name in files]
+    return pa.concat_tables(tables) if tables else pa.table({})
