@@ -13,7 +13,7 @@ import pyarrow as pa
 from ..indexes import StreamIndexes
 from ..store import Store, StreamOptions
 from .harness import Row, Section, paired
-from .pattern_indexes import SCHEMA, events
+from .pattern_stream import SCHEMA, events
 
 __all__ = ["run"]
 
