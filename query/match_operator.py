@@ -40,6 +40,7 @@ from .relations import figures_of
 from .replay.planning import plan_match
 from .replay.replay_plan import ReplayPlan
 from .replay.running import ReplayRun, run_match
+from .replay.subqueries import local_stream, plan_subquery, restricted
 
 __all__ = ["BoundMatch", "MatchFactory", "MatchResult"]
 
@@ -73,7 +74,9 @@ class MatchFactory:
             fields = _types_of(site, query)
         arrow = pa.schema([pa.field(name, type_) for name, type_ in fields])
         columns = InputColumns(arrow, _time_of(match_clause(_bare(node)), arrow), ordered=False)
-        return BoundMatch(node.copy(), columns, None, query)
+        strategy = site.hints.get("strategy", "auto")
+        under = local_stream(query, site.catalog.streams())
+        return BoundMatch(node.copy(), columns, None, query, strategy, under)
 
 
 def _stream_name(site: OperatorSite, source: Any) -> str:
@@ -166,7 +169,9 @@ class BoundMatch:
         stream: str | None,
         query: Any | None,
         strategy: str = "auto",
+        under: str | None = None,
     ) -> None:
+        self._under = under  # the stream of which the subquery takes rows
         self._strategy = {"index": "optimal"}.get(strategy, strategy)
         self._node = node
         self._columns = columns
@@ -190,7 +195,7 @@ class BoundMatch:
         compiled = self._compiled
         if self._parameters:
             compiled = compile_match(match_clause(self._with_values(run.folder)), self._columns)
-        return MatchResult(compiled, run, self._stream, self._query, self._strategy)
+        return MatchResult(compiled, run, self._stream, self._query, self._strategy, self._under)
 
     def _with_values(self, folder: Folder) -> Any:
         node = self._node.copy()
@@ -209,8 +214,10 @@ class MatchResult:
         stream: str | None,
         query: Any | None,
         strategy: str = "auto",
+        under: str | None = None,
     ) -> None:
         self._strategy = strategy
+        self._under = under
         self._replay: ReplayPlan | None = None
         self._compiled = compiled
         self._run = run
@@ -228,10 +235,33 @@ class MatchResult:
     def _input(self) -> Iterator[pa.RecordBatch]:
         """Rows of the subquery."""
         assert self._query is not None
-        _, batches = self._run.subquery(self._query.copy())
+        query = self._query.copy()
+        plan = self._planned_subquery()
+        if plan is not None and plan.spans is not None:
+            assert self._under is not None
+            query = restricted(query, plan, self._run.snapshot(self._under).schema)
+            plan.given = 0
+        _, batches = self._run.subquery(query)
         names = self._compiled.columns.arrow.names
         for batch in batches:
+            if plan is not None and plan.given is not None:
+                plan.given += batch.num_rows
             yield pa.RecordBatch.from_arrays(batch.columns, names=names)
+
+    def _planned_subquery(self) -> ReplayPlan | None:
+        """When rows of a subquery can match; None for one that is not plain rows of a stream."""
+        if self._replay is None and self._under is not None:
+            find = self._run.indexes
+            self._replay = plan_subquery(
+                self._run.snapshot(self._under),
+                self._compiled,
+                self._query,
+                None if find is None else find(self._under),
+                self._strategy,
+                self._run.folder,
+                self._run.control.check,
+            )
+        return self._replay
 
     def _planned(self) -> ReplayPlan:
         """Which parts of the stream are replayed; planned once per execution."""
@@ -286,13 +316,13 @@ class MatchResult:
         if self._run.analyze:
             figures = (("rows", self._rows), ("time_ms", self._seconds * 1000))
             below = figures_of(self._metrics) if self._stream is not None else ()
-        if self._stream is None:
+        plan = self._planned_subquery() if self._stream is None else self._planned()
+        if plan is None:
             return Operator(
                 "MatchRecognize", compiled.details(), figures, (Operator("Subquery", scan, below),)
             )
-        plan = self._planned()
         found = plan.figures() if self._run.analyze else ()
-        source = Operator("Scan", scan, below)
+        source = Operator("Subquery" if self._stream is None else "Scan", scan, below)
         replay = Operator("Replay", plan.details(), found, (source,))
         return Operator("MatchRecognize", compiled.details(), figures, (replay,))
 

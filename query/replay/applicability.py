@@ -76,10 +76,17 @@ def demands(compiled: CompiledMatch) -> Demands:
     )
 
 
-def not_applicable(compiled: CompiledMatch) -> str:
-    """Why a clause cannot be answered from intervals; empty when it can."""
+def not_applicable(compiled: CompiledMatch, ordered: bool = False) -> str:
+    """Why a clause cannot be answered from intervals; empty when it can.
+
+    Parameters
+    ----------
+    compiled : CompiledMatch
+    ordered : bool
+        ORDER BY is known to begin with time, whatever the order of the input.
+    """
     clause = compiled.clause
-    if not compiled.in_time_order:
+    if not ordered and not compiled.in_time_order:
         return "ORDER BY does not begin with time"
     if clause.rows == "all with unmatched":
         return "WITH UNMATCHED ROWS puts every event out"

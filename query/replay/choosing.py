@@ -14,6 +14,7 @@ Guarantee
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -46,8 +47,8 @@ __all__ = ["Chooser"]
 
 CLEARLY = 0.75
 """Part of the cost of a full replay that an index plan may be expected to cost in ``auto``."""
-
-
+PROBE = 0.3
+"""Part of the cost of a full replay that may be spent on looking before deciding."""
 SAMPLES = 12
 """Pieces of the stream in which terms without an index are counted."""
 CROWD_EVENTS = 1 << 15
@@ -311,6 +312,38 @@ class Chooser:
             for listed, count in zip(by_block, counts, strict=True)
             for offer in listed[:count]
         ]
+
+    def probe(self, offers: Sequence[Offer]) -> list[Offer] | None:
+        """The rarest term, where looking it up is cheap beside a replay; else None.
+
+        A term often holds for many events of few partitions (an aircraft that is low stays low),
+        which the model cannot know: under PARTITION BY it is better to look and then decide.
+        """
+        if not offers or not self.wants.partition_by or self.pattern.within is None:
+            return None
+        rarest = min(offers, key=lambda offer: offer.share)
+        if self._probe_ns(rarest) > PROBE * self.plan.total * self._event_ns():
+            return None
+        return [rarest]
+
+    def _probe_ns(self, offer: Offer) -> float:
+        opened, looked = self._opened(offer)
+        entry = (offer.entries + looked) * self.weights.entry + opened * self.weights.run
+        passes = 3.0 * self.plan.total * KEY_NS if self.wants.neighbours else 0.0
+        return entry + offer.entries * KEY_NS + passes
+
+    def worth(self, probed: Sequence[Offer]) -> bool:
+        """Whether replaying the intervals that a probe has found is clearly cheaper than all."""
+        plan = self.plan
+        if plan.spans is None or plan.partitions is None:
+            return False
+        events = plan.partitions.inside.total / self._crowd(self._window(False))
+        whole = sum(int(plan.spans.ends[i] - plan.spans.starts[i]) for i in plan.by_time)
+        cost = (events + whole) * self._event_ns() + plan.spans.total * KEY_NS
+        cost += len(plan.spans) * self.weights.interval + sum(map(self._probe_ns, probed))
+        if plan.estimate is not None:  # now something better is known
+            plan.estimate = replace(plan.estimate, events=events + whole)
+        return cost <= CLEARLY * plan.total * self._event_ns()
 
     def _event_ns(self) -> float:
         """What replaying one event costs."""

@@ -202,8 +202,11 @@ class Planner:
         offers = chooser.offers(bool(everything))
         plan.offers, plan.show = offers, self._shown
         picked = chooser.pick(offers, choose)
-        plan.phases["selection_ms"] = _since(begun)
+        probed: list[Offer] = []
         if picked is None:
+            picked = probed = chooser.probe(offers) or []
+        plan.phases["selection_ms"] = _since(begun)
+        if plan.reason and not probed:
             return
         begun = time.perf_counter()
         plan.picked = picked
@@ -216,6 +219,11 @@ class Planner:
             self.catalogue, plan, self.check, READ_GAP,
         ).run(picked)  # fmt: skip
         plan.phases["lookup_ms"] = _since(begun)
+        if probed:
+            if chooser.worth(probed):
+                plan.reason = ""
+            else:
+                plan.spans, plan.partitions, plan.by_time, plan.picked = None, None, {}, ()
 
     def _shown(self, offer: Offer) -> str:
         from ..ranges import describe

@@ -167,7 +167,13 @@ _GAP = _Gap()
 _Parts = list[Symbol | _Gap]
 
 
-def outline(compiled: CompiledMatch, schema: StreamSchema, folder: Folder | None = None) -> Outline:
+def outline(
+    compiled: CompiledMatch,
+    schema: StreamSchema,
+    folder: Folder | None = None,
+    also: Prune | None = None,
+    skipping: bool = False,
+) -> Outline:
     """Rewrite a compiled clause.
 
     Parameters
@@ -177,6 +183,10 @@ def outline(compiled: CompiledMatch, schema: StreamSchema, folder: Folder | None
     schema : StreamSchema
     folder : Folder, optional
         Knows the parameters of this execution.
+    also : Prune, optional
+        What every event satisfies, whatever its variable.
+    skipping : bool
+        The clause does not see all events: its neighbours need not be neighbours in the stream.
     """
     folder = folder or Folder({}, dt.datetime.now(dt.timezone.utc))
     conditions = {
@@ -184,12 +194,25 @@ def outline(compiled: CompiledMatch, schema: StreamSchema, folder: Folder | None
         for name, bound in compiled.definitions.items()
     }
     parts, longest = _rewrite(compiled.clause.pattern, conditions)
+    if also is not None:
+        parts = [
+            part if isinstance(part, _Gap) else replace(part, prune=_and(part.prune, also))
+            for part in parts
+        ]
     neighbours = compiled.clause.selection in (None, "contiguous") and len(compiled.order_by) <= 1
+    if skipping:
+        return _outline(parts, None, False, compiled.within, schema)
     if not compiled.partition_by:
         return _outline(parts, longest, neighbours, compiled.within, schema)
     inner = _outline(parts, longest, True, compiled.within, schema) if neighbours else None
     found = _outline(parts, longest, False, compiled.within, schema)
     return replace(found, within_partition=inner)
+
+
+def _and(prune: Prune | None, also: Prune) -> Prune:
+    if prune is None or isinstance(also, Never):
+        return also
+    return prune if isinstance(prune, Never) else AllOf((prune, also))
 
 
 def _outline(

@@ -1,0 +1,229 @@
+"""Intervals for a subquery over one stream: plain columns of it, filtered row by row.
+
+Purpose
+    ``FROM (SELECT t, x FROM s WHERE x > 3) MATCH_RECOGNIZE (...)`` sees some events of a stream.
+    :func:`local_stream` recognises such a subquery, :func:`plan_subquery` plans the clause over the
+    stream, and :func:`restricted` adds the intervals to the subquery's WHERE.
+
+Layout
+    ::
+
+        events of the stream     a b c d e f g h i j k l m n
+        that pass the filter       x   x x     x x     x   x
+        an interval                |---------|              <= t >= ... AND t <= ...
+
+    Neighbours among the rows of the subquery may lie anywhere in the stream, so symbols are
+    compared by time alone, as under SKIP TILL.  Every match passes the filter with every event: it
+    is a further condition of each symbol.
+
+Guarantee
+    Rows and their order are those of the whole subquery: all of its rows within an interval are
+    there, and what would match across two intervals is a candidate, so that an interval would
+    cover it.
+
+Limits
+    Without WITHIN, or where rows before or after a match are looked at, the whole subquery runs;
+    so it does for anything but plain columns under their own names.  The intervals of different
+    partitions are one set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from ...indexes.stream_indexes import RunsChanged, StreamIndexes
+from ...schema import StreamSchema
+from ...store.prune import AllOf, Prune
+from ...store.snapshot import Snapshot
+from ..constants import Folder
+from ..match import CompiledMatch
+from ..predicates import PredicateCompiler
+from .applicability import Demands, demands, not_applicable
+from .located import READ_GAP
+from .planning import Planner
+from .replay_plan import ReplayPlan
+from .symbols import outline
+
+__all__ = ["local_stream", "plan_subquery", "restricted"]
+
+SPANS_MAX = 64
+"""Intervals that one subquery is asked for; nearer ones are joined until there are so few."""
+ROW_NS = 60.0
+"""Running one event through the subquery, sorting and matching it."""
+_TYPES = {"s": "TIMESTAMP_S", "ms": "TIMESTAMP_MS", "us": "TIMESTAMP", "ns": "TIMESTAMP_NS"}
+
+
+def local_stream(query: Any, streams: Sequence[str]) -> str | None:
+    """The stream that a subquery takes plain columns of, row by row; None for any other query.
+
+    Parameters
+    ----------
+    query : sqlglot tree
+    streams : sequence of str
+        Names of all streams.
+    """
+    if not isinstance(query, exp.Select):
+        return None
+    known = {"expressions", "from", "from_", "where", "kind", "operation_modifiers"}
+    if any(value for key, value in query.args.items() if key not in known):
+        return None
+    source = query.args.get("from_") or query.args.get("from")
+    table = None if source is None else source.this
+    if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
+        return None
+    if any(value for key, value in table.args.items() if key not in ("this", "alias")):
+        return None
+    for item in query.expressions:
+        if not isinstance(item, exp.Star | exp.Column) or (
+            isinstance(item, exp.Column) and isinstance(item.this, exp.Star)
+        ):
+            return None
+        if isinstance(item, exp.Star) and any(item.args.values()):
+            return None
+    where = query.args.get("where")
+    if where is not None and where.find(exp.Query, exp.Window, exp.AggFunc):
+        return None
+    folded = {name.lower(): name for name in streams}
+    return table.name if table.name in streams else folded.get(table.name.lower())
+
+
+def plan_subquery(
+    snapshot: Snapshot,
+    compiled: CompiledMatch,
+    query: Any,
+    indexes: StreamIndexes | None,
+    strategy: str,
+    folder: Folder,
+    check: Callable[[], None] | None = None,
+) -> ReplayPlan:
+    """Plan a clause over a subquery of :func:`local_stream`.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+        Of the stream.
+    compiled : CompiledMatch
+        Over the columns of the subquery.
+    query : sqlglot tree
+    indexes : StreamIndexes, optional
+    strategy : str
+    folder : Folder
+    check : callable, optional
+        Called between steps; may raise.
+
+    Returns
+    -------
+    ReplayPlan
+        Whose spans say when; a reason when the whole subquery is to run.
+    """
+    plan = ReplayPlan(strategy)
+    schema, columns = snapshot.schema, compiled.columns
+    time = schema.arrow.field(schema.time).type
+    wants = demands(compiled)
+    # the rows are sorted before they are matched, so their order in the subquery does not matter
+    by_time = bool(compiled.order_by) and compiled.order_by[0][:2] == (schema.time, False)
+    if strategy == "replay":
+        plan.reason = "asked for"
+    elif any(name not in schema for name in columns.arrow.names):
+        plan.reason = "the subquery has columns that the stream does not have"
+    elif (
+        not by_time or columns.time != schema.time or columns.arrow.field(schema.time).type != time
+    ):
+        plan.reason = "ORDER BY does not begin with the stream's time"
+    elif pa.types.is_timestamp(time) and time.tz is not None:
+        plan.reason = "the stream's time has a time zone"
+    elif compiled.within is None:
+        plan.reason = "the pattern has no WITHIN, and its rows may lie anywhere in the stream"
+    elif wants.neighbours:
+        plan.reason = "PREV, NEXT, ^ or $ look at rows of the subquery outside of a match"
+    else:
+        plan.reason = not_applicable(compiled, ordered=True)
+    if plan.reason:
+        return plan
+    pattern = outline(compiled, schema, folder, _filter(query, schema, folder), skipping=True)
+    plan.outline = pattern
+    if not pattern.blocks:
+        plan.reason = "no symbol is needed by every match"
+        return plan
+    for _ in range(4):
+        catalogue = None if indexes is None else indexes.catalogue()
+        try:
+            wanted = Demands((), True, False, 0, 0)
+            planner = Planner(snapshot, wanted, pattern, indexes, catalogue, plan, None, check)
+            planner.weights = replace(planner.weights, event=max(planner.weights.event, ROW_NS))
+            planner.run()
+            break
+        except RunsChanged:
+            continue
+    else:
+        plan.reason, plan.spans = "the indexes kept changing", None
+    if plan.spans is not None:
+        gap = READ_GAP
+        while len(plan.spans) > SPANS_MAX:
+            gap *= 2
+            if not plan.by_time:
+                plan.spans = plan.spans.joined(gap)
+            elif gap > plan.total:
+                plan.reason, plan.spans = "there are too many intervals", None
+                break
+    return plan
+
+
+def _filter(query: Any, schema: StreamSchema, folder: Folder) -> Prune | None:
+    """What every row of the subquery satisfies."""
+    where = query.args.get("where")
+    if where is None:
+        return None
+    names = {name.lower(): name for name in schema.names}
+
+    def column_of(node: Any) -> str | None:
+        if not isinstance(node, exp.Column):
+            return None
+        return node.name if node.name in schema else names.get(node.name.lower())
+
+    prune = PredicateCompiler(schema, folder, column_of).compile(where.this).prune
+    return None if prune == AllOf(()) else prune
+
+
+def restricted(query: Any, plan: ReplayPlan, schema: StreamSchema) -> Any:
+    """The subquery over the events of a plan's intervals alone.
+
+    Parameters
+    ----------
+    query : sqlglot tree
+    plan : ReplayPlan
+        With spans.
+    schema : StreamSchema
+    """
+    assert plan.spans is not None
+    timeline, type_ = plan.timeline, schema.arrow.field(schema.time).type
+    time = exp.column(schema.time, quoted=True)
+    ranges: list[Any] = []
+    for number, (start, end) in enumerate(
+        zip(plan.spans.starts.tolist(), plan.spans.ends.tolist(), strict=True)
+    ):
+        assert timeline is not None
+        ticks = plan.by_time.get(number) or (timeline.tick(start), timeline.tick(end - 1))
+        low, high = (_literal(tick, type_) for tick in ticks)
+        inside = exp.and_(
+            exp.GTE(this=time.copy(), expression=low), exp.LTE(this=time.copy(), expression=high)
+        )
+        ranges.append(exp.paren(inside, copy=False))
+    found = exp.paren(exp.or_(*ranges)) if ranges else exp.false()
+    where = query.args.get("where")
+    narrowed = query.copy()
+    condition = found if where is None else exp.and_(exp.paren(where.this.copy()), found)
+    narrowed.set("where", exp.Where(this=condition))
+    return narrowed
+
+
+def _literal(tick: int, type_: pa.DataType) -> Any:
+    if not pa.types.is_timestamp(type_):
+        return exp.Literal.number(str(tick))
+    text = str(pa.scalar(tick, type_).cast(pa.string()).as_py())
+    return exp.cast(exp.Literal.string(text), _TYPES[type_.unit], dialect="duckdb")
