@@ -20,6 +20,7 @@ BENCHMARKS = [
     "patterns",
     "pattern_indexes",
     "index_ingest",
+    "crimes",
     "spark_connector",
 ]
 

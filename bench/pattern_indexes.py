@@ -156,7 +156,7 @@ def _random(bed: Bed, section: Section, queries: int) -> None:
     for _ in range(queries):
         symbols = int(rng.choice(SYMBOLS))
         text = random_query(symbols, rng, f"a{rng.integers(1, 6)}")
-        best = {}
+        best: dict[str, Measured] = {}
         for strategy in ("auto", "replay", "auto", "replay"):
             found = bed.run(text, strategy)
             known = best.get(strategy)
