@@ -2,32 +2,37 @@
 
 Purpose
     One week at 100 events a second (60,480,000 events) of one and of nine doubles, windows of one
-    day, slides from 10 ms to one day; sum, avg and count of one attribute.  All sides give out the
-    same rows, which are read batch by batch and counted.
+    day, slides from 10 ms to one day; sum, avg and count of one attribute.  Then the same number of
+    windows over ten times fewer and ten times more events.
 
 Peer
-    DuckDB over its own table, in its faster form of two: rows aggregated per slide (by integer
-    division, or by ``time_bucket``), then a window function over the slides.  One that takes
-    longer than :data:`PEER_SECONDS` is interrupted and counts as that.
+    DuckDB over a table of its own, the better of two forms, found by trying both at one slide: rows
+    aggregated per slide (an integer division of the time), then a window function over the slides
+    with a RANGE of time or, because no slide is empty here, of ROWS.  One that takes longer than
+    :data:`PEER_SECONDS` is stopped, and said to be.
 
-Sizes
-    ``python -m chronicle.bench.windows --events 6048000 --figure``; ``run`` takes 600,000 events
-    when short.
+Guarantee
+    All sides give out windows with the same counts and sums: each run makes a digest of what it
+    read, in which every window has the weight of its place, and different digests end the
+    benchmark.  DuckDB does not give out the windows that reach past the last event, so digests
+    leave those out; ours are made and read all the same.
 
 Limits
-    Warm: every form runs once before it is counted.
+    Warm: every form runs once before it is counted.  What takes more than :data:`LONG_SECONDS` is
+    run once; then auto is not run again but takes the time of what it chose.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
+import os
 import shutil
 import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -41,21 +46,42 @@ import chronicle
 
 from ..query.calibrate import calibrate
 from ..query.windows.cost import save_calibration
+from .figures import lines, require
 from .harness import Row, Section
 
-__all__ = ["Point", "figure", "measure", "run"]
+__all__ = ["Point", "measure", "run"]
 
 WEEK_EVENTS = 60_480_000
-SHORT_EVENTS = 600_000
+SHORT_EVENTS = 604_800
 STEP_MS = 10
+START_MS = 1_514_764_800_000
 DAY_MS = 86_400_000
-SLIDES_MS = (10, 100, 1_000, 5_000, 10_000, 60_000, 300_000, 900_000, 3_600_000, 21_600_000, DAY_MS)
-PEER_SECONDS = 120.0
-LONG_SECONDS = 20.0
-"""What takes longer is measured once."""
+SLIDES_MS = (
+    10, 100, 500, 1_000, 2_000, 5_000, 10_000, 60_000, 300_000, 900_000, 3_600_000, 21_600_000,
+    DAY_MS,
+)  # fmt: skip
+TRIAL_MS = 60_000
+PEER_SECONDS = 60.0
+LONG_SECONDS = 5.0
+RUNS_MAX = 7
+PIECE = 2_000_000
+SIDES = ("replay", "index", "auto", "DuckDB")
+FORMS = ("RANGE", "ROWS")
 
-PIECE = 1_000_000
-FIGURE = Path(__file__).resolve().parent.parent / "docs" / "windows-slides.svg"
+
+@dataclass(frozen=True)
+class Digest:
+    """What was read: windows, their counts and sums, each weighed by its window's place."""
+
+    windows: int
+    counts: int
+    total: float
+
+    def equals(self, other: Digest) -> bool:
+        """Whether windows and counts are the same and sums differ by rounding at most."""
+        return (self.windows, self.counts) == (other.windows, other.counts) and math.isclose(
+            self.total, other.total, rel_tol=1e-9
+        )
 
 
 @dataclass(frozen=True)
@@ -65,196 +91,302 @@ class Point:
     Attributes
     ----------
     slide_ms : int
-    replay, index, auto, peer : float
-    windows : int
+    seconds : dict of str to float
+        By side.
     chosen : str
         What auto chose.
     break_even_ms : float or None
         The slide from which on the cost model prefers the index.
+    stopped : bool
+        Whether the peer took longer than it was given.
     """
 
     slide_ms: int
-    replay: float
-    index: float
-    auto: float
-    peer: float
-    windows: int
+    seconds: dict[str, float]
     chosen: str
     break_even_ms: float | None
+    stopped: bool
 
 
-class _Streams:
-    """The same events in Chronicle and in DuckDB."""
+class _Stream:
+    """Events in a store; in DuckDB as well where a peer is wanted."""
 
-    def __init__(self, directory: Path, events: int, attributes: int) -> None:
+    def __init__(self, directory: Path, events: int, attributes: int, peer: bool) -> None:
         names = [f"x{i}" for i in range(attributes)]
         fields = [pa.field("t", pa.timestamp("ms")), *(pa.field(n, pa.float64()) for n in names)]
+        self.end_ms = START_MS + STEP_MS * events
         self.db = chronicle.open(directory / "store")
-        self.peer = duckdb.connect(str(directory / "peer.db"), config={"threads": 2})
+        self.peer = None
+        if peer:
+            settings = {"threads": os.cpu_count() or 1, "temp_directory": str(directory)}
+            self.peer = duckdb.connect(str(directory / "peer.db"), config=settings)
+            columns = ", ".join(f"{name} DOUBLE" for name in names)
+            self.peer.execute(f"CREATE TABLE s (t TIMESTAMP_MS, {columns})")
         stream = self.db.create_stream("s", pa.schema(fields), time="t", codec="none")
-        columns = ", ".join(f"{name} DOUBLE" for name in names)
-        self.peer.execute(f"CREATE TABLE s (t TIMESTAMP_MS, {columns})")
         rng = np.random.default_rng(38)
-        start = 1_514_764_800_000
         for first in range(0, events, PIECE):
             count = min(PIECE, events - first)
-            ticks = start + STEP_MS * np.arange(first, first + count)
+            ticks = START_MS + STEP_MS * np.arange(first, first + count)
             arrays = [pa.array(ticks).cast(pa.timestamp("ms"))]
             arrays += [pa.array(rng.random(count)) for _ in names]
             table = pa.Table.from_arrays(arrays, schema=pa.schema(fields))
             stream.append(table)
-            self.peer.register("piece", table)
-            self.peer.execute("INSERT INTO s SELECT * FROM piece")
-            self.peer.unregister("piece")
+            if self.peer is not None:
+                self.peer.register("piece", table)
+                self.peer.execute("INSERT INTO s SELECT * FROM piece")
+                self.peer.unregister("piece")
         stream.seal()
-        self.peer.execute("CHECKPOINT")
-
-    def ours(self, slide_ms: int, strategy: str) -> int:
-        """Windows that Chronicle gives out."""
-        return sum(batch.num_rows for batch in self.db.sql(self.text(slide_ms, strategy)).batches())
+        if self.peer is not None:
+            self.peer.execute("CHECKPOINT")
 
     @staticmethod
-    def text(slide_ms: int, strategy: str) -> str:
+    def text(slide_ms: int, strategy: str, size_ms: int = DAY_MS) -> str:
         """The query."""
         return (
-            f"SELECT /*+ strategy({strategy}) */ window_start, sum(x0), avg(x0), count(x0) "
-            f"FROM HOP(s, t, INTERVAL '{slide_ms} milliseconds', INTERVAL '1' DAY) "
-            "GROUP BY window_start, window_end"
+            f"SELECT /*+ strategy({strategy}) */ window_start, sum(x0) AS s, avg(x0) AS a, "
+            f"count(x0) AS n FROM HOP(s, t, INTERVAL '{slide_ms} milliseconds', "
+            f"INTERVAL '{size_ms} milliseconds') GROUP BY window_start, window_end"
         )
 
-    def theirs(self, slide_ms: int, form: str) -> int:
-        """Windows that DuckDB gives out (those that begin before the stream left out)."""
-        if form == "division":
-            key, reach = f"epoch_ms(t) // {slide_ms}", str(DAY_MS // slide_ms - 1)
-        else:
-            key = f"time_bucket(INTERVAL '{slide_ms} milliseconds', t::TIMESTAMP)"
-            reach = f"INTERVAL '{DAY_MS - slide_ms} milliseconds'"
+    def ours(self, slide_ms: int, strategy: str, size_ms: int = DAY_MS) -> Digest:
+        """Answer by Chronicle."""
+        batches = self.db.sql(self.text(slide_ms, strategy, size_ms)).batches()
+        # DuckDB gives out the windows that end with a slide that has events
+        last_ms = (self.end_ms - 1) // slide_ms * slide_ms + slide_ms - size_ms
+        return _digest(batches, slide_ms, last_ms)
+
+    def theirs(self, slide_ms: int, form: str) -> Digest:
+        """Answer by DuckDB."""
+        assert self.peer is not None
+        reach = DAY_MS // slide_ms - 1
         query = f"""
-            WITH slides AS (SELECT {key} AS w, count(x0) AS n, sum(x0) AS s FROM s GROUP BY 1)
-            SELECT w, sum(s) OVER d, sum(s) OVER d / sum(n) OVER d, sum(n) OVER d FROM slides
-            WINDOW d AS (ORDER BY w RANGE BETWEEN {reach} PRECEDING AND CURRENT ROW)"""
+            WITH slides AS (
+                SELECT epoch_ms(t) // {slide_ms} AS w, count(x0) AS n, sum(x0) AS s
+                FROM s GROUP BY 1)
+            SELECT (w - {reach}) * {slide_ms} AS window_start, sum(s) OVER d AS s,
+                sum(s) OVER d / sum(n) OVER d AS a, (sum(n) OVER d)::BIGINT AS n FROM slides
+            WINDOW d AS (ORDER BY w {form} BETWEEN {reach} PRECEDING AND CURRENT ROW)"""
         cursor = self.peer.cursor()
         timer = threading.Timer(PEER_SECONDS, cursor.interrupt)
         timer.start()
         try:
-            return sum(batch.num_rows for batch in cursor.sql(query).to_arrow_reader())
+            return _digest(cursor.sql(query).to_arrow_reader(), slide_ms, None)
         finally:
             timer.cancel()
             cursor.close()
 
+    def explained(self, slide_ms: int) -> dict[str, Any]:
+        """What the plan says of windows."""
+        plan = self.db.explain(self.text(slide_ms, "auto"))
+        (operator,) = [o for o in plan.operators() if o.name == "WindowAggregate"]
+        return dict(operator.details)
+
     def close(self) -> None:
+        """Close both."""
         self.db.close()
-        self.peer.close()
+        if self.peer is not None:
+            self.peer.close()
 
 
-def _seconds(call: Callable[[], object], runs: int) -> float:
-    begin = time.perf_counter()
+def _digest(batches: Iterable[pa.RecordBatch], slide_ms: int, last_ms: int | None) -> Digest:
+    windows = counts = 0
+    total = 0.0
+    for batch in batches:
+        starts = np.frombuffer(_values(batch, "window_start"), np.int64)[: batch.num_rows]
+        sums = np.frombuffer(_values(batch, "s"), np.float64)[: batch.num_rows]
+        numbers = np.frombuffer(_values(batch, "n"), np.int64)[: batch.num_rows]
+        weights = starts // slide_ms % 1009 + 1
+        if last_ms is not None and int(starts.max(initial=-(2**62))) > last_ms:
+            kept = starts <= last_ms
+            weights, sums, numbers = weights[kept], sums[kept], numbers[kept]
+        windows += len(weights)
+        counts += int(weights @ numbers)
+        total += float(weights @ sums)
+    return Digest(windows, counts, total)
+
+
+def _values(batch: pa.RecordBatch, name: str) -> Any:
+    """The plain values of a column, of milliseconds where it is one of times."""
+    array = batch.column(batch.schema.get_field_index(name))
+    if pa.types.is_timestamp(array.type):
+        array = array.cast(pa.timestamp("ms")).view(pa.int64())
+    assert array.null_count == 0
+    return array.to_numpy()
+
+
+@contextmanager
+def _stream(events: int, attributes: int, peer: bool) -> Iterator[_Stream]:
+    """A stream that is deleted afterwards; ``CHRONICLE_BENCH_DIR`` says where it lies."""
+    scratch = os.environ.get("CHRONICLE_BENCH_DIR")
+    directory = Path(tempfile.mkdtemp(prefix="chronicle-bench-windows-", dir=scratch))
     try:
-        call()
-    except duckdb.InterruptException:
-        return PEER_SECONDS
-    first = time.perf_counter() - begin
-    if first > LONG_SECONDS:
-        return first
-    times = []
-    for _ in range(runs):
-        begin = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times)
-
-
-def measure(
-    events: int, attributes: int, runs: int = 5, slides: tuple[int, ...] = SLIDES_MS
-) -> list[Point]:
-    """Measure all sides at all slides over a stream of so many events and doubles."""
-    directory = Path(tempfile.mkdtemp(prefix="chronicle-bench-windows-"))
-    points = []
-    try:
-        streams = _Streams(directory, events, attributes)
-        save_calibration(streams.db.path, calibrate().calibration)
-        for slide in slides:
-            replay = _seconds(lambda s=slide: streams.ours(s, "replay"), runs)  # type: ignore[misc]
-            index = _seconds(lambda s=slide: streams.ours(s, "index"), runs)  # type: ignore[misc]
-            auto = _seconds(lambda s=slide: streams.ours(s, "auto"), runs)  # type: ignore[misc]
-            peer = min(
-                _seconds(lambda s=slide, f=form: streams.theirs(s, f), runs)  # type: ignore[misc]
-                for form in ("division", "time_bucket")
-            )
-            details = _explained(streams, slide)
-            points.append(
-                Point(
-                    slide, replay, index, auto, peer, streams.ours(slide, "index"),
-                    str(details["strategy"]), details.get("break_even_slide"),
-                )
-            )  # fmt: skip
-        streams.close()
+        stream = _Stream(directory, events, attributes, peer)
+        try:
+            save_calibration(stream.db.path, calibrate().calibration)
+            yield stream
+        finally:
+            stream.close()
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+class _Timed:
+    """Runs a call as often as is worth its time; keeps the digest."""
+
+    def __init__(self, call: Callable[[], Digest]) -> None:
+        self.digest: Digest | None = None
+        begin = time.perf_counter()
+        try:
+            self.digest = call()
+        except duckdb.InterruptException:
+            self.seconds = PEER_SECONDS
+            return
+        self.seconds = time.perf_counter() - begin
+        if self.seconds > LONG_SECONDS:
+            return
+        times = []
+        for _ in range(max(2, min(RUNS_MAX, int(3.0 / self.seconds)))):
+            begin = time.perf_counter()
+            call()
+            times.append(time.perf_counter() - begin)
+        self.seconds = statistics.median(times)
+
+
+def measure(stream: _Stream, slides: tuple[int, ...] = SLIDES_MS) -> list[Point]:
+    """Measure all sides at all slides."""
+    tried = {form: _Timed(lambda f=form: stream.theirs(TRIAL_MS, f)).seconds for form in FORMS}  # type: ignore[misc]
+    form = min(tried, key=lambda name: tried[name])
+    points = []
+    for slide in slides:
+        details = stream.explained(slide)
+        chosen = str(details["strategy"])
+        made = {
+            side: _Timed(lambda s=slide, o=side: stream.ours(s, o))  # type: ignore[misc]
+            for side in ("replay", "index")
+        }
+        made["auto"] = made[chosen]
+        if made[chosen].seconds <= LONG_SECONDS:
+            made["auto"] = _Timed(lambda s=slide: stream.ours(s, "auto"))  # type: ignore[misc]
+        made["DuckDB"] = _Timed(lambda s=slide: stream.theirs(s, form))  # type: ignore[misc]
+        digests = {side: timed.digest for side, timed in made.items() if timed.digest is not None}
+        for side, digest in digests.items():
+            if not digest.equals(digests["replay"]):
+                raise SystemExit(
+                    f"slide {slide} ms: {side} gives {digest}, not {digests['replay']}"
+                )
+        points.append(
+            Point(
+                slide, {side: made[side].seconds for side in SIDES}, chosen,
+                details.get("break_even_slide"), made["DuckDB"].digest is None,
+            )
+        )  # fmt: skip
     return points
 
 
-def _explained(streams: _Streams, slide_ms: int) -> dict[str, Any]:
-    plan = streams.db.explain(streams.text(slide_ms, "auto"))
-    (operator,) = [o for o in plan.operators() if o.name == "WindowAggregate"]
-    return dict(operator.details)
-
-
 def crossing(points: list[Point]) -> float | None:
-    """The slide at which the index overtakes replay, on logarithmic scales; None without one."""
+    """The slide from which on the index is faster, on logarithmic scales; None without one."""
+    found = None
     for low, high in pairwise(points):
-        a, b = math.log(low.index / low.replay), math.log(high.index / high.replay)
+        a, b = (math.log(p.seconds["index"] / p.seconds["replay"]) for p in (low, high))
         if a > 0 >= b:
-            share = a / (a - b)
-            return float(low.slide_ms * (high.slide_ms / low.slide_ms) ** share)
-    return None
+            found = low.slide_ms * (high.slide_ms / low.slide_ms) ** (a / (a - b))
+    return found
 
 
 def run(short: bool = False) -> Section:
-    """The section for ``docs/benchmarks.md``; the full size draws the figure as well."""
+    """The section for ``docs/benchmarks.md``; the full size draws the figures as well."""
+    if not short:
+        require()
     events = SHORT_EVENTS if short else WEEK_EVENTS
-    return section(events, 3 if short else 5, draw=not short)
-
-
-def section(events: int, runs: int, draw: bool) -> Section:
-    """Measure streams of one and of nine doubles."""
     result = Section(
         "Windowed aggregation",
         f"{events:,} events at 100 a second, windows of one day; sum, avg and count of one "
-        "attribute; medians, rows read by batches. The peer is DuckDB, aggregated per slide and "
-        "then by a window function. A ratio is peer / index; auto is held against the better of "
-        "replay and DuckDB.",
+        "attribute; medians, all rows read and compared by digests. The peer is DuckDB over its "
+        "own table, rows aggregated per slide and then a window function over slides. A ratio is "
+        "DuckDB / index; auto is held against the better of replay and DuckDB.",
     )
-    drawn = {}
     for attributes in (1, 9):
-        points = measure(events, attributes, runs)
-        drawn[attributes] = points
-        for point in points:
-            ratio = point.peer / point.index
-            best = min(point.replay, point.peer) / point.auto
-            long_slide = point.slide_ms >= 300_000
-            reached = best >= 0.8 and (ratio >= 50 or not long_slide)
-            result.rows.append(
-                Row(
-                    f"{attributes} x double, slide {_spoken(point.slide_ms)}",
-                    f"replay {_shown(point.replay)}, index {_shown(point.index)}, "
-                    f"auto {_shown(point.auto)} ({point.chosen})",
-                    _shown(point.peer) + (" (interrupted)" if point.peer >= PEER_SECONDS else ""),
-                    f"{ratio:.1f}×, auto {best:.2f}×",
-                    "50×, auto 0.8×" if long_slide else "auto 0.8×",
-                    reached,
-                )
-            )
-        found, predicted = crossing(points), points[0].break_even_ms
-        result.notes.append(
-            f"{attributes} x double: the index overtakes replay at a slide of "
-            f"{'no slide measured' if found is None else _spoken(found)}; the cost model says "
-            f"{'no slide' if predicted is None else _spoken(predicted)}."
-        )
-    if draw:
-        FIGURE.write_text(figure(drawn))
-        result.notes.append(f"![Seconds over slide](docs/{FIGURE.name})".replace("docs/", ""))
+        with _stream(events, attributes, peer=True) as stream:
+            points = measure(stream)
+            if attributes == 1:
+                scaled = {events: _index_seconds(stream, events)}
+        _compare(result, attributes, points)
+        if not short:
+            _draw(attributes, points)
+    for other in (events // 10, events * 10):
+        with _stream(other, 1, peer=False) as stream:
+            scaled[other] = _index_seconds(stream, other)
+    _scaling(result, scaled)
+    if not short:
+        result.notes.append("![Seconds over slide, one double](figures/windows-slides.svg)")
+        result.notes.append("![Seconds over slide, nine doubles](figures/windows-slides-9.svg)")
     return result
+
+
+def _compare(result: Section, attributes: int, points: list[Point]) -> None:
+    for point in points:
+        seconds = point.seconds
+        ratio = seconds["DuckDB"] / seconds["index"]
+        best = min(seconds["replay"], seconds["DuckDB"]) / seconds["auto"]
+        long_slide = point.slide_ms >= 300_000
+        result.rows.append(
+            Row(
+                f"{attributes} x double, slide {_spoken(point.slide_ms)}",
+                f"replay {_shown(seconds['replay'])}, index {_shown(seconds['index'])}, "
+                f"auto {_shown(seconds['auto'])} ({point.chosen})",
+                f"stopped after {_shown(PEER_SECONDS)}"
+                if point.stopped
+                else _shown(seconds["DuckDB"]),
+                f"{'>' if point.stopped else ''}{ratio:.1f}×, auto {best:.2f}×",
+                "50×, auto 0.8×" if long_slide else "auto 0.8×",
+                best >= 0.8 and (ratio >= 50 or not long_slide),
+            )
+        )
+    found, predicted = crossing(points), points[0].break_even_ms
+    both = found is not None and predicted is not None
+    off = max(found / predicted, predicted / found) if found and predicted else None
+    result.rows.append(
+        Row(
+            f"{attributes} x double, break-even of index and replay",
+            "no slide measured" if found is None else f"measured {_spoken(found)}",
+            "no slide" if predicted is None else f"cost model {_spoken(predicted)}",
+            "" if off is None else f"off by {off:.2f}×",
+            "2×",
+            both and off is not None and off <= 2,
+        )
+    )
+
+
+def _index_seconds(stream: _Stream, events: int) -> float:
+    """Seconds of the same number of windows, however long the stream: 168 slides of 24 a window."""
+    slide = STEP_MS * events // 168
+    return _Timed(lambda: stream.ours(slide, "index", 24 * slide)).seconds
+
+
+def _scaling(result: Section, scaled: dict[int, float]) -> None:
+    least = min(scaled)
+    for events in sorted(scaled):
+        result.rows.append(
+            Row(
+                f"1 x double, {events:,} events, 191 windows",
+                f"index {_shown(scaled[events])}",
+                f"{least:,} events: {_shown(scaled[least])}",
+                f"{scaled[events] / scaled[least]:.2f}× the time of {events // least}× the events",
+            )
+        )
+
+
+def _draw(attributes: int, points: list[Point]) -> None:
+    suffix = "" if attributes == 1 else f"-{attributes}"
+    lines(
+        f"windows-slides{suffix}",
+        f"Windows of one day over a week of {attributes} double{'s' if attributes > 1 else ''} "
+        "at 100 events a second",
+        "slide",
+        "seconds",
+        {side: [(float(p.slide_ms), p.seconds[side]) for p in points] for side in SIDES},
+        ticks={float(ms): _spoken(ms) for ms in (10, 100, 1000, 10_000, 60_000, 900_000, DAY_MS)},
+    )
 
 
 def _shown(seconds: float) -> str:
@@ -266,70 +398,3 @@ def _spoken(milliseconds: float) -> str:
         if milliseconds >= size:
             return f"{milliseconds / size:.3g} {unit}"
     return f"{milliseconds:.3g} ms"
-
-
-def figure(drawn: dict[int, list[Point]]) -> str:
-    """Seconds over slide, both logarithmic, one panel for each stream, as an SVG document."""
-    width, height, left, top, tall, wide = 900, 380, 60, 40, 270, 360
-    colours = {"replay": "#c8553d", "index": "#1f6f8b", "peer": "#8e8e8e", "auto": "#b08900"}
-    every = [getattr(p, side) for points in drawn.values() for p in points for side in colours]
-    low, high = math.floor(math.log10(min(every))), math.ceil(math.log10(max(every)))
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-        f'width="{width}" height="{height}" font-family="sans-serif" font-size="11">',
-        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
-    ]
-    for panel, (attributes, points) in enumerate(drawn.items()):
-        origin = left + panel * (wide + 70)
-        first, last = math.log(points[0].slide_ms), math.log(points[-1].slide_ms)
-
-        def across(ms: float, o: float = origin, a: float = first, b: float = last) -> float:
-            return o + (math.log(ms) - a) / ((b - a) or 1) * wide
-
-        def down(seconds: float) -> float:
-            return top + (high - math.log10(seconds)) / ((high - low) or 1) * tall
-
-        parts.append(f'<text x="{origin}" y="20">{attributes} × double</text>')
-        for power in range(low, high + 1):
-            y = down(10.0**power)
-            parts.append(f'<path d="M{origin} {y:.1f}h{wide}" stroke="#e3e3e3"/>')
-            parts.append(
-                f'<text x="{origin - 5}" y="{y + 4:.1f}" text-anchor="end">{10.0**power:g} s</text>'
-            )
-        parts += [
-            f'<text x="{across(point.slide_ms):.1f}" y="{top + tall + 18}" '
-            f'text-anchor="middle">{_spoken(point.slide_ms)}</text>'
-            for point in points[::2]
-        ]
-        if points[0].break_even_ms is not None:
-            x = across(points[0].break_even_ms)
-            parts.append(f'<path d="M{x:.1f} {top}v{tall}" stroke="#000" stroke-dasharray="3 3"/>')
-        for side, colour in colours.items():
-            corners = [f"{across(p.slide_ms):.1f} {down(getattr(p, side)):.1f}" for p in points]
-            dashes = ' stroke-dasharray="6 4"' if side == "auto" else ""
-            parts.append(
-                f'<path d="M{"L".join(corners)}" fill="none" stroke="{colour}" '
-                f'stroke-width="2"{dashes}/>'
-            )
-    for number, (side, colour) in enumerate(colours.items()):
-        name = "DuckDB" if side == "peer" else side
-        parts.append(
-            f'<text x="{left + 90 * number}" y="{height - 14}" fill="{colour}">{name}</text>'
-        )
-    note = "dotted: break-even of the cost model"
-    parts.append(f'<text x="{left + 380}" y="{height - 14}">{note}</text>')
-    return "\n".join([*parts, "</svg>"]) + "\n"
-
-
-def main() -> None:
-    """Measure by size; print, and draw when asked."""
-    parser = argparse.ArgumentParser(prog="python -m chronicle.bench.windows", description=__doc__)
-    parser.add_argument("--events", type=int, default=SHORT_EVENTS)
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--figure", action="store_true", help=f"write {FIGURE.name}")
-    options = parser.parse_args()
-    print(section(options.events, options.runs, options.figure).markdown())
-
-
-if __name__ == "__main__":
-    main()

@@ -6,9 +6,11 @@ Purpose
     measured.
 
 Guarantee
-    Constants are above zero.  Times are minima over several runs, so that what else the machine
+    Times are processor times of the thread, minima over several runs, so that what else the machine
     does shows little; relative errors are minimised, so that short runs count as much as long
-    ones.
+    ones.  Where the measurements say little about a constant, it is the default times the speed of
+    the machine (the median of measured over predicted times), and none strays from that by more
+    than :data:`STRAY_MAX`: a disturbed run makes estimates worse, never absurd.
 
 Cost
     A few seconds, some tens of megabytes.
@@ -38,7 +40,15 @@ from .windows.spec import TimeWindows
 __all__ = ["Calibrated", "calibrate"]
 
 EVENTS = 250_000
-RUNS = 3
+RUNS = 4
+SLIDES = (50, 200, 1_000, 4_000, 7_000, 23_000, 110_000, 410_000)
+"""Ticks, ten to an event; none a multiple of a zone, whose boundaries would then cut nothing."""
+
+FIXED_NS = 1e5
+"""What every run costs besides."""
+
+PULL = 0.2
+STRAY_MAX = 3.0
 LEAF_BYTES = 1 << 17
 """Smaller leaves than usual, so that a small stream has many."""
 
@@ -77,13 +87,11 @@ def calibrate(events: int = EVENTS, check: Callable[[], None] = lambda: None) ->
         Called between measurements; may raise to stop.
     """
     measured: list[_Measurement] = []
-    window = Calibration().window
     for codec, round_values in (("none", False), ("lz4", True)):
         with Store.open("calibration", "rw", files=MemoryFiles()) as store:
             snapshot = _stream(store, codec, round_values, events)
             measured += _measure(snapshot, events, check)
-            window = _window_cost(snapshot, events)
-    return _fitted(measured, window)
+    return _fitted(measured)
 
 
 def _stream(store: Store, codec: str, round_values: bool, events: int) -> Snapshot:
@@ -105,28 +113,22 @@ def _stream(store: Store, codec: str, round_values: bool, events: int) -> Snapsh
 
 
 def _measure(snapshot: Snapshot, events: int, check: Callable[[], None]) -> list[_Measurement]:
-    """Time both operators over tumbling windows of all sizes."""
+    """Time both operators over windows of all sizes, first side by side, then overlapping."""
     span = events * 10
+    tumbling = [(slide, slide) for slide in (*SLIDES, span)]
+    overlapping = [(slide, 1_000 * slide) for slide in SLIDES[:3]]
     measured = []
     for names in ((), ("x",), ("x", "y")):
         shape = shape_of(snapshot, Selected(), names)
-        for slide in (50, 200, 1_000, 5_120, 20_000, 100_000, 400_000, span):
-            windows = TimeWindows(slide, slide)
+        for slide, size in (*tumbling, *(overlapping if len(names) == 1 else ())):
+            windows = TimeWindows(size, slide)
             for indexed, operations in enumerate(terms(shape, windows, float(slide), len(names))):
                 check()
                 spent = _fastest(partial(_run, snapshot, windows, names, bool(indexed)))
                 # a tumbling window is its slice: nothing is put together
-                measured.append(_Measurement({**operations, "window": 0.0}, spent))
+                put_together = operations["window"] if size > slide else 0.0
+                measured.append(_Measurement({**operations, "window": put_together}, spent))
     return measured
-
-
-def _window_cost(snapshot: Snapshot, events: int) -> float:
-    """Nanoseconds of a window that slices are put together to, beyond those of its slices."""
-    slide = 100
-    windows = TimeWindows(1_000 * slide, slide)
-    both = _fastest(lambda: _run(snapshot, windows, ("x",), True))
-    alone = _fastest(lambda: _run(snapshot, TimeWindows(slide, slide), ("x",), True))
-    return max(1.0, (both - alone) / (events * 10 / slide + 1_000))
 
 
 def _run(snapshot: Snapshot, windows: TimeWindows, names: tuple[str, ...], indexed: bool) -> int:
@@ -144,29 +146,27 @@ def _fastest(run: Callable[[], int]) -> float:
     run()
     times = []
     for _ in range(RUNS):
-        begin = time.perf_counter_ns()
+        begin = time.thread_time_ns()
         run()
-        times.append(time.perf_counter_ns() - begin)
-    return float(min(times))
+        times.append(time.thread_time_ns() - begin)
+    return float(max(1, min(times)))
 
 
-def _fitted(measured: list[_Measurement], window: float) -> Calibrated:
-    """Constants by least squares of relative errors, none far below its default."""
+def _fitted(measured: list[_Measurement]) -> Calibrated:
+    """Constants by least squares of relative errors, held near the defaults times a speed."""
     defaults = Calibration()
     names = [item.name for item in dataclasses.fields(Calibration)]
     base = np.array([getattr(defaults, name) for name in names])
     matrix = np.array([[m.operations.get(name, 0.0) for name in names] for m in measured])
     times = np.array([m.nanoseconds for m in measured])
-    # in units of the defaults, and with a pull towards them where the measurements say little
-    rows = matrix * base / times[:, None]
-    # a run has a fixed cost as well, which the model leaves out
-    rows = np.column_stack((rows, 1e5 / times))
-    pull = np.eye(len(names) + 1) * 0.15
+    speed = float(np.median(times / (matrix @ base + FIXED_NS)))
+    # in units of the defaults at that speed; a run has a fixed cost, which the model leaves out
+    rows = np.column_stack((matrix * base, np.full(len(times), FIXED_NS))) * speed / times[:, None]
+    pull = np.eye(len(names) + 1) * PULL
     fit = _non_negative(np.vstack((rows, pull)), np.concatenate((np.ones(len(times)), pull.sum(0))))
-    constants = np.maximum(fit[:-1], 0.1) * base
+    constants = np.clip(fit[:-1], 1 / STRAY_MAX, STRAY_MAX) * base * speed
     found = Calibration(**{name: float(v) for name, v in zip(names, constants, strict=True)})
-    found = dataclasses.replace(found, window=window)
-    fixed = max(0.0, float(fit[-1])) * 1e5
+    fixed = max(0.0, float(fit[-1])) * FIXED_NS * speed
     errors = [
         abs(priced(m.operations, found) + fixed - m.nanoseconds) / m.nanoseconds for m in measured
     ]

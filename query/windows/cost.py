@@ -12,7 +12,8 @@ Model
                  + S * slice_replayed + S * F * slice_field + W * window
         index    min(leaves, S * D) * child               children of the nodes that a boundary cuts
                  + min(leaves, S) * (leaf + Z * child)    zones of the leaves that a boundary cuts
-                 + min(zones, S) * zone * (1 + F)         events of the zones that a boundary cuts
+                 + C * (zone + F * zone_field)            events of the C = min(zones, S) cut zones
+                 + C * (1 - C / zones) * seek             of which some do not follow on each other
                  + min(pages, S) * page                   where leaves are compressed
                  + S * slice_swept + S * F * slice_field + W * window
 
@@ -81,7 +82,11 @@ class Calibration:
     leaf : float
         Opening one leaf in a sweep.
     zone : float
-        Reading the events of one zone, and again for each attribute.
+        Finding slices among the events of one zone.
+    zone_field : float
+        Reading and folding one attribute of one zone.
+    seek : float
+        Coming to a zone that does not follow the one read before.
     page : float
         Decompressing one page of one column.
     slice_replayed, slice_swept : float
@@ -92,17 +97,19 @@ class Calibration:
         Putting one window together and giving it out.
     """
 
-    event: float = 2.0
-    field: float = 3.2
+    event: float = 1.6
+    field: float = 2.4
     leaf_scan: float = 30_000.0
     child: float = 9.0
-    leaf: float = 2_000.0
-    zone: float = 700.0
+    leaf: float = 2_500.0
+    zone: float = 400.0
+    zone_field: float = 950.0
+    seek: float = 500.0
     page: float = 4_000.0
-    slice_replayed: float = 60.0
-    slice_swept: float = 140.0
-    slice_field: float = 180.0
-    window: float = 180.0
+    slice_replayed: float = 40.0
+    slice_swept: float = 150.0
+    slice_field: float = 165.0
+    window: float = 170.0
 
 
 @dataclass(frozen=True)
@@ -175,6 +182,7 @@ def terms(
     pages = shape.events / PAGE_EVENTS
     per_leaf = shape.zones / shape.leaves if shape.leaves else 0.0
     cut = min(shape.leaves, slices)
+    zones = min(shape.zones, slices)
     replay = {
         "event": shape.events,
         "field": shape.events * columns,
@@ -189,7 +197,9 @@ def terms(
         "field": shape.tail * columns,
         "child": min(shape.leaves, slices * NODE_FANOUT) + cut * per_leaf,
         "leaf": cut,
-        "zone": min(shape.zones, slices) * (1 + columns),
+        "zone": zones,
+        "zone_field": zones * columns,
+        "seek": zones * (1 - zones / shape.zones) if shape.zones else 0.0,
         "page": min(pages, slices) * shape.columns_compressed,
         "slice_swept": slices,
         "slice_field": slices * columns,

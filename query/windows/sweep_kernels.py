@@ -277,8 +277,7 @@ def _load_plain(data, narrow, at, load, first, count, out, row):  # type: ignore
     floats = out.view(np.float64)
     if load == 0 or load == 4 or load == 8:
         base = (at >> 3) + first
-        for i in range(count):
-            out[row, i] = data[base + i]
+        out[row, :count] = data[base : base + count]
     elif load == 9:
         base = (at >> 2) + first
         for i in range(count):
@@ -342,6 +341,25 @@ def cut_zones(data, leaf, start, last, slicing, position):  # type: ignore[no-un
     zones = (events + 511) // 512
     rows = data[base + 2 + 5 * columns : base + 2 + 5 * columns + 5 * zones]
     return cut_leaves(rows.reshape((5, zones)), 0, start, last, slicing, position)
+
+
+@kernel_calling(kernels)
+def _run_end(ticks, first, end, bound):  # type: ignore[no-untyped-def]
+    """First of the ascending ticks in (first, end) that exceeds a bound, in ever longer steps."""
+    low = first
+    step = 1
+    while low + step < end and ticks[low + step] <= bound:
+        low += step
+        step *= 2
+    high = min(low + step, end)
+    # ticks[low] is within the bound, ticks[high] is not or does not exist
+    while high - low > 1:
+        middle = (low + high) >> 1
+        if ticks[middle] <= bound:
+            low = middle
+        else:
+            high = middle
+    return high
 
 
 @kernel_calling(kernels)
@@ -482,9 +500,7 @@ def sweep_leaves(  # type: ignore[no-untyped-def]
                 elif scratch[kinds, end - 1] <= state[2]:
                     stop = end
                 else:
-                    stop = first + 1
-                    while stop < end and scratch[kinds, stop] <= state[2]:
-                        stop += 1
+                    stop = _run_end(scratch[kinds], first, end, state[2])
                 state[3] += stop - first
                 if state[1] == 1:
                     row = state[0] - 1
