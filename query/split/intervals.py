@@ -70,35 +70,42 @@ def _groups(events: Ints, wanted: int) -> list[tuple[int, int]]:
 def _of_partitions(
     plan: ReplayPlan, partitions: PartitionSpans, wanted: int
 ) -> tuple[MatchPart, ...]:
-    """Intervals of partitions; what is read by time counts as one interval of all of them."""
+    """Intervals of partitions; what is read by time stays whole, with all that reach into it."""
     assert plan.spans is not None
-    together = np.zeros(len(plan.spans), np.bool_)
-    together[list(plan.by_time)] = True
     inside, stride = partitions.inside, partitions.stride
-    starts = inside.starts % stride
-    span = np.searchsorted(plan.spans.starts, starts, side="right") - 1
-    alone = ~together[span] if len(starts) else np.zeros(0, np.bool_)
-    rows = np.flatnonzero(alone)
-    blocks = np.flatnonzero(together)
-    # units of work: intervals by their number, then the spans that stay together
-    at = np.concatenate([starts[rows], plan.spans.starts[blocks]])
-    size = np.concatenate(
-        [(inside.ends - inside.starts)[rows], (plan.spans.ends - plan.spans.starts)[blocks]]
-    )
+    base = inside.starts // stride * stride
+    starts, ends = inside.starts - base, inside.ends - base
+    blocks = np.array(sorted(plan.by_time), np.int64)
+    # the first and the last block that an interval reaches into, if it does
+    low = np.searchsorted(blocks, np.searchsorted(plan.spans.ends, starts, side="right"))
+    high = np.searchsorted(blocks, np.searchsorted(plan.spans.starts, ends), side="left") - 1
+    touching = high >= low
+    clump = _clumps(low[touching], high[touching], len(blocks))
+    rows = np.flatnonzero(~touching)
+    clumps = int(clump[-1]) + 1 if len(blocks) else 0
+    # units of work: intervals by themselves, then blocks with all intervals that reach into them
+    weights = plan.spans.ends[blocks] - plan.spans.starts[blocks]
+    leading = np.searchsorted(clump, np.arange(clumps))
+    at = np.concatenate([starts[rows], plan.spans.starts[blocks[leading]]])
+    weight = np.bincount(clump, weights, clumps).astype(np.int64)
+    size = np.concatenate([(ends - starts)[rows], weight])
     order = np.argsort(at, kind="stable")
     found: list[MatchPart] = []
-    for low, high in _groups(size[order], wanted):
-        units = order[low:high]
+    for begin, end in _groups(size[order], wanted):
+        units = order[begin:end]
         mine = np.zeros(len(inside), np.bool_)
         mine[rows[units[units < len(rows)]]] = True
-        kept = blocks[units[units >= len(rows)] - len(rows)]
-        # intervals within a span that stays together have their rows read anyway
-        own = mine | np.isin(span, kept)
+        taken = np.isin(clump, units[units >= len(rows)] - len(rows))
+        kept = blocks[taken]
+        reaching = np.zeros(len(inside), np.bool_)
+        if len(blocks):
+            reaching[touching] = taken[low[touching]]
+        mine |= reaching
         shown = _shown_for(partitions, mine)
         few = replace(
             partitions,
             keys=partitions.keys.on(None),
-            inside=Spans(inside.starts[own], inside.ends[own]),
+            inside=Spans(inside.starts[mine], inside.ends[mine]),
             shown=shown,
         )
         positions = _hull(Spans(inside.starts[mine], inside.ends[mine]), shown, stride)
@@ -115,6 +122,16 @@ def _of_partitions(
         }
         found.append(_part(plan, Spans(begins[placed], ends[placed]), by_time, few))
     return tuple(found)
+
+
+def _clumps(low: Ints, high: Ints, blocks: int) -> Ints:
+    """Number each block; those that one interval reaches have one number.  Blocks are in order."""
+    edges = np.zeros(blocks + 1, np.int64)
+    np.add.at(edges, low, 1)
+    np.add.at(edges, high, -1)
+    linked = np.cumsum(edges)[:blocks] > 0  # to the next block
+    found: Ints = np.concatenate([[0], np.cumsum(~linked)])[:blocks].astype(np.int64)
+    return found
 
 
 def _hull(inside: Spans, shown: Spans, stride: int) -> Spans:
