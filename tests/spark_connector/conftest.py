@@ -72,6 +72,11 @@ def spark() -> Iterator[Any]:
             .config("spark.python.unix.domain.socket.enabled", "true")
             .config("spark.sql.python.filterPushdown.enabled", "true")
             .config("spark.log.level", "ERROR")
+            # Tests run each plan once or twice: compiling it well takes longer than running it.
+            .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+            .config("spark.sql.codegen.wholeStage", "false")
+            .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+            .config("spark.sql.adaptive.enabled", "false")
             .getOrCreate()
         )
         yield session
