@@ -20,7 +20,7 @@ Layout
 Guarantee
     Each set once, with the labeling that the preference order of the pattern puts first; sets of
     one first event in lexicographic order of their rows.  ``[^X]`` looks only at rows that are
-    passed over.
+    passed over; at the end of the pattern, at those after the set until its window ends.
 
 Limits
     All sets that begin with one event must fit the output buffers (their limit is the caller's),

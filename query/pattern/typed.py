@@ -49,6 +49,8 @@ UNIT_US = {
     "microsecond": 1, "millisecond": 1_000, "second": 1_000_000, "minute": 60_000_000,
     "hour": 3_600_000_000, "day": 86_400_000_000, "week": 604_800_000_000,
 }  # fmt: skip
+OPERATORS = {"DPIPE": "||", "BITWISEAND": "&", "BITWISEOR": "|"}
+"""Operators as they are written, by their names in a tree."""
 INTEGERS = {
     "TINYINT": (-(2**7), 2**7 - 1), "SMALLINT": (-(2**15), 2**15 - 1),
     "INT": (-(2**31), 2**31 - 1), "BIGINT": (-(2**63), 2**63 - 1), "UTINYINT": (0, 2**8 - 1),
@@ -231,7 +233,7 @@ class TypedCondition:
         columns: dict[str, None] = {}
         for leaf in leaves:
             assert isinstance(leaf, Navigation)
-            if CLASSIFIER in leaf.row.columns:
+            if CLASSIFIER in leaf.row.columns or leaf.offset > STEPS_MAX:
                 return None
             variables = leaf.variables
             if self._current(leaf):
@@ -402,7 +404,8 @@ class TypedCondition:
         name = self._function(node)
         if name:
             return self._function_type(name, node)
-        raise Unsupported(f"{type(node).__name__.upper()} on values from different rows", node)
+        word = type(node).__name__.upper()
+        raise Unsupported(f"{OPERATORS.get(word, word)} on values from different rows", node)
 
     def _need(self, nodes: Any, kind: str, what: Any) -> None:
         for node in nodes:

@@ -206,11 +206,12 @@ def test_missing_rows_are_nulls_in_functions_too(match: Any) -> None:
 @pytest.mark.parametrize(
     ("condition", "what"),
     [
-        ("max(A.s) || s = 'ab'", "DPIPE on values from different rows"),
+        ("max(A.s) || s = 'ab'", r"\|\| on values from different rows"),
         ("substr(max(A.s), 1, 1) = s", "function substr"),
         ("count(DISTINCT A.s) > 1", r"count\(DISTINCT ...\) in DEFINE"),
         ("string_agg(A.s, '/') = 'a'", "string_agg of several arguments"),
         ("median(A.i) > 1", "aggregate median in DEFINE"),
+        ("LAST(A.i, 65) > 1", "an offset above 64 in DEFINE"),
     ],
 )
 def test_what_cannot_be_computed_is_named(run: Any, condition: str, what: str) -> None:
