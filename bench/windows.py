@@ -62,8 +62,8 @@ SLIDES_MS = (
 )  # fmt: skip
 TRIAL_MS = 60_000
 PEER_SECONDS = 60.0
-LONG_SECONDS = 5.0
-RUNS_MAX = 7
+LONG_SECONDS = 3.0
+RUNS_MAX = 5
 PIECE = 2_000_000
 SIDES = ("replay", "index", "auto", "DuckDB")
 FORMS = ("RANGE", "ROWS")
@@ -106,6 +106,10 @@ class Point:
     chosen: str
     break_even_ms: float | None
     stopped: bool
+
+
+class _Stopped(Exception):
+    """The peer took longer than it was given."""
 
 
 class _Stream:
@@ -167,12 +171,23 @@ class _Stream:
                 sum(s) OVER d / sum(n) OVER d AS a, (sum(n) OVER d)::BIGINT AS n FROM slides
             WINDOW d AS (ORDER BY w {form} BETWEEN {reach} PRECEDING AND CURRENT ROW)"""
         cursor = self.peer.cursor()
-        timer = threading.Timer(PEER_SECONDS, cursor.interrupt)
+        over = threading.Event()
+
+        def stop() -> None:
+            over.set()
+            cursor.interrupt()
+
+        timer = threading.Timer(PEER_SECONDS, stop)
         timer.start()
         try:
             return _digest(cursor.sql(query).to_arrow_reader(), slide_ms, None)
+        except (duckdb.Error, OSError) as error:  # its Arrow reader has errors of its own
+            if over.is_set():
+                raise _Stopped from error
+            raise
         finally:
             timer.cancel()
+            timer.join()
             cursor.close()
 
     def explained(self, slide_ms: int) -> dict[str, Any]:
@@ -238,14 +253,14 @@ class _Timed:
         begin = time.perf_counter()
         try:
             self.digest = call()
-        except duckdb.InterruptException:
+        except _Stopped:
             self.seconds = PEER_SECONDS
             return
         self.seconds = time.perf_counter() - begin
         if self.seconds > LONG_SECONDS:
             return
         times = []
-        for _ in range(max(2, min(RUNS_MAX, int(3.0 / self.seconds)))):
+        for _ in range(max(2, min(RUNS_MAX, int(1.5 / self.seconds)))):
             begin = time.perf_counter()
             call()
             times.append(time.perf_counter() - begin)
