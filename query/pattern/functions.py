@@ -14,11 +14,12 @@ Guarantee
 from __future__ import annotations
 
 import numpy as np
+from numba.extending import intrinsic
 
 from ...compiled import kernel
 from .image import H_COLUMN
 
-__all__ = ["ONE", "TO_FLOAT32", "TWO", "combine", "of_one", "of_two", "value_at"]
+__all__ = ["ONE", "TO_FLOAT32", "TWO", "borrowed", "combine", "of_one", "of_two", "value_at"]
 
 (
     SQRT, FLOOR, CEIL, ROUND, TRUNC, LN, EXP, LOG10, LOG2, SIN, COS, TAN, ASIN, ACOS, ATAN, COT,
@@ -40,6 +41,23 @@ TWO = {
     "trunc": TRUNC_TO,
 }  # fmt: skip
 """Number of each function of two values."""
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def borrowed(context, array):
+    """The same array without its reference count: for what a kernel hands on again and again.
+
+    Counting is an atomic operation for each array and call, which costs more than a condition.  The
+    caller keeps the array alive.
+    """
+
+    def code(target, builder, signature, arguments):
+        held = target.make_array(signature.args[0])(target, builder, arguments[0])
+        held.meminfo = held.meminfo.type(None)
+        held.parent = held.parent.type(None)
+        return held._getvalue()
+
+    return array(array), code
 
 
 @kernel

@@ -438,6 +438,7 @@ def match_contiguous(
     one = np.uint64(1)
     groups = offsets.shape[0] - 1
     capacity = cursor.shape[0] - 2
+    image, floats = functions.borrowed(image), functions.borrowed(floats)
     if condition is not None:
         begin_path(image)  # column 0 stays as it is
     places = image[H_PATH]

@@ -86,6 +86,7 @@ def match_selected(
     budget = slice_max
     stamps = np.int64(0)
     stamp[:] = 0
+    image, floats = functions.borrowed(image), functions.borrowed(floats)
     if condition is not None:
         begin_path(image)  # column 0 stays as it is
     for g in range(state[GROUP], groups):
