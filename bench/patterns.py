@@ -347,7 +347,7 @@ def skip_any(rising: bool) -> dict[str, float]:
     seconds = time.perf_counter() - begun
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     expected = 0
-    for a in np.flatnonzero(ticker == 0):
+    for a in np.flatnonzero(ticker == 0).tolist():
         last = min(n, a + WINDOW + 1)
         inside = ticker[a:last]
         ways = np.zeros(last - a)

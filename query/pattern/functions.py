@@ -43,7 +43,7 @@ TWO = {
 """Number of each function of two values."""
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def borrowed(context, array):
     """The same array without its reference count: for what a kernel hands on again and again.
 

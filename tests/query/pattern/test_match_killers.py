@@ -12,6 +12,7 @@ import pytest
 from chronicle.errors import QueryTimeout, ResourceLimit
 from chronicle.query.match import InputColumns, MatchLimits, compile_match
 from chronicle.query.match_clause import clause_of_text
+from chronicle.query.pattern import machine
 
 SECONDS_MAX = 20.0
 """Generous: exponential work would take longer than the age of the machine."""
@@ -31,6 +32,47 @@ def matches(clause: str, table: pa.Table, **limits: int) -> int:
 
 def constant(n: int) -> pa.Table:
     return pa.table({"t": range(n), "x": pa.array(np.ones(n))})
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Steps of each call of the machine: work that does not depend on the clock."""
+    counted: list[int] = []
+    search: Any = machine.match_contiguous
+
+    def counting(*arguments: Any) -> int:
+        state = arguments[-7]
+        before = int(state[machine.STEPS])
+        status = int(search(*arguments))
+        counted.append(int(state[machine.STEPS]) - before)
+        return status
+
+    monkeypatch.setattr(machine, "match_contiguous", counting)
+    return counted
+
+
+@pytest.mark.parametrize("within", ["", " WITHIN 60"])
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(A?){25} A{25}", "(A?){40} A{40}", "((A*)*)* B", "(A+)+ B", "((A | A)+)+ B",
+        "(A | A A)+ B", "(A* A*)* B", "A* B", "A+ A+ A+ A+ B", "(A{1,9}){1,9} B", "B",
+    ],
+)  # fmt: skip
+def test_killers_take_steps_in_proportion_to_the_rows(
+    steps: list[int], pattern: str, within: str
+) -> None:
+    text = f"ORDER BY t MEASURES FIRST(t) AS a PATTERN ({pattern}){within} DEFINE A AS x = 1"
+    text = text.replace("A AS x = 1", "B AS x = 2") if pattern == "B" else text
+    text += ", B AS x = 2" if "A" in pattern and "B" in pattern else ""
+    taken = []
+    for rows in (4_000, 8_000):
+        steps.clear()
+        matches(text, constant(rows))
+        taken.append(sum(steps))
+        assert len(steps) > 0
+    # quadratic work would add millions; the rows that are left over at the end, thousands
+    assert taken[1] <= 2.1 * taken[0] + 100_000, taken
 
 
 @pytest.mark.parametrize(
