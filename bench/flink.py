@@ -35,6 +35,7 @@ import pyarrow.csv
 __all__ = ["FlinkAnswer", "FlinkJob", "FlinkMissing", "measure"]
 
 REQUIREMENT = "apache-flink>=2,<3"
+SECONDS_MAX = 600
 SCRIPT = """
 import glob, json, os, shutil, sys, time
 from importlib.metadata import version
@@ -183,11 +184,15 @@ def measure(table: pa.Table, jobs: list[FlinkJob], runs: int) -> dict[FlinkJob, 
         }
         (Path(scratch) / "work.json").write_text(json.dumps(work))
         (Path(scratch) / "run.py").write_text(SCRIPT)
-        done = subprocess.run(
-            [python, Path(scratch) / "run.py", Path(scratch) / "work.json"],
-            capture_output=True,
-            text=True,
-        )
+        try:
+            done = subprocess.run(
+                [python, Path(scratch) / "run.py", Path(scratch) / "work.json"],
+                capture_output=True,
+                text=True,
+                timeout=SECONDS_MAX,
+            )
+        except subprocess.TimeoutExpired:
+            raise FlinkMissing(f"it did not finish within {SECONDS_MAX} s") from None
         for line in done.stdout.splitlines():
             if line.startswith("ANSWER "):
                 answer = json.loads(line.removeprefix("ANSWER "))

@@ -397,8 +397,8 @@ def _flink(section: Section, table: pa.Table, runs: int) -> None:
     cases = [
         ("8 symbols", "S7", "", f"{head} ({eight}) WITHIN 300 {defined}", (1, 2)),
         ("8 wide symbols", "S7", "", f"{head} ({eight}) WITHIN 300 DEFINE {wide}", (1,)),
-        ("path-dependent A B* C", "C", "", f"{head} (A B* C) WITHIN 300 {rising}", (1,)),
-        ("the same by 842 keys", "C", "k", f"{head} (A B* C) WITHIN 30000 {rising}", (1, 2)),
+        ("path-dependent A B* C", "C", "", f"{head} (A B* C) WITHIN 10 {rising}", (1,)),
+        ("the same by 842 keys", "C", "k", f"{head} (A B* C) WITHIN 8000 {rising}", (1, 2)),
     ]
     rng = np.random.default_rng(842)
     table = table.append_column("k", pa.array(rng.integers(0, 842, table.num_rows)))
@@ -414,7 +414,8 @@ def _flink(section: Section, table: pa.Table, runs: int) -> None:
                 f"{f'PARTITION BY {key} ' if key else ''}ORDER BY t "
                 f"MEASURES {first}.t AS first_t, {last}.t AS last_t {rest}"
             )
-            theirs = body.replace("WITHIN 30000", "WITHIN INTERVAL '30.001' SECOND(2, 3)")
+            theirs = body.replace("WITHIN 8000 ", "WITHIN INTERVAL '8.001' SECOND(1, 3) ")
+            theirs = theirs.replace("WITHIN 10 ", "WITHIN INTERVAL '0.011' SECOND(1, 3) ")
             theirs = theirs.replace("WITHIN 300 ", "WITHIN INTERVAL '0.301' SECOND(1, 3) ")
             columns = f"{'k BIGINT, ' if key else ''}first_t TIMESTAMP(3), last_t TIMESTAMP(3)"
             job = FlinkJob(name, theirs, columns, threads)
