@@ -40,7 +40,7 @@ from .timeline import Timeline, near
 __all__ = ["PartitionKeys"]
 
 Ints = npt.NDArray[np.int64]
-NEAR_EVENTS = 2048
+NEAR_EVENTS = 16_384
 """Occurrences nearer than this are read as one stretch of the column."""
 PIECE_EVENTS = 1 << 18
 """Events whose codes are held at a time."""
