@@ -226,6 +226,7 @@ def upper_entry(block: npt.NDArray[np.int64], count: int, key: np.uint64) -> int
 def ticks_at(block, count, positions, out):  # type: ignore[no-untyped-def]
     """Ticks at ascending positions of a time block (packed like keys, in position order)."""
     zones = (count + 511) // 512
+    last = block.shape[0] - 1
     zone = -1
     at = 0
     value = np.uint64(0)
@@ -252,22 +253,34 @@ def ticks_at(block, count, positions, out):  # type: ignore[no-untyped-def]
             at = p
         else:
             bit = np.uint64(at - zone * 512) * width
-            while at < p:
+            total = np.uint64(0)
+            for _ in range(p - at):
+                # both words are read without asking whether the second is needed: a branch here
+                # costs more than all the rest
                 word = start + np.int64(bit >> np.uint64(6))
                 shift = bit & np.uint64(63)
                 part = np.uint64(block[word]) >> shift
-                if shift + width > np.uint64(64):
-                    part |= np.uint64(block[word + 1]) << (np.uint64(64) - shift)
-                value += step + (part & mask)
+                beyond = np.uint64(block[min(word + 1, last)])
+                part |= (beyond << np.uint64(1)) << (np.uint64(63) - shift)
+                total += part & mask
                 bit += width
-                at += 1
+            value += step * np.uint64(p - at) + total
+            at = p
         out[i] = np.int64(value)
 
 
 @kernel
 def first_not_below(block, count, ticks, upper, out):  # type: ignore[no-untyped-def]
-    """For each tick the first position of a time block with a tick >= it (> it when ``upper``)."""
+    """For each tick the first position of a time block with a tick >= it (> it when ``upper``).
+
+    Ascending ticks of one zone are looked for from where the one before was found.
+    """
     zones = (count + 511) // 512
+    last = block.shape[0] - 1
+    zone = -1
+    before = np.int64(0)
+    i = 0
+    value = np.uint64(0)
     for j in range(ticks.shape[0]):
         wanted = ticks[j]
         low = 0
@@ -282,9 +295,12 @@ def first_not_below(block, count, ticks, upper, out):  # type: ignore[no-untyped
         if low == 0:
             out[j] = 0
             continue
-        zone = low - 1
+        if low - 1 != zone or wanted < before:
+            zone = low - 1
+            i = 0
+            value = np.uint64(block[zone])
+        before = wanted
         events = min(count - zone * 512, 512)
-        value = np.uint64(block[zone])
         step = np.uint64(block[zones + zone])
         start = 4 * zones + 1 + block[2 * zones + zone]
         width = np.uint64(block[3 * zones + 1 + zone])
@@ -292,21 +308,25 @@ def first_not_below(block, count, ticks, upper, out):  # type: ignore[no-untyped
             mask = (np.uint64(1) << width) - np.uint64(1)
         else:
             mask = np.uint64(0xFFFFFFFFFFFFFFFF)
-        bit = np.uint64(0)
-        found = events
-        for i in range(1, events):
+        # the tick at position i of the zone is ``value``
+        bit = np.uint64(i) * width
+        while i < events:
+            tick = np.int64(value)
+            if tick > wanted or (tick == wanted and not upper):
+                break
+            i += 1
+            if i == events:
+                break
             part = np.uint64(0)
             if width > np.uint64(0):
                 word = start + np.int64(bit >> np.uint64(6))
                 shift = bit & np.uint64(63)
                 part = np.uint64(block[word]) >> shift
-                if shift + width > np.uint64(64):
-                    part |= np.uint64(block[word + 1]) << (np.uint64(64) - shift)
+                beyond = np.uint64(block[min(word + 1, last)])
+                part |= (beyond << np.uint64(1)) << (np.uint64(63) - shift)
                 part &= mask
                 bit += width
             value += step + part
-            tick = np.int64(value)
-            if tick > wanted or (tick == wanted and not upper):
-                found = i
-                break
-        out[j] = zone * 512 + found
+        out[j] = zone * 512 + i
+        if i == events:
+            zone = -1

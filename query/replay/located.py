@@ -57,6 +57,8 @@ __all__ = ["READ_GAP", "Locator"]
 
 Ints = npt.NDArray[np.int64]
 
+DENSE = 64
+"""Occurrences of a block in a chunk from which it is clear that they lie all over it."""
 READ_GAP = 2048
 """Events between two spans that are read, not skipped: beginning a span costs about as much."""
 
@@ -140,11 +142,36 @@ class Locator:
         for block in order:
             self.check()
             found[block] = self._occurrences(self._block(picked, block), chunks, each, spans)
-            if len(order) > 1:
-                spans = spans.intersect(self._spans({block: found[block]}, picked))
             if not len(found[block]):
                 return Spans.empty()
+            if block == order[-1]:
+                break  # nothing is looked up after it
+            if len(found[block]) > DENSE * len(chunks):
+                reach = self._reach_of(found[block], each)
+            else:
+                reach = self._spans({block: found[block]}, picked)
+            spans = spans.intersect(reach)
         return self._spans(found, picked).intersect(self.coarse.allowed)
+
+    def _reach_of(self, places: Ints, each: Spans) -> Spans:
+        """What matches with an event at some places can reach, chunk by chunk.
+
+        Says which chunks matter at all at the cost of two times each, where finding the interval
+        of every place would cost more than it spares.
+        """
+        first = np.searchsorted(places, each.starts)
+        end = np.searchsorted(places, each.ends)
+        held = np.flatnonzero(end > first)
+        low, high = places[first[held]], places[end[held] - 1]
+        starts, ends = np.zeros(len(held), np.int64), np.full(len(held), self.timeline.total)
+        within, longest = self.pattern.within, self.pattern.longest
+        if within is not None:
+            starts = self.timeline.lower(shift(self.timeline.ticks_at(low), -within))
+            ends = self.timeline.upper(shift(self.timeline.ticks_at(high), within))
+        if longest is not None:
+            starts = np.maximum(starts, low - longest + 1)
+            ends = np.minimum(ends, high + longest)
+        return Spans.of(starts, ends)
 
     def _occurrences(
         self,
@@ -362,22 +389,28 @@ class Locator:
 
     def _placed(self, spans: PartitionSpans) -> PartitionSpans:
         """Spans of places within partitions as spans of positions, with neighbours shown."""
-        keys, total, stride = spans.keys, self.timeline.total, spans.stride
+        keys, stride = spans.keys, spans.stride
         code = spans.inside.starts // stride
         low, high = spans.inside.starts - code * stride, spans.inside.ends - code * stride
-        first = positions(keys, total, code, low)
-        last = positions(keys, total, code, high - 1)
+        first, last, *around = self._rows(keys, code, [low, high - 1, *self._beside(low, high)])
         inside = Spans.of(code * stride + first, code * stride + last + 1)
-        return PartitionSpans(keys, inside, self._around(keys, code, low, high), stride)
+        return PartitionSpans(keys, inside, _single(code, around, stride), stride)
 
     def _around(self, keys: PartitionKeys, code: Ints, low: Ints, high: Ints) -> Spans:
         """Single places of the rows before and after spans of ranks."""
+        found = self._rows(keys, code, self._beside(low, high))
+        return _single(code, found, self.timeline.total + 1)
+
+    def _beside(self, low: Ints, high: Ints) -> list[Ints]:
+        """Ranks of the rows before and after spans of ranks."""
         before, after = self.wants.before, self.wants.after
-        wanted = [low - 1 - i for i in range(before)] + [high + i for i in range(after)]
-        codes = np.tile(code, before + after)
+        return [low - 1 - i for i in range(before)] + [high + i for i in range(after)]
+
+    def _rows(self, keys: PartitionKeys, code: Ints, wanted: list[Ints]) -> list[Ints]:
+        """Positions of several ranks of each partition named, in one pass over the keys."""
+        codes = np.tile(code, len(wanted))
         found = positions(keys, self.timeline.total, codes, np.concatenate(wanted))
-        place = (codes * (self.timeline.total + 1) + found)[found >= 0]
-        return Spans.of(place, place + 1)
+        return np.split(found, len(wanted))
 
     # -- what is replayed ---------------------------------------------------------------------
 
@@ -429,6 +462,13 @@ class Locator:
                 low, high = min(low, int(first[near].min())), max(high, int(last[near].max()))
             by_time[number] = (low, high)
         return spans, by_time
+
+
+def _single(code: Ints, found: Sequence[Ints], stride: int) -> Spans:
+    """The places of single rows; those that are not there are negative."""
+    parts = [(code * stride + rows)[rows >= 0] for rows in found]
+    place = np.concatenate(parts) if parts else np.zeros(0, np.int64)
+    return Spans.of(place, place + 1)
 
 
 def whole_ticks(spans: Spans, timeline: Timeline) -> Spans:
