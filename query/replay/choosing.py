@@ -213,7 +213,7 @@ class Chooser:
             return about
         over_keys = 0.0
         if self.wants.neighbours or pattern.within is None:
-            over_keys = 3.0 * plan.total * KEY_NS
+            over_keys = 5.0 * plan.total * KEY_NS
         return PartitionedModel(about, self._crowd(window), float(plan.allowed), over_keys)
 
     def _opened(self, offer: Offer) -> tuple[int, float]:
@@ -329,7 +329,7 @@ class Chooser:
     def _probe_ns(self, offer: Offer) -> float:
         opened, looked = self._opened(offer)
         entry = (offer.entries + looked) * self.weights.entry + opened * self.weights.run
-        passes = 3.0 * self.plan.total * KEY_NS if self.wants.neighbours else 0.0
+        passes = 5.0 * self.plan.total * KEY_NS if self.wants.neighbours else 0.0
         return entry + offer.entries * KEY_NS + passes
 
     def worth(self, probed: Sequence[Offer]) -> bool:
