@@ -8,12 +8,12 @@ Purpose
 Layout
     Keys, all integers big-endian (so that they sort)::
 
-        i <name>                                  definition of an index: JSON d <index 4> <segment
-        8> <first 8>         descriptor of a run        (the run exists when this does) k <index 4>
-        <segment 8> <first 8> <generation 4> <block 4>    key block p ...
-        position block n ... / s ...                             nulls / dictionary (block 0) D
-        <segment 8> <first 8>                   descriptor of the times of a range t <segment 8>
-        <first 8> <generation 4>    its times
+        i <name>                                        definition of an index: JSON
+        d <index 4> <segment 8> <first 8>               descriptor of a run, which makes it exist
+        k <index 4> <segment 8> <first 8> <generation 4> <block 4>      a block of keys
+        p ...  n ...  s ...                             its positions, nulls, dictionary (block 0)
+        D <segment 8> <first 8>                         descriptor of the times of a range
+        t <segment 8> <first 8> <generation 4> <block 4>                its times
 
 Guarantee
     Writes reach the disk in the order in which they were made, so a descriptor that is there after
@@ -22,11 +22,14 @@ Guarantee
 
 Limits
     Readers open as RocksDB *secondaries*, which need a directory of their own for their log: a
-    temporary one.  RocksDB takes one writer; the stream's own lock has seen to that already.
+    temporary one.  It carries the number of its process, and the next reader removes those of
+    processes that were killed.  RocksDB takes one writer; the stream's own lock has seen to that
+    already.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import struct
 import tempfile
@@ -48,6 +51,9 @@ __all__ = [
 
 BATCH_BYTES = 1 << 20
 """Writes are cut to about this size: RocksDB holds the interpreter's lock while it takes one."""
+
+PRIVATE = "chronicle-index-"
+"""How the temporary directories of readers begin; the number of the process follows."""
 
 _RUN = struct.Struct(">cIQQ")
 _BLOCK = struct.Struct(">cIQQII")
@@ -136,7 +142,8 @@ class IndexStorage:
                 path.mkdir(parents=True, exist_ok=True)
                 self._db: Any = rocksdict.Rdict(str(path), options)
             else:
-                self._private = tempfile.mkdtemp(prefix="chronicle-index-")
+                _sweep_private()
+                self._private = tempfile.mkdtemp(prefix=f"{PRIVATE}{os.getpid()}-")
                 access = rocksdict.AccessType.secondary(self._private)
                 self._db = rocksdict.Rdict(str(path), options, access_type=access)
         except Exception as error:
@@ -235,3 +242,16 @@ class IndexStorage:
         if self._private is not None:
             shutil.rmtree(self._private, ignore_errors=True)
             self._private = None
+
+
+def _sweep_private() -> None:
+    """Remove what killed readers of this user have left; one that still runs only loses its log."""
+    for path in Path(tempfile.gettempdir()).glob(f"{PRIVATE}*-*"):
+        number = path.name.removeprefix(PRIVATE).partition("-")[0]
+        try:
+            if number.isdigit() and path.stat().st_uid == os.getuid():
+                os.kill(int(number), 0)
+        except ProcessLookupError:
+            shutil.rmtree(path, ignore_errors=True)
+        except OSError:
+            continue  # gone meanwhile, or somebody else's
