@@ -192,18 +192,19 @@ def _begin(commits: Commits, buffered: bool = True) -> _Fold | None:
     """Choose what to fold; None when there is nothing."""
     with commits.lock:
         commits.check_writable()
+        before = commits.manifest.version
         if commits.journal.late and buffered:
             spill(commits)
         runs = commits.manifest.runs
-        if not runs:
-            return None  # there were none, or retention took them while they were spilled
+        if not runs:  # there were none, or retention took them while they were spilled
+            return _nothing_left(commits, before)
         newest = max(entry.last for entry in runs)
         active_from = active_first(commits)
         if not commits.manifest.segments or (active_from is not None and newest >= active_from):
             commits.seal()
             runs = commits.manifest.runs
             if not runs:
-                return None
+                return _nothing_left(commits, before)
         segments = commits.manifest.segments
         commits.folding = frozenset(entry.id for entry in runs)
         views = {entry.id: commits.views[entry.id] for entry in (*runs, *segments)}
@@ -211,6 +212,12 @@ def _begin(commits: Commits, buffered: bool = True) -> _Fold | None:
         if commits.reach and commits.journal.last is not None:
             fold.horizon = commits.journal.last - int(commits.reach)
         return fold
+
+
+def _nothing_left(commits: Commits, before: int) -> None:
+    """Show what the commits on the way have done: no other one follows."""
+    if commits.manifest.version != before:  # a commit makes everything before it durable
+        commits.publish(commits.state())
 
 
 def _rewrite(commits: Commits, fold: _Fold, stopped: Callable[[], bool]) -> None:

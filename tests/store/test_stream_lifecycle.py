@@ -469,6 +469,17 @@ def test_retention_by_age_drops_nothing_that_is_young(store: Store) -> None:
     assert stream.stats()["dropped_events"] > 0
 
 
+def test_late_events_that_are_too_old_are_gone_for_readers_too(store: Store) -> None:
+    """They expire while they wait in the buffer: compaction finds nothing to fold."""
+    stream = store.create_stream("s", SCHEMA, replace(SMALL, retention="60"))
+    stream.append(batch_of([0]))
+    stream.append(batch_of([-20, 30], 1))
+    stream.append(batch_of([41], 3))
+    stream.compact()
+    assert stream.snapshot().dirty_ranges() == []
+    assert numbers(stream.snapshot()) == numbers(Snapshot(stream.commits.state())) == [0, 2, 3]
+
+
 def test_retention_by_size_keeps_the_newest(store: Store) -> None:
     options = StreamOptions(leaf_bytes=4096, retention="600 KB", codec="none")
     schema = StreamSchema(pa.schema([("t", pa.int64()), ("x", pa.float64())]), "t")
