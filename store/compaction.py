@@ -197,14 +197,16 @@ def _begin(commits: Commits, buffered: bool = True) -> _Fold | None:
             spill(commits)
         runs = commits.manifest.runs
         if not runs:  # there were none, or retention took them while they were spilled
-            return _nothing_left(commits, before)
+            _show(commits, before)
+            return None
         newest = max(entry.last for entry in runs)
         active_from = active_first(commits)
         if not commits.manifest.segments or (active_from is not None and newest >= active_from):
             commits.seal()
             runs = commits.manifest.runs
             if not runs:
-                return _nothing_left(commits, before)
+                _show(commits, before)
+                return None
         segments = commits.manifest.segments
         commits.folding = frozenset(entry.id for entry in runs)
         views = {entry.id: commits.views[entry.id] for entry in (*runs, *segments)}
@@ -214,7 +216,7 @@ def _begin(commits: Commits, buffered: bool = True) -> _Fold | None:
         return fold
 
 
-def _nothing_left(commits: Commits, before: int) -> None:
+def _show(commits: Commits, before: int) -> None:
     """Show what the commits on the way have done: no other one follows."""
     if commits.manifest.version != before:  # a commit makes everything before it durable
         commits.publish(commits.state())
