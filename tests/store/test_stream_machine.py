@@ -203,7 +203,7 @@ class StreamMachine(RuleBasedStateMachine):
             "append": lambda: self.stream.append(batch, "commit"),
             "seal": self.stream.seal,
             "compact": self.stream.compact,
-            "add_attribute": lambda: self.stream.add_attribute(f"doomed_{after}", pa.int32()),
+            "add_attribute": lambda: self.stream.add_attribute(f"doomed_{extra}", pa.int32()),
             "reopen": lambda: (self.store and self.store.close(), self.open()),
         }
         inner = self.files
