@@ -206,6 +206,19 @@ def _at_full_size(bed: Bed, section: Section, short: bool) -> None:
         _estimates(section, setting)
     if not short:
         _draw(by_symbols, by_attribute)
+        section.notes += [
+            f"![{what}](figures/{name}.svg)"
+            for name, what in (
+                ("pattern-runtime", "Run time by number of symbols"),
+                ("pattern-speedup", "Speed-up over replay by number of symbols"),
+                ("pattern-runtime-distribution", "Run time by distribution"),
+                ("pattern-speedup-distribution", "Speed-up over replay by distribution"),
+                ("pattern-error", "Error of the estimate by number of symbols"),
+                ("pattern-error-with-map", "Error of the estimate with the coarse map"),
+                ("pattern-error-without-map", "Error of the estimate without it"),
+                ("pattern-selection", "Selection by number of symbols"),
+            )
+        ]
 
 
 def _estimates(section: Section, setting: _Setting) -> None:
