@@ -29,8 +29,9 @@ import pyarrow as pa
 
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
+from .gather import Piece
 from .partition_spans import PartitionSpans, RowFlags
-from .reader import Piece, read_arrays
+from .reader import read_arrays
 from .spans import Spans
 from .timeline import Timeline, near
 

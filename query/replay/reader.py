@@ -1,9 +1,10 @@
 """Reading the events of replay intervals, with the rows around them that conditions may look at.
 
 Purpose
-    :func:`read_spans` yields batches in stream order, each with the flag whether its rows belong
-    to an interval or only surround one.  Base events are read by position, straight from the
-    leaves; spans near late events are read by time through the snapshot, which merges them in.
+    :func:`read_spans` yields batches in stream order, with flags which rows belong to an interval
+    and which only surround one.  Base events are read by position, straight from the leaves, short
+    spans together (see :mod:`.gather`); spans near late events are read by time through the
+    snapshot, which merges them in.
 
 Guarantee
     Rows come in the order of a full scan.  Between two intervals there is at least one surrounding
@@ -15,20 +16,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
+from .gather import Gathered, Piece
 from .spans import Spans
 from .timeline import Timeline
 
 __all__ = ["Piece", "read_arrays", "read_positions", "read_spans"]
 
-Piece = tuple[pa.RecordBatch, "bool | npt.NDArray[np.bool_]"]
-"""A batch, and whether its rows, or which of them, belong to an interval."""
-
 BATCH_EVENTS = 1 << 17
+ALONE_EVENTS = 1 << 14
+"""Spans from this length on are handed on as they lie in their leaves, not copied together."""
 
 
 def read_arrays(
@@ -136,6 +136,7 @@ def read_spans(
     """
     done = 0
     output = pa.schema([snapshot.schema.arrow.field(name) for name in columns])
+    gathered = Gathered(timeline, output, metrics)
     for number, (start, end) in enumerate(
         zip(spans.starts.tolist(), spans.ends.tolist(), strict=True)
     ):
@@ -144,15 +145,17 @@ def read_spans(
         first = max(0, start - before)
         if ties and first < start:
             first = int(timeline.lower(timeline.ticks_at(np.array([first])))[0])
-        first = max(first, done)
-        for batch in read_positions(timeline, columns, output, first, start, metrics):
-            yield batch, False
+        yield from gathered.add(max(first, done), start, False)
         ticks = by_time.get(number)
         if ticks is not None:
+            yield from gathered.flush()
             stop = None if ticks[1] >= 2**63 - 1 else ticks[1] + 1
             for batch in snapshot.scan(ticks[0], stop, columns, metrics=metrics, check=check):
                 yield batch, True
+        elif end - start < ALONE_EVENTS:
+            yield from gathered.add(start, end, True)
         else:
+            yield from gathered.flush()
             for first in range(start, end, BATCH_EVENTS):
                 if check is not None:
                     check()
@@ -164,5 +167,5 @@ def read_spans(
             last = done = int(timeline.upper(timeline.ticks_at(np.array([last - 1])))[0])
         if number + 1 < len(spans):
             last = done = min(last, int(spans.starts[number + 1]))
-        for batch in read_positions(timeline, columns, output, end, last, metrics):
-            yield batch, False
+        yield from gathered.add(end, last, False)
+    yield from gathered.flush()
