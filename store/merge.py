@@ -10,10 +10,11 @@ Guarantee
     before it.
 
 Algorithm
-    Each round looks at the last tick of every source's current batch.  Up to the smallest of them
-    no source can bring anything new, once a look at the next batch has shown that the tick does
-    not go on in it: those rows are merged, the late sources with each other first, then with the
-    base, column by column.  A batch that no other source reaches into passes through untouched.
+    Two sources are merged at a time: the late ones with each other in a tree, and what comes of
+    them with the base, so that each batch of the base is looked at once, against one batch.  Of two
+    batches that reach into each other the one that ends first is woven whole, with what the other
+    has up to there.  More events of its last tick may follow in its next batch: a later source
+    keeps its own of that tick back.  A batch that no other reaches into passes through untouched.
 
     The same kernels keep the buffer of late events: a short tuple of sorted batches in arrival
     order, each at least twice as large as the next, so that adding costs O(log n) amortised and a
@@ -21,81 +22,67 @@ Algorithm
     (:func:`sort_nearly`).
 
 Limits
-    Holds two batches of each source at most, and more only where a single tick spans batches.
+    Holds two batches of each source at most.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..compiled import kernel
 from ..schema import StreamSchema
-from .tail import concat_batches, sort_batch, ticks_of
-from .weave import places_of, plain_widths, weave
+from .weave import Loom, Side, sort_late
 
 __all__ = ["add_late", "merge_sources", "sort_nearly"]
 
 
 class _Source:
-    """One source with its batch at hand, and the next one where it had to be looked at."""
+    """A source with its batch at hand, of which the rows before ``at`` have been taken."""
 
-    def __init__(self, batches: Iterator[pa.RecordBatch], schema: StreamSchema) -> None:
+    def __init__(self, batches: Iterator[pa.RecordBatch], loom: Loom) -> None:
         self._batches = batches
-        self._schema = schema
-        self._ahead: pa.RecordBatch | None = None
-        self.batch: pa.RecordBatch | None = None
-        self.done = False
+        self._loom = loom
+        self._side: Side | None = None
 
-    def _next(self) -> pa.RecordBatch | None:
-        while not self.done:
+    @property
+    def side(self) -> Side:
+        """The batch at hand."""
+        assert self._side is not None
+        return self._side
+
+    def fill(self) -> bool:
+        """Have rows at hand; whether there are any."""
+        while self._side is None:
             batch = next(self._batches, None)
             if batch is None:
-                self.done = True
-            elif batch.num_rows:
-                return batch
-        return None
+                return False
+            if batch.num_rows:
+                self._side = self._loom.side(batch)
+                self.at, self.rows = 0, batch.num_rows
+                self.first, self.last = int(self._side.ticks[0]), int(self._side.ticks[-1])
+        return True
 
-    def fill(self) -> None:
-        """Have a batch at hand unless the source is at its end."""
-        if self.batch is None:
-            batch, self._ahead = self._ahead, None
-            batch = self._next() if batch is None else batch
-            if batch is not None:
-                self._take(batch)
+    def position(self, tick: int, side: Literal["left", "right"]) -> int:
+        """First row at hand that is not before a tick (left) or is behind it (right)."""
+        return self.at + int(self.side.ticks[self.at :].searchsorted(tick, side))
 
-    def complete(self, tick: int) -> None:
-        """Have every event of the last tick at hand: join the batches in which it goes on."""
-        while self.batch is not None and self.last == tick:
-            if self._ahead is None:
-                self._ahead = self._next()
-            if self._ahead is None or ticks_of(self._ahead, self._schema)[0] != tick:
-                return
-            joined = concat_batches([self.batch, self._ahead], self.batch.schema)
-            self._ahead = None
-            self._take(joined)
+    def advance(self, end: int) -> None:
+        """The rows before ``end`` have been taken."""
+        if end == self.rows:
+            self._side = None
+        else:
+            self.at, self.first = end, int(self.side.ticks[end])
 
-    def _take(self, batch: pa.RecordBatch) -> None:
-        self.batch = batch
-        self.ticks = ticks_of(batch, self._schema)
-        self.first = int(self.ticks[0])
-        self.last = int(self.ticks[-1])
-
-    def split(self, tick: int) -> pa.RecordBatch | None:
-        """Take the rows up to a tick off the batch at hand."""
-        batch = self.batch
-        if batch is None or self.first > tick:
-            return None
-        if self.last <= tick:
-            self.batch = None
-            return batch
-        rows = int(self.ticks.searchsorted(tick, "right"))
-        self._take(batch.slice(rows))
-        return batch.slice(0, rows)
+    def rest(self) -> pa.RecordBatch:
+        """Take what is at hand."""
+        batch = self.side.batch
+        self._side = None
+        return batch.slice(self.at) if self.at else batch
 
 
 def merge_sources(
@@ -109,37 +96,47 @@ def merge_sources(
         In order of arrival; all of one Arrow schema that includes the time attribute.
     schema : StreamSchema
 
-    Yields
-    ------
-    pyarrow.RecordBatch
+    Returns
+    -------
+    iterator of pyarrow.RecordBatch
         In time order.
     """
-    open_sources = [_Source(iter(source), schema) for source in sources]
-    while True:
-        for source in open_sources:
-            source.fill()
-        open_sources = [s for s in open_sources if s.batch is not None]
-        if not open_sources:
-            return
-        if len(open_sources) == 1:
-            source = open_sources[0]
-            while source.batch is not None:
-                yield source.batch
-                source.batch = None
-                source.fill()
-            return
-        lead = min(open_sources, key=lambda s: s.first)
-        others = min(s.first for s in open_sources if s is not lead)
-        if lead.last < others:
-            assert lead.batch is not None
-            yield lead.batch
-            lead.batch = None
-            continue
-        bound = min(s.last for s in open_sources)
-        for source in open_sources:
-            source.complete(bound)
-        pieces = [piece for s in open_sources if (piece := s.split(bound)) is not None]
-        yield _merged(pieces, schema)
+    loom = Loom(schema.time)
+    if len(sources) < 3:
+        return _tree(sources, loom)
+    return _woven(sources[0], _tree(sources[1:], loom), loom)
+
+
+def _tree(sources: Sequence[Iterator[pa.RecordBatch]], loom: Loom) -> Iterator[pa.RecordBatch]:
+    """Sources of similar size: an event is woven as often as halves can be halved."""
+    if len(sources) < 2:
+        return sources[0] if sources else iter(())
+    middle = len(sources) // 2
+    return _woven(_tree(sources[:middle], loom), _tree(sources[middle:], loom), loom)
+
+
+def _woven(
+    earlier: Iterator[pa.RecordBatch], later: Iterator[pa.RecordBatch], loom: Loom
+) -> Iterator[pa.RecordBatch]:
+    """Merge two sources."""
+    one, other = _Source(earlier, loom), _Source(later, loom)
+    while one.fill() and other.fill():
+        if one.last <= other.first:
+            yield one.rest()
+        elif other.last < one.first:
+            yield other.rest()
+        else:
+            if other.last < one.last:
+                end, high = one.position(other.last, "right"), other.rows
+            else:  # what is as new as the last of the one may have to wait for its next batch
+                end, high = one.rows, other.position(one.last, "left")
+            woven = loom.weave(one.side, one.at, end, other.side, other.at, high)
+            one.advance(end)
+            other.advance(high)
+            yield woven
+    for source in (one, other):
+        while source.fill():
+            yield source.rest()
 
 
 def add_late(
@@ -150,8 +147,10 @@ def add_late(
     Neighbours are merged while the older is less than twice as large, which keeps the tuple short.
     """
     result = [*buffer, batch]
+    loom = Loom(schema.time)
     while len(result) > 1 and result[-2].num_rows < 2 * result[-1].num_rows:
-        result[-2:] = [_merged(result[-2:], schema)]
+        one, other = loom.side(result[-2]), loom.side(result[-1])
+        result[-2:] = [loom.weave(one, 0, len(one.ticks), other, 0, len(other.ticks))]
     return tuple(result)
 
 
@@ -166,11 +165,7 @@ def sort_nearly(batch: pa.RecordBatch, ticks: npt.NDArray[np.int64]) -> pa.Recor
     late = late[: _stragglers(ticks, late)]
     if 2 * late.size > ticks.size:
         return batch.take(pa.array(np.argsort(ticks, kind="stable")))
-    late = late[_stable_order(ticks[late])]
-    late.flags.writeable = False
-    order = np.empty(ticks.size, np.int64)
-    _nearly_order(ticks, late, order)
-    return batch.take(pa.array(order))
+    return sort_late(batch, ticks, late, late[_stable_order(ticks[late])])
 
 
 def _stable_order(ticks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -191,34 +186,6 @@ def _stable_order(ticks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return words
 
 
-def _merged(pieces: list[pa.RecordBatch], schema: StreamSchema) -> pa.RecordBatch:
-    """Merge sorted pieces, given in order of arrival, into one sorted batch."""
-    if len(pieces) == 1:
-        return pieces[0]
-    if len(pieces) > 2:  # the late ones first: they are small
-        joined = concat_batches(pieces[1:], pieces[0].schema)
-        pieces = [pieces[0], sort_batch(joined, schema)]
-    first, second = pieces
-    places = places_of(ticks_of(first, schema), ticks_of(second, schema))
-    ones, others = first.columns, second.columns
-    widths = plain_widths(first.schema)
-    plain = [
-        i
-        for i, width in enumerate(widths)
-        if width and not ones[i].null_count and not others[i].null_count
-    ]
-    woven = weave(
-        [ones[i] for i in plain], [others[i] for i in plain], [widths[i] for i in plain], places
-    )
-    columns = dict(zip(plain, woven, strict=True))
-    if len(plain) < len(ones):
-        order = _order_of(places, first.num_rows)
-        for i in range(len(ones)):
-            if i not in columns:
-                columns[i] = pc.take(pa.concat_arrays([ones[i], others[i]]), order)
-    return pa.RecordBatch.from_arrays([columns[i] for i in range(len(ones))], schema=first.schema)
-
-
 @kernel
 def _stragglers(ticks, late):  # type: ignore[no-untyped-def]
     """Positions of events that are older than one before them; returns how many."""
@@ -231,36 +198,3 @@ def _stragglers(ticks, late):  # type: ignore[no-untyped-def]
         else:
             newest = ticks[i]
     return count
-
-
-@kernel
-def _nearly_order(ticks, late, order):  # type: ignore[no-untyped-def]
-    """Merge the stragglers, positions in time order, with the events between them."""
-    at = 0
-    j = 0
-    newest = ticks[0]
-    for i in range(ticks.size):
-        tick = ticks[i]
-        if tick < newest:
-            continue
-        newest = tick
-        while j < late.size and ticks[late[j]] < tick:
-            order[at] = late[j]
-            at += 1
-            j += 1
-        order[at] = i
-        at += 1
-    while j < late.size:
-        order[at] = late[j]
-        at += 1
-        j += 1
-
-
-def _order_of(places: npt.NDArray[np.int64], rows: int) -> pa.Array:
-    """The merge as positions in both inputs joined."""
-    order = np.empty(rows + places.size, np.int64)
-    second = np.zeros(order.size, np.bool_)
-    second[places + np.arange(places.size)] = True
-    order[~second] = np.arange(rows)
-    order[second] = np.arange(rows, order.size)
-    return pa.array(order)

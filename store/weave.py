@@ -23,18 +23,22 @@ Limits
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numba
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from ..compiled import kernel
+from .tail import ticks_of_column
 
-__all__ = ["places_of", "plain_widths", "weave"]
+MOVED = 32
+"""Values that are copied at once."""
+
+__all__ = ["Loom", "Side", "sort_late"]
 
 
 @intrinsic
@@ -47,6 +51,28 @@ def _pointer(typing_context, address):  # type: ignore[no-untyped-def]
         return builder.inttoptr(arguments[0], cgutils.voidptr_t)
 
     return numba.types.voidptr(numba.types.uint64), generate
+
+
+@intrinsic
+def _move(typing_context, out, at, first, i):  # type: ignore[no-untyped-def]
+    """Copy :data:`MOVED` neighbouring values of one array to another."""
+    del typing_context
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        to_type, _, from_type, _ = signature.args
+        target = context.make_array(to_type)(context, builder, arguments[0]).data
+        source = context.make_array(from_type)(context, builder, arguments[2]).data
+        width = context.get_abi_sizeof(context.get_data_type(from_type.dtype))
+        cgutils.raw_memcpy(
+            builder,
+            builder.gep(target, [arguments[1]]),
+            builder.gep(source, [arguments[3]]),
+            context.get_constant(numba.types.intp, MOVED),
+            width,
+        )
+        return context.get_dummy_value()
+
+    return numba.types.void(out, at, first, i), generate
 
 
 @kernel
@@ -79,37 +105,25 @@ def _places(first, second, places):  # type: ignore[no-untyped-def]
 def _weave_words(first, second, places, out):  # type: ignore[no-untyped-def]
     """Weave one column.
 
-    Between two places values are copied in eights.  What is copied beyond the next place is
-    written again behind it, so eight must still be there: near the end they go one by one.
+    Between two places a constant number of values is copied at once, more than lie there as a rule:
+    to copy too many costs less than a loop whose end the processor cannot foresee.  What is copied
+    beyond the next place is written again behind it, so that many must still be there: near the
+    end they go one by one.
     """
     one = np.uint64(1)
+    step = np.uint64(MOVED)
     size = np.uint64(first.size)
     others = np.uint64(second.size)
-    eights = first.size - 16
+    safe = first.size - MOVED
     i = np.uint64(0)
     j = np.uint64(0)
-    while j < others and places[j] <= eights:
+    while j < others and places[j] <= safe:
         stop = np.uint64(places[j])
-        at = i + j
+        _move(out, i + j, first, i)
+        i += step
         while i < stop:
-            a = first[i]
-            b = first[i + np.uint64(1)]
-            c = first[i + np.uint64(2)]
-            d = first[i + np.uint64(3)]
-            e = first[i + np.uint64(4)]
-            f = first[i + np.uint64(5)]
-            g = first[i + np.uint64(6)]
-            h = first[i + np.uint64(7)]
-            out[at] = a
-            out[at + np.uint64(1)] = b
-            out[at + np.uint64(2)] = c
-            out[at + np.uint64(3)] = d
-            out[at + np.uint64(4)] = e
-            out[at + np.uint64(5)] = f
-            out[at + np.uint64(6)] = g
-            out[at + np.uint64(7)] = h
-            i += np.uint64(8)
-            at += np.uint64(8)
+            _move(out, i + j, first, i)
+            i += step
         i = stop
         out[stop + j] = second[j]
         j += one
@@ -126,102 +140,295 @@ def _weave_words(first, second, places, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _weave_columns(firsts, seconds, outs, widths, rows, places):  # type: ignore[no-untyped-def]
-    """Weave columns given by address and width in bytes."""
-    more = places.size
+def _weave_columns(ticks, first, end, other_ticks, low, high, places, ours, theirs, outs, widths):  # type: ignore[no-untyped-def]
+    """Find the places, then weave columns given by address and width in bytes.
+
+    Rows [first, end) of the one side and [low, high) of the other.
+    """
+    _places(ticks[first:end], other_ticks[low:high], places)
+    rows = end - first
+    more = high - low
     for column in range(widths.size):
-        first = _pointer(firsts[column])
-        second = _pointer(seconds[column])
-        out = _pointer(outs[column])
         width = widths[column]
+        one = _pointer(ours[column] + np.uint64(first) * width)
+        other = _pointer(theirs[column] + np.uint64(low) * width)
+        out = _pointer(outs[column])
         if width == 8:
             _weave_words(
-                numba.carray(first, rows, np.uint64),
-                numba.carray(second, more, np.uint64),
+                numba.carray(one, rows, np.uint64),
+                numba.carray(other, more, np.uint64),
                 places,
                 numba.carray(out, rows + more, np.uint64),
             )
         elif width == 4:
             _weave_words(
-                numba.carray(first, rows, np.uint32),
-                numba.carray(second, more, np.uint32),
+                numba.carray(one, rows, np.uint32),
+                numba.carray(other, more, np.uint32),
                 places,
                 numba.carray(out, rows + more, np.uint32),
             )
         elif width == 2:
             _weave_words(
-                numba.carray(first, rows, np.uint16),
-                numba.carray(second, more, np.uint16),
+                numba.carray(one, rows, np.uint16),
+                numba.carray(other, more, np.uint16),
                 places,
                 numba.carray(out, rows + more, np.uint16),
             )
         else:
             _weave_words(
-                numba.carray(first, rows, np.uint8),
-                numba.carray(second, more, np.uint8),
+                numba.carray(one, rows, np.uint8),
+                numba.carray(other, more, np.uint8),
                 places,
                 numba.carray(out, rows + more, np.uint8),
             )
 
 
-def places_of(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """How many of the first sorted times come before each of the second; ties are the first's."""
-    places = np.empty(second.size, np.int64)
-    _places(first, second, places)
-    places.flags.writeable = False
-    return places
+@kernel
+def _without(column, late, fresh):  # type: ignore[no-untyped-def]
+    """Leave some rows, given by rising positions, out; copies as :func:`_weave_words` does."""
+    i = 0
+    for j in range(late.size):
+        stop = late[j]
+        at = i - j
+        if stop + MOVED <= column.size and stop - j + MOVED <= fresh.size:
+            _move(fresh, np.uint64(at), column, np.uint64(i))
+            i += MOVED
+            at += MOVED
+            while i < stop:
+                _move(fresh, np.uint64(at), column, np.uint64(i))
+                i += MOVED
+                at += MOVED
+        else:
+            while i < stop:
+                fresh[at] = column[i]
+                i += 1
+                at += 1
+        i = stop + 1
+    while i < column.size:
+        fresh[i - late.size] = column[i]
+        i += 1
 
 
-def plain_widths(schema: pa.Schema) -> list[int]:
-    """Bytes of a value of each column, where it is a plain word; 0 for other types."""
-    return [
-        field.type.bit_width // 8
-        if pa.types.is_integer(field.type)
-        or pa.types.is_floating(field.type)
-        or pa.types.is_temporal(field.type)
-        else 0
-        for field in schema
-    ]
+@kernel
+def _sort_words(column, late, order, places, fresh, picked, out):  # type: ignore[no-untyped-def]
+    """Sort one column: take the late rows out and weave them in again, in their order."""
+    _without(column, late, fresh)
+    for j in range(order.size):
+        picked[j] = column[order[j]]
+    _weave_words(fresh, picked, places, out)
 
 
-def weave(
-    firsts: Sequence[pa.Array],
-    seconds: Sequence[pa.Array],
-    widths: Sequence[int],
-    places: npt.NDArray[np.int64],
-) -> list[pa.Array]:
-    """Weave columns of plain words without nulls.
+@kernel
+def _sort_ticks(ticks, late, order, places, fresh, picked):  # type: ignore[no-untyped-def]
+    """Where the late rows go among the others."""
+    _without(ticks, late, fresh)
+    for j in range(order.size):
+        picked[j] = ticks[order[j]]
+    _places(fresh, picked, places)
+
+
+@kernel
+def _sort_columns(ticks, late, order, places, ours, outs, widths, scratch):  # type: ignore[no-untyped-def]
+    """Find the places, then sort columns given by address and width in bytes.
+
+    The scratch space has room for a column of eight bytes.
+    """
+    rows = ticks.size
+    more = late.size
+    fresh = rows - more
+    at = scratch + np.uint64(8 * fresh)
+    _sort_ticks(
+        ticks,
+        late,
+        order,
+        places,
+        numba.carray(_pointer(scratch), fresh, np.int64),
+        numba.carray(_pointer(at), more, np.int64),
+    )
+    for column in range(widths.size):
+        width = widths[column]
+        one = _pointer(ours[column])
+        kept = _pointer(scratch)
+        picked = _pointer(at)
+        out = _pointer(outs[column])
+        if width == 8:
+            _sort_words(
+                *(numba.carray(one, rows, np.uint64), late, order, places),
+                numba.carray(kept, fresh, np.uint64),
+                numba.carray(picked, more, np.uint64),
+                numba.carray(out, rows, np.uint64),
+            )
+        elif width == 4:
+            _sort_words(
+                *(numba.carray(one, rows, np.uint32), late, order, places),
+                numba.carray(kept, fresh, np.uint32),
+                numba.carray(picked, more, np.uint32),
+                numba.carray(out, rows, np.uint32),
+            )
+        elif width == 2:
+            _sort_words(
+                *(numba.carray(one, rows, np.uint16), late, order, places),
+                numba.carray(kept, fresh, np.uint16),
+                numba.carray(picked, more, np.uint16),
+                numba.carray(out, rows, np.uint16),
+            )
+        else:
+            _sort_words(
+                *(numba.carray(one, rows, np.uint8), late, order, places),
+                numba.carray(kept, fresh, np.uint8),
+                numba.carray(picked, more, np.uint8),
+                numba.carray(out, rows, np.uint8),
+            )
+
+
+class Side:
+    """A batch as one side of a weaving, looked at once and woven from piece by piece.
+
+    Attributes
+    ----------
+    batch : pyarrow.RecordBatch
+        Held, because the kernel reads by address.
+    ticks : int64[rows]
+        Its times, sorted.
+    addresses : uint64[columns]
+        Where the values of each column lie; 0 for one that is not of plain words or has nulls.
+    plain : bool
+        Whether no address is 0.
+    """
+
+    __slots__ = ("addresses", "batch", "plain", "ticks")
+
+    def __init__(
+        self, batch: pa.RecordBatch, widths: Sequence[int], ticks: npt.NDArray[np.int64]
+    ) -> None:
+        columns = batch.columns
+        found = [
+            column.buffers()[1].address + column.offset * width
+            if width and not column.null_count
+            else 0
+            for column, width in zip(columns, widths, strict=True)
+        ]
+        self.batch = batch
+        self.ticks = ticks
+        self.addresses = np.array(found, np.uint64)
+        self.plain = 0 not in found
+
+
+class Loom:
+    """Weaves batches of one schema.
 
     Parameters
     ----------
-    firsts, seconds : sequences of pyarrow.Array
-        Column by column of one type; each side of one length.
-    widths : sequence of int
-        Bytes of a value of each column: 1, 2, 4 or 8.
-    places : int64[rows of the second]
-        From :func:`places_of`.
-
-    Returns
-    -------
-    list of pyarrow.Array
+    time : str
+        Name of the column that the rows of every batch are sorted by.
     """
-    if not firsts:
-        return []
-    rows = len(firsts[0])
-    total = rows + places.size
-    # One buffer for each column: larger ones would come as fresh pages every time.
-    outs = [pa.allocate_buffer(total * width) for width in widths]
-    table = np.empty((4, len(widths)), np.uint64)
-    table[0] = [_address(one, width) for one, width in zip(firsts, widths, strict=True)]
-    table[1] = [_address(other, width) for other, width in zip(seconds, widths, strict=True)]
-    table[2] = [out.address for out in outs]
-    table[3] = widths
-    _weave_columns(table[0], table[1], table[2], table[3], rows, places)
-    return [
-        pa.Array.from_buffers(one.type, total, [None, out])
-        for one, out in zip(firsts, outs, strict=True)
-    ]
+
+    def __init__(self, time: str) -> None:
+        self._time = time
+        self._schema: pa.Schema | None = None
+
+    def side(self, batch: pa.RecordBatch) -> Side:
+        """Make a batch with rows ready to be woven."""
+        if self._schema is None:
+            self._schema = batch.schema
+            self._position = batch.schema.get_field_index(self._time)
+            self._types = batch.schema.types
+            self._each = [_plain_width(type_) for type_ in self._types]
+            self._widths = np.array(self._each, np.uint64)
+        return Side(batch, self._each, ticks_of_column(batch.column(self._position)))
+
+    def weave(
+        self, one: Side, first: int, end: int, other: Side, low: int, high: int
+    ) -> pa.RecordBatch:
+        """Weave rows [first, end) of one side with [low, high) of another; ties are the one's."""
+        plain: list[int] | None = None
+        ours, theirs, widths, each = one.addresses, other.addresses, self._widths, self._each
+        if not (one.plain and other.plain):
+            plain = np.flatnonzero((ours != 0) & (theirs != 0)).tolist()
+            ours, theirs, widths = ours[plain], theirs[plain], widths[plain]
+            each = [each[i] for i in plain]
+        total = end - first + high - low
+        places = np.empty(high - low, np.int64)
+        # One buffer for each column: larger ones would come as fresh pages every time.
+        buffers = [pa.allocate_buffer(total * width) for width in each]
+        outs = np.array([buffer.address for buffer in buffers], np.uint64)
+        _weave_columns(
+            *(one.ticks, first, end, other.ticks, low, high), places, ours, theirs, outs, widths
+        )
+        types = self._types if plain is None else [self._types[i] for i in plain]
+        woven = [
+            pa.Array.from_buffers(type_, total, [None, buffer])
+            for type_, buffer in zip(types, buffers, strict=True)
+        ]
+        if plain is not None:
+            found = dict(zip(plain, woven, strict=True))
+            order = pa.array(_order_of(places, end - first))
+            for i in range(len(self._each)):
+                if i not in found:
+                    pair = [
+                        one.batch.column(i).slice(first, end - first),
+                        other.batch.column(i).slice(low, high - low),
+                    ]
+                    found[i] = pc.take(pa.concat_arrays(pair), order)
+            woven = [found[i] for i in range(len(self._each))]
+        return pa.RecordBatch.from_arrays(woven, schema=self._schema)
 
 
-def _address(array: pa.Array, width: int) -> Any:
-    return array.buffers()[1].address + array.offset * width
+def sort_late(
+    batch: pa.RecordBatch,
+    ticks: npt.NDArray[np.int64],
+    late: npt.NDArray[np.int64],
+    order: npt.NDArray[np.int64],
+) -> pa.RecordBatch:
+    """Sort a batch of which all but some rows are in order.
+
+    Parameters
+    ----------
+    batch : pyarrow.RecordBatch
+    ticks : int64[rows]
+        Its times.
+    late : int64[n]
+        Positions of the other rows, rising.
+    order : int64[n]
+        The same in the order in which they are to come; each goes behind all of its time that are
+        not late.
+    """
+    each = [_plain_width(type_) for type_ in batch.schema.types]
+    side = Side(batch, each, ticks)
+    plain = np.flatnonzero(side.addresses).tolist()
+    places = np.empty(late.size, np.int64)
+    buffers = [pa.allocate_buffer(ticks.size * each[i]) for i in plain]
+    outs = np.array([buffer.address for buffer in buffers], np.uint64)
+    widths = np.array([each[i] for i in plain], np.uint64)
+    scratch = pa.allocate_buffer(8 * ticks.size)
+    ours = side.addresses[plain]
+    _sort_columns(ticks, late, order, places, ours, outs, widths, np.uint64(scratch.address))
+    found = {
+        i: pa.Array.from_buffers(batch.schema.field(i).type, ticks.size, [None, buffer])
+        for i, buffer in zip(plain, buffers, strict=True)
+    }
+    if len(found) < len(each):
+        joined = np.concatenate((np.delete(np.arange(ticks.size), late), order))
+        rows = pa.array(joined[_order_of(places, ticks.size - late.size)])
+        for i in range(len(each)):
+            if i not in found:
+                found[i] = pc.take(batch.column(i), rows)
+    return pa.RecordBatch.from_arrays([found[i] for i in range(len(each))], schema=batch.schema)
+
+
+def _plain_width(type_: pa.DataType) -> int:
+    """Bytes of a value, where it is a plain word; 0 for other types."""
+    types = pa.types
+    if types.is_integer(type_) or types.is_floating(type_) or types.is_temporal(type_):
+        return int(type_.bit_width // 8)
+    return 0
+
+
+def _order_of(places: npt.NDArray[np.int64], rows: int) -> npt.NDArray[np.int64]:
+    """The weaving as positions in both sides joined."""
+    order = np.empty(rows + places.size, np.int64)
+    second = np.zeros(order.size, np.bool_)
+    second[places + np.arange(places.size)] = True
+    order[~second] = np.arange(rows)
+    order[second] = np.arange(rows, order.size)
+    return order

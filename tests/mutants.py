@@ -173,28 +173,28 @@ MUTANTS = [
         "store/snapshot.py",
         "runs = [view for view in state.runs if view.last",
         "runs = [view for view in state.runs[:-1] if view.last",
-        "test_stream_lifecycle.py",
+        "test_late_and_retention.py",
     ),
     Mutant(
         "a scan drops the late buffer",
         "store/snapshot.py",
         "buffers = [leaf for leaf in state.late if leaf.last",
         "buffers = [leaf for leaf in state.late[:0] if leaf.last",
-        "test_stream_lifecycle.py",
+        "test_late_and_retention.py",
     ),
     Mutant(
         "a fold forgets its runs",
         "store/compaction.py",
         "runs=tuple(entry for entry in manifest.runs if entry.id not in gone),",
         "runs=(),",
-        "test_stream_lifecycle.py test_crash_loops.py",
+        "test_late_and_retention.py test_crash_loops.py",
     ),
     Mutant(
         "a fold keeps its runs",
         "store/compaction.py",
         "runs=tuple(entry for entry in manifest.runs if entry.id not in gone),",
         "runs=manifest.runs,",
-        "test_stream_lifecycle.py",
+        "test_late_and_retention.py",
     ),
     Mutant(
         "readers' leases ignored",
@@ -222,7 +222,7 @@ MUTANTS = [
         "store/commits.py",
         "            old = [e for e in (*segments, *runs) if e.last < horizon]\n",
         "            old = [e for e in (*segments, *runs) if e.first < horizon]\n",
-        "test_stream_lifecycle.py",
+        "test_late_and_retention.py",
     ),
     Mutant(
         "a failed append is not taken back",
@@ -233,8 +233,8 @@ MUTANTS = [
     Mutant(
         "ties of two sources change places",
         "store/merge.py",
-        "            source.complete(bound)\n",
-        "            pass\n",
+        'end, high = one.rows, other.position(one.last, "left")',
+        'end, high = one.rows, other.position(one.last, "right")',
         "test_merge.py",
     ),
     Mutant(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -141,13 +142,29 @@ def test_large_pieces_are_woven_as_a_stable_sort_would(share: float, span: int) 
     assert found.combine_chunks().equals(joined.take(pa.array(order)).combine_chunks())
 
 
+@pytest.mark.parametrize("span", [60, 4_000])
+def test_sources_of_many_large_batches_with_ties(span: int) -> None:
+    """Ties that go on from batch to batch, and batches of one source cut by those of another."""
+    rng = np.random.default_rng(span)
+    made: list[list[pa.RecordBatch]] = []
+    for source, events in enumerate((3000, 400, 900, 250)):
+        whole = batch_of(np.sort(rng.integers(0, span, events)).tolist(), source, False)
+        cuts = [0, *np.sort(rng.integers(0, events, 5)).tolist(), events]
+        made.append([whole.slice(low, high - low) for low, high in pairwise(cuts)])
+    found = pa.Table.from_batches(merge_sources([iter(source) for source in made], SCHEMA))
+    joined = pa.Table.from_batches([batch for source in made for batch in source])
+    order = np.argsort(joined["t"].cast(pa.int64()).to_numpy(), kind="stable")
+    assert found.combine_chunks().equals(joined.take(pa.array(order)).combine_chunks())
+
+
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.4, 1.0])
 @pytest.mark.parametrize("span", [300, 2**62])
-def test_large_batches_out_of_order_are_sorted(share: float, span: int) -> None:
+@pytest.mark.parametrize("nulls", [False, True])
+def test_large_batches_out_of_order_are_sorted(share: float, span: int, nulls: bool) -> None:
     rng = np.random.default_rng(int(share * 10) + span % 97)
     times = np.sort(rng.integers(-span, span, 4000))
     late = rng.random(times.size) < share
     times[late] = rng.integers(-span, span, int(late.sum()))
-    batch = batch_of(times.tolist(), 0, True)
+    batch = batch_of(times.tolist(), 0, nulls)
     found = sort_nearly(batch, ticks_of(batch, SCHEMA))
     assert found.equals(batch.take(pa.array(np.argsort(times, kind="stable"))))

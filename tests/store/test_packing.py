@@ -38,7 +38,7 @@ def test_every_pattern_comes_back(
     assert found.tolist() == array[first:end].tolist()
 
 
-@pytest.mark.parametrize("width", [1, 2, 7, 31, 32, 33, 63, 64])
+@pytest.mark.parametrize("width", [1, 2, 7, 31, 32, 33, 57, 58, 63, 64])
 @pytest.mark.parametrize("encoding", [Encoding.DELTA, Encoding.PACKED])
 @pytest.mark.parametrize("count", [1, ZONE_EVENTS - 1, ZONE_EVENTS, ZONE_EVENTS + 1, 3000])
 def test_every_width_and_zone_border(width: int, encoding: Encoding, count: int) -> None:

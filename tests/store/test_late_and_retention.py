@@ -1,0 +1,260 @@
+"""Late events and retention: what folding rewrites, what is dropped, and who still sees it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from chronicle.errors import StorageFull
+from chronicle.schema import StreamSchema
+from chronicle.store import Snapshot, Store, StreamOptions, background, compaction
+from chronicle.store.memory_files import MemoryFiles
+
+SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64()), ("s", pa.string())]), "t")
+SMALL = StreamOptions(leaf_bytes=1024, segment_bytes=8192, late_events_max=64, compaction="manual")
+
+
+def batch_of(times: list[int] | range, first: int = 0) -> pa.RecordBatch:
+    numbers = list(range(first, first + len(times)))
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(list(times), pa.int64()),
+            pa.array(numbers),
+            pa.array([f"s{n % 4}" for n in numbers]),
+        ],
+        schema=SCHEMA.arrow,
+    )
+
+
+def numbers(snapshot: Snapshot) -> list[int]:
+    return [n for batch in snapshot.scan(columns=["n"]) for n in batch.column(0).to_pylist()]
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def memory() -> MemoryFiles:
+    return MemoryFiles()
+
+
+@pytest.fixture
+def store(memory: MemoryFiles) -> Iterator[Store]:
+    with Store.open("memory", files=memory) as opened:
+        yield opened
+
+
+# -- late events and compaction -----------------------------------------------------------------
+
+
+def test_folding_rewrites_only_what_late_events_touch(store: Store) -> None:
+    stream = store.create_stream("s", SCHEMA, SMALL)
+    for part in range(6):
+        stream.append(batch_of(range(part * 100, part * 100 + 100), part * 100))
+        stream.seal()
+    before = [entry.id for entry in stream.commits.manifest.segments]
+    stream.append(batch_of([250, 251, 260], 900))
+    assert stream.snapshot().dirty_ranges() == [(250, 260)]
+    stream.compact()
+    after = [entry.id for entry in stream.commits.manifest.segments]
+    assert after[:2] == before[:2]
+    assert after[-3:] == before[-3:]
+    assert before[2] not in after
+    assert stream.stats()["events_rewritten"] == 103
+    assert stream.snapshot().dirty_ranges() == []
+
+
+def test_rewritten_neighbours_are_joined_and_cut_when_full(store: Store) -> None:
+    stream = store.create_stream("s", SCHEMA, SMALL)
+    for part in range(40):
+        stream.append(batch_of([part * 10 + i for i in range(10)], part * 10))
+        stream.seal()
+    stream.append(batch_of([part * 10 + 5 for part in range(39)], 1000))
+    stream.compact()
+    assert len(stream.commits.manifest.segments) < 20  # of 40
+    assert max(entry.bytes for entry in stream.commits.manifest.segments) < 3 * 8192
+    assert store.check().ok
+
+
+def test_late_runs_stay_few_however_long_the_load(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "EVENTS_MIN", 100)
+    options = StreamOptions(leaf_bytes=4096, segment_bytes=1 << 20, late_events_max=40)
+    stream = store.create_stream("s", SCHEMA, options)
+    rng = np.random.default_rng(4)
+    expected = []
+    most = 0
+    for i in range(300):
+        times = (i * 30 + np.arange(30) - np.where(rng.random(30) < 0.3, 200, 0)).tolist()
+        expected += [(t, i * 30 + j) for j, t in enumerate(times)]
+        stream.append(batch_of(times, i * 30), "none")
+        most = max(most, stream.stats()["late_runs"])
+    assert most <= 2 * compaction.RUNS_MAX
+    wait_for(lambda: stream.stats()["compactions"] > 0)
+    assert numbers(stream.snapshot()) == [n for _, n in sorted(expected, key=lambda e: e[0])]
+    stream.compact()
+    assert numbers(stream.snapshot()) == [n for _, n in sorted(expected, key=lambda e: e[0])]
+    stream.close()
+    assert not any("compactor" in thread.name for thread in threading.enumerate())
+
+
+def test_runs_that_nobody_folds_grow_with_the_logarithm_only(store: Store) -> None:
+    stream = store.create_stream("s", SCHEMA, SMALL)
+    stream.append(batch_of([100_000]))
+    for i in range(150):
+        stream.append(batch_of(list(range(i, i + 64)), i * 64), "none")
+    assert stream.stats()["late_runs"] <= 9
+    assert stream.stats()["late_total"] == 150 * 64
+    assert stream.snapshot().count == 150 * 64 + 1
+
+
+def test_a_full_disk_during_compaction_gives_its_space_back(memory: MemoryFiles) -> None:
+    with Store.open("memory", files=memory) as store:
+        stream = store.create_stream("s", SCHEMA, SMALL)
+        for i in range(10):
+            stream.append(batch_of(range(i * 100, i * 100 + 100), i * 100))
+        stream.append(batch_of(range(0, 900, 20), 2000))
+        stream.commits.seal()
+        compaction.spill(stream.commits)
+        files = set(memory.list("streams/s"))
+        used = sum(len(memory.read(f"streams/s/{f}")) for f in files)
+        memory.capacity = sum(len(memory.read(p)) for p in _paths(memory)) + used // 3
+        with pytest.raises(StorageFull):
+            stream.compact()
+        assert set(memory.list("streams/s")) == files
+        assert stream.snapshot().count == 1045
+        memory.capacity = None
+        stream.compact()
+        assert store.check().ok
+
+
+def _paths(memory: MemoryFiles, directory: str = "") -> Iterator[str]:
+    for name in memory.list(directory):
+        path = f"{directory}/{name}" if directory else name
+        try:
+            yield from _paths(memory, path)
+        except NotADirectoryError:
+            yield path
+
+
+def test_a_compaction_that_is_overtaken_by_retention_loses_nothing(store: Store) -> None:
+    stream = store.create_stream("s", SCHEMA, SMALL)
+    for part in range(3):
+        stream.append(batch_of([part * 100, part * 100 + 1], part * 10))
+        stream.seal()
+    stream.append(batch_of([50, 150], 100))
+    fold = compaction._begin(stream.commits)
+    assert fold is not None
+    compaction._rewrite(stream.commits, fold, lambda: False)
+    with stream.commits.lock:  # the base loses its first segment meanwhile
+        manifest = stream.commits.manifest
+        stream.commits.commit(
+            replace(manifest, segments=manifest.segments[1:]),
+            stream.commits.journal,
+            {},
+        )
+    assert not compaction._finish(stream.commits, fold)
+    stream.commits.folding = frozenset()
+    assert numbers(Snapshot(stream.commits.state())) == [100, 10, 11, 101, 20, 21]
+    stream.compact()
+    assert numbers(stream.snapshot()) == [100, 10, 11, 101, 20, 21]
+
+
+def test_closing_interrupts_a_compaction(store: Store) -> None:
+    stream = store.create_stream("s", SCHEMA, SMALL)
+    stream.append(batch_of(range(500)))
+    stream.append(batch_of(range(60), 500))
+    stream._compactor._stopped.set()
+    with pytest.raises(compaction.Interrupted):
+        stream.compact()
+    assert stream.stats()["late_runs"] == 1
+    stream.close()
+    assert store.check().notes == []
+
+
+# -- retention ----------------------------------------------------------------------------------
+
+
+def test_retention_by_age_drops_whole_segments(store: Store) -> None:
+    options = StreamOptions(leaf_bytes=512, retention="100", compaction="manual")
+    stream = store.create_stream("s", SCHEMA, options)
+    for t in range(0, 1000, 5):
+        stream.append(batch_of([t], t), "none")
+    stats = stream.stats()
+    found = numbers(stream.snapshot())
+    assert found == list(range(found[0], 1000, 5))
+    assert 995 - 130 - 25 <= found[0] <= 995 - 100
+    assert stats["dropped_events"] == 200 - len(found)
+    assert stream.snapshot().aggregate(["n"]).count == len(found)
+    assert stream.snapshot().time_range == (found[0], 995)
+
+
+def test_retention_by_age_drops_nothing_that_is_young(store: Store) -> None:
+    options = StreamOptions(leaf_bytes=512, retention="100", compaction="manual")
+    stream = store.create_stream("s", SCHEMA, options)
+    times = np.cumsum(np.random.default_rng(3).integers(1, 9, 400)).tolist()
+    for n, t in enumerate(times):
+        stream.append(batch_of([t], n), "none")
+        young = sum(other >= t - 100 for other in times[: n + 1])
+        assert stream.snapshot().aggregate((), t - 100).count == young
+    assert stream.stats()["dropped_events"] > 0
+
+
+def test_late_events_that_are_too_old_are_gone_for_readers_too(store: Store) -> None:
+    """They expire while they wait in the buffer: compaction finds nothing to fold."""
+    stream = store.create_stream("s", SCHEMA, replace(SMALL, retention="60"))
+    stream.append(batch_of([0]))
+    stream.append(batch_of([-20, 30], 1))
+    stream.append(batch_of([41], 3))
+    stream.compact()
+    assert stream.snapshot().dirty_ranges() == []
+    assert numbers(stream.snapshot()) == numbers(Snapshot(stream.commits.state())) == [0, 2, 3]
+
+
+def test_retention_by_size_keeps_the_newest(store: Store) -> None:
+    options = StreamOptions(leaf_bytes=4096, retention="600 KB", codec="none")
+    schema = StreamSchema(pa.schema([("t", pa.int64()), ("x", pa.float64())]), "t")
+    stream = store.create_stream("s", schema, options)
+    rng = np.random.default_rng(0)
+    for i in range(60):
+        times = pa.array(np.arange(i * 4000, i * 4000 + 4000))
+        stream.append(pa.RecordBatch.from_arrays([times, pa.array(rng.random(4000))], ["t", "x"]))
+    stats = stream.stats()
+    assert stats["dropped_events"] > 0
+    assert stats["bytes"] < 900_000
+    first, last = stream.snapshot().time_range or (0, 0)
+    assert last == 239_999
+    assert last - first + 1 == stream.snapshot().count
+    assert stats["dropped_events"] == 240_000 - stream.snapshot().count
+
+
+def test_a_snapshot_outlives_retention_and_compaction(store: Store, memory: MemoryFiles) -> None:
+    options = StreamOptions(
+        leaf_bytes=512, segment_bytes=4096, retention="300", compaction="manual"
+    )
+    stream = store.create_stream("s", SCHEMA, options)
+    stream.append(batch_of(range(200)))
+    stream.seal()
+    stream.append(batch_of(range(50, 90), 500))
+    kept = stream.snapshot()
+    expected = numbers(kept)
+    scan = kept.scan(columns=["n"])
+    begun = next(scan).column(0).to_pylist()
+    stream.compact()
+    stream.append(batch_of(range(200, 2000), 1000))
+    stream.seal()
+    assert stream.stats()["dropped_events"] > 0
+    assert begun + [n for batch in scan for n in batch.column(0).to_pylist()] == expected
+    assert numbers(kept) == expected
+    assert kept.aggregate(["n"]).count == 240
