@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import bisect
 import math
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,6 +46,7 @@ __all__ = ["DICTIONARY_VALUES", "KEY_MAX", "Keys", "encode", "indexable", "key_r
 DICTIONARY_VALUES = 1 << 16
 KEY_MAX = 2**64 - 1
 _SIGN = np.uint64(1 << 63)
+_DOUBLE, _WORD = struct.Struct("<d"), struct.Struct("<Q")
 
 Keys = tuple[npt.NDArray[np.uint64], list[bytes] | None]
 """Keys of the values that are not null, and the run's dictionary for strings that have one."""
@@ -177,7 +179,11 @@ def _whole(value: Any, upper: bool, is_open: bool) -> int | None:
 
 
 def _float_key(value: float) -> int:
-    return int(_float_keys(np.array([value], np.float64))[0])
+    """:func:`_float_keys` of one value."""
+    if math.isnan(value):
+        return 0xFFF8 << 48
+    (word,) = _WORD.unpack(_DOUBLE.pack(value + 0.0))  # there is one zero
+    return int(word ^ KEY_MAX if word >> 63 else word | 1 << 63)
 
 
 def _float_range(condition: Range) -> tuple[int, int] | None:

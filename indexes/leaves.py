@@ -29,6 +29,7 @@ __all__ = ["LeafMap", "leaf_map"]
 
 Table = npt.NDArray[np.int64]
 MAPS_REMEMBERED = 256
+BOUNDS_REMEMBERED = 4096
 
 
 class LeafMap:
@@ -50,6 +51,7 @@ class LeafMap:
             _collect(view, level, table, parts)
         self.table = np.concatenate(parts, axis=1) if parts else np.zeros((5, 0), np.int64)
         self.starts = np.concatenate([[0], np.cumsum(self.table[ROW_COUNT])]).astype(np.int64)
+        self._bounds: dict[tuple[int, int], tuple[int, int]] = {}
 
     @property
     def first_ticks(self) -> Table:
@@ -83,6 +85,22 @@ class LeafMap:
         """Times of the events at positions [first, end)."""
         parts = [leaf.ticks(low, high) for leaf, low, high in self.pieces(first, end)]
         return parts[0] if len(parts) == 1 else np.concatenate(parts or [np.zeros(0, np.int64)])
+
+    def bounds(self, first: int, end: int) -> tuple[int, int]:
+        """First and last tick of positions [first, end); remembered, for planning asks again."""
+        known = self._bounds.get((first, end))
+        if known is None:
+            number = int(np.searchsorted(self.starts, first, side="right")) - 1
+            until = int(np.searchsorted(self.starts, end - 1, side="right")) - 1
+            low, high = int(self.first_ticks[number]), int(self.last_ticks[until])
+            if self.starts[number] != first:
+                low = int(self.ticks(first, first + 1)[0])
+            if self.starts[until + 1] != end:
+                high = int(self.ticks(end - 1, end)[0])
+            if len(self._bounds) >= BOUNDS_REMEMBERED:
+                self._bounds.clear()
+            known = self._bounds[first, end] = low, high
+        return known
 
     def column(self, name: str, first: int, end: int) -> pa.ChunkedArray | None:
         """An attribute at positions [first, end); None when the segment is older than it."""

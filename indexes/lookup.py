@@ -25,7 +25,16 @@ from .keys import KEY_MAX, key_range
 from .runs import BLOCK_ENTRIES, Run, read_dictionary
 from .stream_indexes import StreamIndexes
 
-__all__ = ["Atom", "IndexMetrics", "estimate_run", "estimate_runs", "excluded", "mark_run"]
+__all__ = [
+    "Atom",
+    "IndexMetrics",
+    "KeyRanges",
+    "RunFences",
+    "estimate_run",
+    "estimate_runs",
+    "excluded",
+    "mark_run",
+]
 
 Atom = Range | IsNull | NotNull
 """A condition on one attribute that an index can look up."""
@@ -71,6 +80,31 @@ def _ranges(
     return merged, nulls
 
 
+class KeyRanges:
+    """What atoms on one attribute mean as key ranges of a run, made once where runs share keys.
+
+    Parameters
+    ----------
+    indexes : StreamIndexes
+    atoms : sequence of Atom
+    attribute : Attribute
+    """
+
+    def __init__(self, indexes: StreamIndexes, atoms: Sequence[Atom], attribute: Attribute) -> None:
+        self.indexes = indexes
+        self.atoms = atoms
+        self.attribute = attribute
+        self._shared: tuple[list[tuple[int, int]], bool] | None = None
+
+    def of(self, run: Run) -> tuple[list[tuple[int, int]], bool]:
+        """Disjoint key ranges, ascending, and whether nulls are wanted."""
+        if run.text or not run.entries:  # strings are ranks in the run's own dictionary
+            return _ranges(self.indexes, run, self.atoms, self.attribute)
+        if self._shared is None:
+            self._shared = _ranges(self.indexes, run, self.atoms, self.attribute)
+        return self._shared
+
+
 def estimate_run(
     indexes: StreamIndexes, run: Run, atoms: Sequence[Atom], attribute: Attribute
 ) -> float:
@@ -110,22 +144,37 @@ def _ranks(fences, begins, entries, block, key, beyond, out):  # type: ignore[no
             out[i] = number * block + part * within
 
 
+class RunFences:
+    """The fences of several runs of one attribute, side by side.
+
+    Parameters
+    ----------
+    runs : sequence of Run
+    """
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self.runs = runs
+        self.text = any(run.text for run in runs)
+        self.filled = next((run for run in runs if run.entries), None)
+        self.fences = np.concatenate([np.zeros(0, np.uint64), *(run.fences for run in runs)])
+        self.begins = np.cumsum([0, *(len(run.fences) for run in runs)])
+        self.entries = np.array([run.entries for run in runs], np.int64)
+
+
 def estimate_runs(
-    indexes: StreamIndexes, runs: Sequence[Run], atoms: Sequence[Atom], attribute: Attribute
+    indexes: StreamIndexes, known_runs: RunFences, atoms: Sequence[Atom], attribute: Attribute
 ) -> npt.NDArray[np.float64]:
     """About how many events of each run satisfy one of the atoms: :func:`estimate_run` of many."""
+    runs = known_runs.runs
     total = np.zeros(len(runs))
-    if any(run.text for run in runs):  # keys are ranks, other ones in every run
+    if known_runs.text:  # keys are ranks, other ones in every run
         known: dict[object, float] = {}
         for i, run in enumerate(runs):
             total[i] = known.setdefault(id(run), estimate_run(indexes, run, atoms, attribute))
         return total
-    some = next((run for run in runs if run.entries), None)
-    if some is not None:
-        spans, _ = _ranges(indexes, some, atoms, attribute)
-        fences = np.concatenate([run.fences for run in runs])
-        begins = np.cumsum([0, *(len(run.fences) for run in runs)])
-        entries = np.array([run.entries for run in runs], np.int64)
+    if known_runs.filled is not None:
+        spans, _ = _ranges(indexes, known_runs.filled, atoms, attribute)
+        fences, begins, entries = known_runs.fences, known_runs.begins, known_runs.entries
         below, upto = np.empty(len(runs)), np.empty(len(runs))
         for low, high in spans:
             _ranks(fences, begins, entries, BLOCK_ENTRIES, np.uint64(low), False, below)
@@ -140,9 +189,9 @@ def estimate_runs(
     return total
 
 
-def excluded(indexes: StreamIndexes, run: Run, atoms: Sequence[Atom], attribute: Attribute) -> bool:
+def excluded(run: Run, keys: KeyRanges) -> bool:
     """Whether the bounds of a run rule every atom out."""
-    spans, nulls = _ranges(indexes, run, atoms, attribute)
+    spans, nulls = keys.of(run)
     if nulls and run.nulls:
         return False
     if not run.entries:
@@ -177,10 +226,8 @@ def entries_between(
 
 
 def mark_run(
-    indexes: StreamIndexes,
     run: Run,
-    atoms: Sequence[Atom],
-    attribute: Attribute,
+    keys: KeyRanges,
     base: int,
     bits: npt.NDArray[np.uint64],
     size: int,
@@ -190,11 +237,9 @@ def mark_run(
 
     Parameters
     ----------
-    indexes : StreamIndexes
     run : Run
-    atoms : sequence of Atom
-        On the run's attribute; an event that satisfies any of them counts.
-    attribute : Attribute
+    keys : KeyRanges
+        Of atoms on the run's attribute; an event that satisfies any of them counts.
     base : int
         Bit of the run's first position; may be negative.
     bits : uint64[words]
@@ -203,7 +248,8 @@ def mark_run(
     metrics : IndexMetrics
         Added to.
     """
-    spans, nulls = _ranges(indexes, run, atoms, attribute)
+    spans, nulls = keys.of(run)
+    indexes = keys.indexes
     metrics.runs_read += 1
     if nulls and run.nulls:
         if run.entries == 0:

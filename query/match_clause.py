@@ -69,6 +69,13 @@ EMPTY_MODES = {
     ("WITH", "UNMATCHED", "ROWS"): "all with unmatched",
 }
 
+_COMPARED = {
+    TokenType.LT: exp.LT, TokenType.LTE: exp.LTE, TokenType.GT: exp.GT, TokenType.GTE: exp.GTE,
+    TokenType.EQ: exp.EQ, TokenType.NEQ: exp.NEQ,
+}  # fmt: skip
+_BETWEEN = (TokenType.BETWEEN, TokenType.NUMBER, TokenType.AND, TokenType.NUMBER)
+_ENDS = ((TokenType.COMMA,), (TokenType.R_PAREN,))
+
 
 @dataclass(frozen=True)
 class OrderKey:
@@ -310,12 +317,49 @@ def _definition(parser: Any) -> Any:
     variable = parser._parse_id_var(any_token=True)
     if not parser._match(TokenType.ALIAS):
         parser.raise_error("expected AS after a variable in DEFINE")
-    condition = parser._parse_disjunction()
+    condition = _comparison(parser) or parser._parse_disjunction()
     if condition is None:
         parser.raise_error("expected a condition in DEFINE")
     node = exp.Alias(this=condition, alias=variable)
     node.meta["start"] = token.start
     return node
+
+
+def _comparison(parser: Any) -> Any:
+    """``x < 5`` or ``x BETWEEN 1 AND 2`` and nothing more, as the parser would make it; or None.
+
+    Long clauses consist of such conditions.  The parser tries some thirty productions for each of
+    their operands before it sees what four tokens say.
+    """
+    begin = parser._index
+    tokens = parser._tokens[begin : begin + 6]
+    kinds = tuple(token.token_type for token in tokens)
+    if kinds[:1] == (TokenType.VAR,):
+        if tokens[0].text.upper() in parser.NO_PAREN_FUNCTION_PARSERS:
+            return None
+    elif kinds[:1] != (TokenType.IDENTIFIER,):
+        return None
+    if kinds[1:5] == _BETWEEN and kinds[5:] in _ENDS:
+        length = 5
+    elif kinds[1:2] and kinds[1] in _COMPARED and kinds[2] is TokenType.NUMBER:
+        length = 3
+        if kinds[3:4] not in _ENDS:
+            return None
+    else:
+        return None
+    if any(token.comments for token in tokens[: length + 1]):
+        return None
+    quoted = kinds[0] is TokenType.IDENTIFIER
+    name = exp.Identifier(this=tokens[0].text, quoted=quoted).update_positions(tokens[0])
+    numbers = [
+        exp.Literal(this=token.text, is_string=False).update_positions(token)
+        for token in tokens[2:length:2]
+    ]
+    parser._advance(length)
+    column = exp.Column(this=name)
+    if length == 5:
+        return exp.Between(this=column, low=numbers[0], high=numbers[1])
+    return _COMPARED[kinds[1]](this=column, expression=numbers[0])
 
 
 def _subset(parser: Any) -> Any:

@@ -88,8 +88,10 @@ def aggregated(leaf: Aggregate) -> RowExpression | None:
 
 def leaf_index(node: Any) -> int | None:
     """Number of the leaf that a column of a scalar part stands for."""
-    if isinstance(node, exp.Column) and node.name.startswith("@") and node.name[1:].isdigit():
-        return int(node.name[1:])
+    if isinstance(node, exp.Column):
+        name = node.name
+        if name.startswith("@") and name[1:].isdigit():
+            return int(name[1:])
     return None
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from ...indexes.lookup import IndexMetrics, mark_run
+from ...indexes.lookup import IndexMetrics, KeyRanges, mark_run
 from ...indexes.stream_indexes import StreamIndexes
 from ...schema import StreamSchema
 from ...store import Store, StreamOptions
@@ -106,7 +106,8 @@ def _lookups(indexes: StreamIndexes, events: int) -> tuple[float, float]:
             for i in range(LOOKUPS):
                 low = 0.1 + 0.01 * i
                 atom = Range("x", low, low + width)
-                mark_run(indexes, run, [atom], attribute, 0, bits, events, IndexMetrics())
+                keys = KeyRanges(indexes, [atom], attribute)
+                mark_run(run, keys, 0, bits, events, IndexMetrics())
 
         return measure
 

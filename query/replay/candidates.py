@@ -35,7 +35,7 @@ import numpy.typing as npt
 
 from ...compiled import kernel
 from ...indexes.kernels import count_bits, positions_of_bits
-from ...indexes.lookup import IndexMetrics, excluded, mark_run
+from ...indexes.lookup import IndexMetrics, KeyRanges, excluded, mark_run
 from ...indexes.runs import Run
 from ...indexes.stream_indexes import Catalogue, StreamIndexes
 from ...schema import StreamSchema
@@ -244,66 +244,86 @@ def occurrences(
     inside : Spans, optional
         Occurrences elsewhere do not matter.
     """
-    total = timeline.total
-    words = (total + 63) // 64
+    taken = [chunk for chunk, asked in zip(chunks, wanted.tolist(), strict=True) if asked]
+    if not taken:
+        return np.zeros(0, np.int64)
+    # the bitmap goes from the first to the last position at which the block can begin
+    reach = max(chosen.offset for chosen in block.terms)
+    origin = max(0, taken[0].start - reach) // 64 * 64
+    size = min(timeline.total, taken[-1].end) - origin
+    words = (size + 63) // 64
     bits = np.zeros(words, np.uint64)
     other: Bits | None = None
     for number, chosen in enumerate(block.terms):
+        keys = _keys_of(chosen.term, indexes, schema)
         target = bits
         if number:
             other = np.zeros(words, np.uint64) if other is None else other
             target = other
-        for i, chunk in enumerate(chunks):
-            if not wanted[i]:
-                continue
-            low = max(0, chunk.start - chosen.offset)
+        for chunk in taken:
             if number:
-                if not bits[low >> 6 : ((chunk.end - 1) >> 6) + 1].any():
+                low = max(0, chunk.start - chosen.offset - origin)
+                if not bits[low >> 6 : ((chunk.end - 1 - origin) >> 6) + 1].any():
                     metrics.runs_skipped += 1
                     continue
             elif coarse is not None and not coarse.may_hold(chosen.symbol, chunk.start, chunk.end):
                 metrics.runs_skipped += 1
                 continue
-            _mark_term(chosen, chunk, target, timeline, indexes, schema, metrics)
+            _mark_term(chosen, chunk, keys, origin, size, target, timeline, schema, metrics)
         if number:
             assert other is not None
             bits &= other
             if number + 1 < len(block.terms):
                 other[:] = 0
     if inside is not None:
-        _keep_inside(bits, inside.starts, inside.ends)
+        here = inside.clip(origin, origin + size)
+        _keep_inside(bits, here.starts - origin, here.ends - origin)
     out = np.empty(count_bits(bits), np.int64)
-    positions_of_bits(bits, 0, out)
+    positions_of_bits(bits, origin, out)
     return out
+
+
+def _keys_of(
+    term: Term, indexes: StreamIndexes | None, schema: StreamSchema
+) -> dict[str, KeyRanges]:
+    """Key ranges of a term by attribute; of no use without indexes."""
+    if indexes is None:
+        return {}
+    return {
+        name: KeyRanges(
+            indexes, [atom for atom in term.atoms if atom.column == name], schema.attribute(name)
+        )
+        for name in term.attributes
+    }
 
 
 def _mark_term(
     chosen: ChosenTerm,
     chunk: Chunk,
+    keys: dict[str, KeyRanges],
+    origin: int,
+    size: int,
     target: Bits,
     timeline: Timeline,
-    indexes: StreamIndexes | None,
     schema: StreamSchema,
     metrics: IndexMetrics,
 ) -> None:
-    total = timeline.total
+    """Set the bits of a chunk's events that satisfy a term; bit 0 is block position ``origin``."""
+    shift = chosen.offset + origin
     for name in chosen.term.attributes:
-        atoms = [atom for atom in chosen.term.atoms if atom.column == name]
         run = chunk.runs.get(name)
         if run is None:
+            atoms = [atom for atom in chosen.term.atoms if atom.column == name]
             metrics.events_evaluated += mark_events(
-                timeline, schema, atoms, chunk.start, chunk.end, chosen.offset, target, total
+                timeline, schema, atoms, chunk.start, chunk.end, shift, target, size
             )
             continue
-        assert indexes is not None
-        attribute = schema.attribute(name)
-        if excluded(indexes, run, atoms, attribute):
+        if excluded(run, keys[name]):
             metrics.runs_skipped += 1
             continue
-        base = chunk.start - chosen.offset
         # a run may know more positions than this snapshot: they would lie beyond the chunk
-        size = min(total, chunk.end - chosen.offset)
-        mark_run(indexes, run, atoms, attribute, base, target, size, metrics)
+        known = min(size, chunk.end - shift)
+        mark_run(run, keys[name], chunk.start - shift, target, known, metrics)
 
 
 @kernel

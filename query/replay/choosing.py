@@ -49,6 +49,8 @@ CLEARLY = 0.75
 """Part of the cost of a full replay that an index plan may be expected to cost in ``auto``."""
 PROBE = 0.3
 """Part of the cost of a full replay that may be spent on looking before deciding."""
+SURPRISE = 2.0
+"""Occurrences of a block, by how many are expected, from which the choice is made again."""
 SAMPLES = 12
 """Pieces of the stream in which terms without an index are counted."""
 CROWD_EVENTS = 1 << 15
@@ -96,6 +98,7 @@ class Chooser:
         self.weights = weights
         self.gap = gap
         self.chunks: list[Chunk] = []
+        self._chosen: tuple[Model, tuple[int, ...]] | None = None
 
     # -- what there is ------------------------------------------------------------------------
 
@@ -306,6 +309,7 @@ class Chooser:
             counts = found.choice.counts
             if plan.strategy == "auto" and self._replay_is_cheaper(plan.estimate.total_ns):
                 return None
+        self._chosen = model, counts
         plan.estimate_uniform = lambda: priced(self._model(by_block, uniform=True), counts)
         return [
             offer
@@ -344,6 +348,64 @@ class Chooser:
         if plan.estimate is not None:  # now something better is known
             plan.estimate = replace(plan.estimate, events=events + whole)
         return cost <= CLEARLY * plan.total * self._event_ns()
+
+    # -- deciding again, with what lookups have found -----------------------------------------
+
+    def hopeless(self, block: int, occurrences: int) -> bool:
+        """See :class:`.located.Judge`: the model once more, with the rate that was found.
+
+        Rates of single terms are known well, those of neighbouring symbols are multiplied as if
+        they were independent: where they are not, a block occurs far more often than expected.
+        """
+        if self._chosen is None or not isinstance(self._chosen[0], CostModel):
+            return False
+        model, counts = self._chosen
+        costs = model.costs
+        expected = float(costs.rates[:, block, counts[block]] @ costs.events)
+        if occurrences <= SURPRISE * max(expected, 1.0):
+            return False
+        rates = costs.rates.copy()
+        rates[:, block, 1:] *= occurrences / max(expected, 1.0)
+        known = replace(model, costs=replace(costs, rates=np.minimum(rates, 1.0)))
+        left, full = priced(known, counts).primary_ns, self.plan.total * self._event_ns()
+        if left < full:
+            return False
+        self.plan.reason = (
+            f"{self.pattern.symbols[self._symbol(block)].name} and its neighbours occur "
+            f"{occurrences} times, {expected:.0f} were expected: intervals would cost "
+            f"{left / 1e6:.1f} ms, a full replay {full / 1e6:.1f} ms"
+        )
+        return True
+
+    def _symbol(self, block: int) -> int:
+        """Place of a block's first symbol."""
+        return sum(len(b.symbols) for b in self.pattern.blocks[:block])
+
+    def enough(self, spans: Spans, rest: Sequence[tuple[Offer, float]]) -> bool:
+        """See :class:`.located.Judge`."""
+        weights = self.weights
+        further = 0.0
+        for offer, part in rest:
+            opened, looked = self._opened(offer)
+            further += part * ((offer.entries + looked) * weights.entry + opened * weights.run)
+        return self._spans_ns(spans) <= further
+
+    def pays(self) -> bool:
+        """Whether the intervals that were found are cheaper than a full replay; else says so."""
+        plan = self.plan
+        if plan.spans is None or self.wants.partition_by:
+            return True
+        cost, full = self._spans_ns(plan.spans), plan.total * self._event_ns()
+        if cost < full:
+            return True
+        plan.reason = (
+            f"the intervals found would cost {cost / 1e6:.1f} ms, a full replay {full / 1e6:.1f} ms"
+        )
+        return False
+
+    def _spans_ns(self, spans: Spans) -> float:
+        """What replaying spans costs."""
+        return spans.total * self._event_ns() + len(spans) * self.weights.interval
 
     def _event_ns(self) -> float:
         """What replaying one event costs."""

@@ -94,15 +94,17 @@ class Entries:
         if self.table is None or leaves is None or not chosen.any():
             return self
         tables, starts = [], []
-        for number in range(len(self.starts)):
-            begin = int(self.starts[number])
-            if chosen[number]:
+        done = 0
+        for number in [*np.flatnonzero(chosen).tolist(), len(self.starts)]:
+            if done < number:
+                tables.append(self.table[:, done:number])
+                starts.append(self.starts[done:number])
+            if number < len(self.starts):
                 zones = leaves.leaf(number).zones
                 tables.append(zones)
-                starts.append(begin + np.cumsum(zones[ROW_COUNT]) - zones[ROW_COUNT])
-            else:
-                tables.append(self.table[:, number : number + 1])
-                starts.append(np.array([begin]))
+                within = np.cumsum(zones[ROW_COUNT]) - zones[ROW_COUNT]
+                starts.append(self.starts[number] + within)
+            done = number + 1
         table = np.concatenate(tables, axis=1)
         begins = np.concatenate(starts)
         ends = begins + table[ROW_COUNT]

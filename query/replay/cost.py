@@ -78,9 +78,9 @@ class Weights:
     """
 
     event: float = 12.0
-    interval: float = 60_000.0
+    interval: float = 20_000.0
     entry: float = 2.5
-    run: float = 40_000.0
+    run: float = 30_000.0
     occurrence: float = 12.0
     word: float = 0.6
     query: float = 1_500_000.0

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -53,7 +54,7 @@ from .spans import Spans
 from .symbols import Outline
 from .timeline import Timeline
 
-__all__ = ["READ_GAP", "Locator"]
+__all__ = ["READ_GAP", "Judge", "Locator", "ReplayIsCheaper"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -61,6 +62,28 @@ DENSE = 64
 """Occurrences of a block in a chunk from which it is clear that they lie all over it."""
 READ_GAP = 2048
 """Events between two spans that are read, not skipped: beginning a span costs about as much."""
+
+
+class ReplayIsCheaper(Exception):
+    """What lookups have found so far says that the whole stream had better be replayed."""
+
+
+class Judge(Protocol):
+    """Decides, with what lookups have found, whether further ones are worth it."""
+
+    def hopeless(self, block: int, occurrences: int) -> bool:
+        """Whether a block occurs so often that a replay is expected to be cheaper."""
+
+    def enough(self, spans: Spans, rest: Sequence[tuple[Offer, float]]) -> bool:
+        """Whether replaying spans costs less than looking up the rest.
+
+        Parameters
+        ----------
+        spans : Spans
+            They contain every match.
+        rest : sequence of (Offer, float)
+            Terms that are not looked up yet, each with the part of its runs that would be read.
+        """
 
 
 class Locator:
@@ -81,6 +104,8 @@ class Locator:
         Called between steps; may raise.
     gap : int
         Spans nearer than this are joined.
+    judge : Judge, optional
+        Asked after each lookup whether to go on; without one all are made.
     """
 
     def __init__(
@@ -95,7 +120,9 @@ class Locator:
         plan: ReplayPlan,
         check: Callable[[], None],
         gap: int,
+        judge: Judge | None = None,
     ) -> None:
+        self.judge = judge
         self.snapshot = snapshot
         self.timeline = timeline
         self.pattern = pattern
@@ -139,11 +166,14 @@ class Locator:
         found: dict[int, Ints] = {}
         spans = self.coarse.allowed
         order = sorted({offer.block for offer in picked}, key=lambda b: _rarity(picked, b))
-        for block in order:
+        asked = max(1, int(each.touches(spans).sum()))
+        for number, block in enumerate(order):
             self.check()
             found[block] = self._occurrences(self._block(picked, block), chunks, each, spans)
             if not len(found[block]):
                 return Spans.empty()
+            if self.judge is not None and self.judge.hopeless(block, len(found[block])):
+                raise ReplayIsCheaper
             if block == order[-1]:
                 break  # nothing is looked up after it
             if len(found[block]) > DENSE * len(chunks):
@@ -151,6 +181,13 @@ class Locator:
             else:
                 reach = self._spans({block: found[block]}, picked)
             spans = spans.intersect(reach)
+            if self.judge is not None:
+                part = float(each.touches(spans).sum()) / asked
+                left = order[number + 1 :]
+                rest = [(offer, part) for offer in picked if offer.block in left]
+                if self.judge.enough(spans, rest):
+                    self.plan.picked = [offer for offer in picked if offer.block not in left]
+                    return spans
         return self._spans(found, picked).intersect(self.coarse.allowed)
 
     def _reach_of(self, places: Ints, each: Spans) -> Spans:

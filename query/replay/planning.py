@@ -34,7 +34,7 @@ from .candidates import Offer
 from .choosing import Chooser
 from .coarse import CoarseMap, coarse_map
 from .cost import Weights, load_weights
-from .located import READ_GAP, Locator
+from .located import READ_GAP, Locator, ReplayIsCheaper
 from .replay_plan import ReplayPlan
 from .spans import Spans
 from .symbols import Outline, outline
@@ -214,16 +214,24 @@ class Planner:
         if unknown and not picked and len(self.coarse.allowed):
             plan.reason = "no index can be used, and neighbours in the partition are looked at"
             return
-        Locator(
+        judge = chooser if choose is None and plan.strategy == "auto" else None
+        locator = Locator(
             self.snapshot, timeline, pattern, self.coarse, self.wants, self.indexes,
-            self.catalogue, plan, self.check, READ_GAP,
-        ).run(picked)  # fmt: skip
+            self.catalogue, plan, self.check, READ_GAP, judge,
+        )  # fmt: skip
+        worth = True
+        try:
+            locator.run(picked)
+        except ReplayIsCheaper:
+            worth = False
         plan.phases["lookup_ms"] = _since(begun)
         if probed:
-            if chooser.worth(probed):
-                plan.reason = ""
-            else:
-                plan.spans, plan.partitions, plan.by_time, plan.picked = None, None, {}, ()
+            worth = chooser.worth(probed)
+            plan.reason = "" if worth else plan.reason
+        elif worth and judge is not None and picked:
+            worth = chooser.pays()
+        if not worth:
+            plan.spans, plan.partitions, plan.by_time, plan.picked = None, None, {}, ()
 
     def _shown(self, offer: Offer) -> str:
         from ..ranges import describe

@@ -29,7 +29,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ...indexes.lookup import estimate_runs
+from ...indexes.lookup import RunFences, estimate_runs
 from ...indexes.stream_indexes import StreamIndexes
 from ...schema import Storage, StreamSchema
 from ...store.layout import ROW_ATTRIBUTES, ROWS_PER_ATTRIBUTE
@@ -81,6 +81,7 @@ class RateMap:
         # of buckets without an index nothing is known: they are taken to be like the nearest chunk
         self._indexed = (starts[self._chunk_of] <= middles) & (middles < ends[self._chunk_of])
         self._shapes: dict[str, tuple[Floats, Floats] | None] = {}
+        self._fences: dict[str, RunFences] = {}
 
     def entries(self, term: Term) -> Floats:
         """About how many events of each chunk satisfy a term."""
@@ -88,8 +89,10 @@ class RateMap:
         total = np.zeros(len(self._chunks))
         for name in term.attributes:
             atoms = [atom for atom in term.atoms if atom.column == name]
-            runs = [chunk.runs[name] for chunk in self._chunks]
-            total += estimate_runs(self._indexes, runs, atoms, self._schema.attribute(name))
+            if name not in self._fences:
+                self._fences[name] = RunFences([chunk.runs[name] for chunk in self._chunks])
+            attribute = self._schema.attribute(name)
+            total += estimate_runs(self._indexes, self._fences[name], atoms, attribute)
         return total
 
     def spread(self, share: float) -> Floats:

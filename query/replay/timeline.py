@@ -135,18 +135,8 @@ class Timeline:
         part = piece.part
         if part.tail is not None:
             return part.tail.first, part.tail.last
-        leaves = part.leaves
-        assert leaves is not None
-        first, last = piece.start - part.start, piece.end - part.start - 1
-        number = int(np.searchsorted(leaves.starts, first, side="right")) - 1
-        until = int(np.searchsorted(leaves.starts, last, side="right")) - 1
-        start = int(leaves.first_ticks[number])
-        if leaves.starts[number] != first:
-            start = int(leaves.ticks(first, first + 1)[0])
-        end = int(leaves.last_ticks[until])
-        if leaves.starts[until + 1] != last + 1:
-            end = int(leaves.ticks(last, last + 1)[0])
-        return start, end
+        assert part.leaves is not None
+        return part.leaves.bounds(piece.start - part.start, piece.end - part.start)
 
     # -- positions to times -------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ import chronicle
 from chronicle.errors import IndexExists, IndexNotFound, UnsupportedType
 from chronicle.indexes import stream_indexes
 from chronicle.indexes.keys import encode, key_range
-from chronicle.indexes.lookup import IndexMetrics, mark_run
+from chronicle.indexes.lookup import IndexMetrics, KeyRanges, mark_run
 from chronicle.indexes.runs import _sorted, build_run
 from chronicle.indexes.stream_indexes import RunsChanged, StreamIndexes
 from chronicle.schema import StreamSchema
@@ -109,7 +109,8 @@ def test_a_lookup_finds_the_events_of_a_range(data: st.DataObject) -> None:
         (NotNull(name), [v is not None for v in plain]),
     ):
         bits = np.zeros(4, np.uint64)
-        mark_run(InMemory(built), built.run, [wanted], attribute, 7, bits, 200, IndexMetrics())
+        keys = KeyRanges(InMemory(built), [wanted], attribute)
+        mark_run(built.run, keys, 7, bits, 200, IndexMetrics())
         found = np.unpackbits(bits.view(np.uint8), bitorder="little")[7 : 7 + len(values)]
         assert found.astype(bool).tolist() == expected, (wanted, plain)
 
