@@ -56,7 +56,9 @@ Parameters = Mapping[str, Any] | Sequence[Any]
 class IndexManager(Protocol):
     """What keeps the secondary indexes of a store, as the database uses it."""
 
-    def create(self, stream: str, attribute: str, wait: bool) -> None:
+    def create(
+        self, stream: str, attribute: str, wait: bool, lag_events_max: int | None = None
+    ) -> None:
         """Build an index; raises IndexExists."""
 
     def drop(self, stream: str, attribute: str) -> None:
@@ -70,6 +72,9 @@ class IndexManager(Protocol):
 
     def of(self, stream: str) -> Any:
         """The indexes of a stream, for plans; None without any."""
+
+    def backup(self, path: Path) -> None:
+        """Copy the indexes into a copy of the store that was just made."""
 
     def check(self, repair: bool = False) -> Sequence[str]:
         """Compare indexes with events; returns what is wrong, ``stream: problem``."""
@@ -292,8 +297,15 @@ class Database:
         """Add a nullable attribute to a stream."""
         self.stream(name).add_column(column, type_)
 
-    def create_index(self, name: str, attribute: str, wait: bool = True) -> None:
-        """Build a secondary index on an attribute of a stream."""
+    def create_index(
+        self,
+        name: str,
+        attribute: str,
+        wait: bool = True,
+        *,
+        lag_events_max: int | None = None,
+    ) -> None:
+        """Build a secondary index; the arguments are those of :meth:`Stream.create_index`."""
         self._check_writable(f"index {name!r}")
         attribute = self.stream_schema(name).resolve(attribute)
         if self._indexes is None:
@@ -301,7 +313,7 @@ class Database:
                 "secondary indexes are not part of this build of Chronicle; every query answers "
                 "the same without them"
             )
-        self._indexes.create(name, attribute, wait)
+        self._indexes.create(name, attribute, wait, lag_events_max)
 
     def drop_index(self, name: str, attribute: str) -> None:
         """Remove a secondary index; raises :class:`IndexNotFound`."""
@@ -360,9 +372,11 @@ class Database:
     # ---------------------------------------------------------------- life cycle
 
     def backup(self, path: str | os.PathLike[str]) -> None:
-        """Write a consistent copy of the store to a new directory while writing goes on."""
+        """Write a consistent copy of the store, with its indexes, while writing goes on."""
         self._check_open()
         self._store.backup(path)
+        if self._indexes is not None:
+            self._indexes.backup(Path(path))
 
     def check(self, repair: bool = False) -> CheckReport:
         """Verify every checksum, order and aggregate of the store, and every index.

@@ -144,9 +144,15 @@ class Stream:
         """Add a nullable attribute at the end; older events read as null."""
         self._writer("add a column to").add_attribute(name, type_)
 
-    def create_index(self, attribute: str, *, wait: bool = True) -> None:
-        """Build a secondary index on an attribute, in the background when ``wait`` is false."""
-        self._database.create_index(self.name, attribute, wait)
+    def create_index(
+        self, attribute: str, *, wait: bool = True, lag_events_max: int | None = None
+    ) -> None:
+        """Build a secondary index on an attribute, in the background when ``wait`` is false.
+
+        Under load, indexes lag behind the events.  With ``lag_events_max``, an append that leaves
+        more committed events than that outside of this index builds what is missing first.
+        """
+        self._database.create_index(self.name, attribute, wait, lag_events_max=lag_events_max)
 
     def drop_index(self, attribute: str) -> None:
         """Remove the secondary index on an attribute; raises :class:`IndexNotFound`."""

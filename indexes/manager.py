@@ -6,8 +6,9 @@ Purpose
     when an index is made.
 
 Guarantee
-    Appends never wait for the thread, unless a limit on its lag was asked for; queries are right
-    at any lag. Closing stops between two runs: what is missing is built after the next opening.
+    Appends never wait for the thread, unless an index was made with a limit on its lag; queries
+    are right at any lag.  Closing stops between two runs: what is missing is built after the next
+    opening.
 
 Limits
     A reading process sees the runs that the writer has put on disk: after each round of the thread.
@@ -25,6 +26,7 @@ from typing import Any
 from ..errors import ChronicleError, IndexNotFound, UnsupportedFormat
 from ..store import EventStream, Store
 from ..store.snapshot import StreamState
+from .copying import copy_indexes
 from .stream_indexes import StreamIndexes
 
 __all__ = ["StoreIndexes"]
@@ -39,14 +41,11 @@ class StoreIndexes:
     ----------
     store : Store
         Open; closed by its owner after this.
-    lag_events_max : int, optional
-        Committed events that may be waiting for an index before appends wait for it.
     """
 
-    def __init__(self, store: Store, lag_events_max: int | None = None) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
         self._writable = store.mode == "rw"
-        self._lag_events_max = lag_events_max
         self._known: dict[str, StreamIndexes] = {}
         self._handles: dict[str, Any] = {}
         self._versions: dict[str, tuple[int, int]] = {}
@@ -102,6 +101,7 @@ class StoreIndexes:
                 known = self._known[name] = StreamIndexes(path, True)
             if self._handles.get(name) is not handle and isinstance(handle, EventStream):
                 self._handles[name] = handle
+                known.forget(handle.snapshot().state, opened=True)
                 handle.subscribe(self._listener(name, known))
             return known
 
@@ -110,20 +110,26 @@ class StoreIndexes:
             if not indexes.attributes:
                 return
             self._notify(name)
-            limit = self._lag_events_max
-            if limit is not None and indexes.lag(state) > limit:
-                while indexes.lag(state) > limit // 2 and indexes.build_next(state, eager=True):
+            if not indexes.overdue(state):
+                return
+            try:
+                while indexes.overdue(state, 0.5) and indexes.build_next(state, eager=True):
                     pass
+            except Exception:
+                # the events are committed: what is not indexed costs time, not answers
+                logger.exception("%s: indexes lag further behind than they should", name)
 
         return heard
 
     # -- what the database calls --------------------------------------------------------------
 
-    def create(self, stream: str, attribute: str, wait: bool) -> None:
+    def create(
+        self, stream: str, attribute: str, wait: bool, lag_events_max: int | None = None
+    ) -> None:
         """Make an index and build it, in the background when ``wait`` is false."""
         handle = self._store.stream(stream)
         indexes = self._attach(stream)
-        indexes.create(attribute, handle.schema)
+        indexes.create(attribute, handle.schema, lag_events_max)
         if wait:
             indexes.catch_up(handle.snapshot().state)
         else:
@@ -160,8 +166,19 @@ class StoreIndexes:
             indexes.forget(state)
             indexes.catch_up(state)
 
+    def backup(self, path: Path) -> None:
+        """Copy the indexes into a copy of the store that was just made."""
+        with Store.open(path, "r") as copy:
+            for name in copy.streams():
+                indexes = self.of(name) if name in self._store.streams() else None
+                if indexes is not None:
+                    state = copy.stream(name).snapshot().state
+                    copy_indexes(indexes, path / copy.directory_of(name) / "indexes", state)
+
     def check(self, repair: bool = False) -> Sequence[str]:
         """Compare every index with its events; with ``repair``, rebuild those that differ.
+
+        A repair also builds what is missing, such as the runs of segments that it wrote anew.
 
         Returns
         -------
@@ -185,6 +202,8 @@ class StoreIndexes:
                     indexes.rebuild()
                     indexes.catch_up(state)
                     found = indexes.verify(state)
+                elif repair and self._writable:
+                    indexes.catch_up(state)
                 problems += [f"{name}: {what}" for what in found]
             except ChronicleError as error:
                 problems.append(f"{name}: {error}")

@@ -37,7 +37,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import CorruptStore, IndexExists, IndexNotFound
+from ..errors import (
+    CorruptStore,
+    IndexExists,
+    IndexNotFound,
+    InvalidArgument,
+)
 from ..schema import StreamSchema
 from ..store.segment import SegmentView
 from ..store.snapshot import StreamState
@@ -53,11 +58,20 @@ from .storage import (
     time_key,
 )
 
-__all__ = ["Catalogue", "RunsChanged", "StreamIndexes", "TimeRange"]
+__all__ = [
+    "Catalogue",
+    "RunsChanged",
+    "StreamIndexes",
+    "TimeRange",
+    "blocks_of",
+    "definition_of",
+    "descriptor_of",
+]
 
 STEP_EVENTS = 1 << 16
 """Committed events of the active segment that are worth a new run."""
 CACHE_BYTES = 64 << 20
+LAG_MAX = 1 << 40
 
 
 class RunsChanged(Exception):
@@ -111,6 +125,7 @@ class StreamIndexes:
         self._lock = threading.RLock()
         self._build_lock = threading.Lock()
         self._attributes: dict[str, int] = {}
+        self._limits: dict[str, int] = {}
         self._runs: dict[tuple[int, int, int], Run] = {}
         self._times: dict[tuple[int, int], TimeRange] = {}
         self._catalogue: Catalogue | None = None
@@ -129,10 +144,12 @@ class StreamIndexes:
 
     def _load(self) -> None:
         storage = self._opened()
-        self._attributes = {}
+        self._attributes, self._limits = {}, {}
         for key, value in storage.scan(b"i"):
-            index = int(json.loads(value)["id"])
-            self._attributes[key[1:].decode()] = index
+            name, told = key[1:].decode(), json.loads(value)
+            index = self._attributes[name] = int(told["id"])
+            if told.get("lag_events_max") is not None:
+                self._limits[name] = int(told["lag_events_max"])
             self._next_id = max(self._next_id, index + 1)
         known = set(self._attributes.values())
         self._runs = {}
@@ -174,17 +191,31 @@ class StreamIndexes:
             self._opened().take_over(paths)
             self._load()
 
-    def create(self, attribute: str, schema: StreamSchema) -> None:
-        """Define an index; raises :class:`IndexExists`."""
+    def create(
+        self, attribute: str, schema: StreamSchema, lag_events_max: int | None = None
+    ) -> None:
+        """Define an index; raises :class:`IndexExists`.
+
+        Parameters
+        ----------
+        lag_events_max : int, optional
+            Committed events that may wait for this index before appends wait for it.
+        """
         indexable(schema.attribute(attribute))
+        if lag_events_max is not None and not 0 <= lag_events_max <= LAG_MAX:
+            raise InvalidArgument(
+                f"lag_events_max is a number of events from 0 to {LAG_MAX}, found {lag_events_max}"
+            )
         with self._lock:
             if attribute in self._attributes:
                 raise IndexExists(f"there is an index on {attribute!r} already")
             index = self._next_id
-            self._opened().write([(b"i" + attribute.encode(), json.dumps({"id": index}).encode())])
+            self._opened().write([definition_of(attribute, index, lag_events_max)])
             self._opened().flush()
             self._next_id += 1
             self._attributes[attribute] = index
+            if lag_events_max is not None:
+                self._limits[attribute] = lag_events_max
             self._catalogue = None
 
     def drop(self, attribute: str) -> None:
@@ -195,6 +226,7 @@ class StreamIndexes:
                 raise IndexNotFound(f"there is no index on {attribute!r}")
             storage = self._opened()
             del self._attributes[attribute]
+            self._limits.pop(attribute, None)
             # the definition goes first: runs without one are never read
             storage.write([], [b"i" + attribute.encode()])
             for kind in (b"d", b"k", b"p", b"n", b"s"):
@@ -270,14 +302,16 @@ class StreamIndexes:
     def lag(self, state: StreamState) -> int:
         """Committed leaf events that some index does not cover yet, of the one furthest behind."""
         catalogue = self.catalogue()
-        behind = [0]
-        for index in catalogue.attributes.values():
-            missing = 0
-            for view in state.segments:
-                listed = catalogue.runs.get((index, view.file.segment_id), ())
-                missing += view.events - sum(run.end - run.first for run in listed)
-            behind.append(missing)
-        return max(behind)
+        return max((_behind(catalogue, i, state) for i in catalogue.attributes.values()), default=0)
+
+    def overdue(self, state: StreamState, share: float = 1.0) -> bool:
+        """Whether an index is further behind than that share of what it was allowed."""
+        catalogue = self.catalogue()
+        return any(
+            _behind(catalogue, catalogue.attributes[name], state) > share * limit
+            for name, limit in list(self._limits.items())
+            if name in catalogue.attributes
+        )
 
     def flush(self) -> None:
         """Make what was built visible to readers in other processes."""
@@ -295,12 +329,8 @@ class StreamIndexes:
             generation = 0 if old_times is None else old_times.generation + 1
             packed = build_times(leaves.ticks(first, end))
             times = TimeRange(segment, first, end, generation, len(packed))
-            told = {"end": end, "generation": generation, "size": len(packed)}
             storage.write(
-                [
-                    (time_key(segment, first, generation), packed),
-                    (time_key(segment, first), json.dumps(told).encode()),
-                ],
+                [(time_key(segment, first, generation), packed), descriptor_of(times)],
                 [] if old_times is None else [time_key(segment, first, old_times.generation)],
             )
             with self._lock:
@@ -324,28 +354,40 @@ class StreamIndexes:
             if built.dictionary is not None:
                 puts.append((block_key(b"s", *at), built.dictionary))
             puts.append((descriptor_key(index, segment, first), built.run.to_bytes()))
-            storage.write(puts, [] if old is None else _blocks_of(old))
+            storage.write(puts, [] if old is None else blocks_of(old))
             with self._lock:
                 self._runs[index, segment, first] = built.run
                 self._catalogue = None
 
-    def forget(self, state: StreamState) -> None:
-        """Remove the runs of segments that a state no longer has (retention, compaction)."""
-        alive = {view.file.segment_id for view in state.segments}
+    def forget(self, state: StreamState, opened: bool = False) -> None:
+        """Remove the runs of segments that a state no longer has (retention, compaction).
+
+        With ``opened``, said before the first append to a stream that was opened, also runs that
+        reach beyond their segment.  A power cut takes leaves of which nothing but their run was
+        synced (durability ``interval`` or ``none``), and other events will come to their positions.
+        """
+        alive = {view.file.segment_id: view.events for view in state.segments}
         with self._lock:
             gone = [at for at in self._runs if at[1] not in alive]
             old_times = [at for at in self._times if at[0] not in alive]
+            if opened:
+                gone += [at for at, r in self._runs.items() if r.end > alive.get(at[1], r.end)]
+                old_times += [
+                    at for at, t in self._times.items() if t.end > alive.get(at[0], t.end)
+                ]
         if not gone and not old_times:
             return
         with self._build_lock, self._lock:
             self._drop_runs(gone)
             self._drop_times(old_times)
             self._forget_cache()
+            if opened:
+                self._opened().flush()
 
     def _drop_runs(self, places: list[tuple[int, int, int]]) -> None:
         for at in places:
             run = self._runs.pop(at)
-            self._opened().write([], [descriptor_key(*at), *_blocks_of(run)])
+            self._opened().write([], [descriptor_key(*at), *blocks_of(run)])
         self._catalogue = None
 
     def _drop_times(self, places: list[tuple[int, int]]) -> None:
@@ -373,6 +415,15 @@ class StreamIndexes:
         if data is None:
             raise RunsChanged
         return data
+
+    def stored(self, key: bytes) -> bytes | None:
+        """What is stored under a key."""
+        return self._opened().get(key)
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """By attribute, the events that may wait for its index; those without a limit are not."""
+        return dict(self._limits)
 
     def words(self, kind: bytes, run: Run, number: int = 0) -> npt.NDArray[Any]:
         """A block of a run as 64-bit words: signed for keys, unsigned for positions."""
@@ -437,6 +488,7 @@ class StreamIndexes:
             "entries": entries,
             "runs": runs,
             "bytes": size,
+            "lag_events_max": self._limits.get(attribute),
         }
 
     def _lacking(self, attribute: str, state: StreamState) -> Iterator[int]:
@@ -457,7 +509,11 @@ class StreamIndexes:
                 storage.close()
 
     def verify(self, state: StreamState) -> list[str]:
-        """Compare every run with the events that it stands for; returns what is wrong."""
+        """Compare every run with the events that it stands for; returns what is wrong.
+
+        A reader passes over the runs of segments that are gone: the writer removes them when it
+        comes to it.
+        """
         from .verify import verify_run, verify_times
 
         problems = []
@@ -466,9 +522,10 @@ class StreamIndexes:
         names = {index: name for name, index in catalogue.attributes.items()}
         for (index, segment), listed in catalogue.runs.items():
             if segment not in views:
-                problems.append(
-                    f"index on {names[index]}: segment {segment} is not part of the stream"
-                )
+                if self.writable:
+                    problems.append(
+                        f"index on {names[index]}: segment {segment} is not part of the stream"
+                    )
                 continue
             for run in listed:
                 try:
@@ -490,7 +547,31 @@ class StreamIndexes:
         return problems
 
 
-def _blocks_of(run: Run) -> list[bytes]:
+def definition_of(name: str, index: int, lag_events_max: int | None) -> tuple[bytes, bytes]:
+    """Key and value that define an index."""
+    told = {"id": index}
+    if lag_events_max is not None:
+        told["lag_events_max"] = lag_events_max
+    return b"i" + name.encode(), json.dumps(told).encode()
+
+
+def descriptor_of(times: TimeRange) -> tuple[bytes, bytes]:
+    """Key and value that make the times of a range exist."""
+    told = {"end": times.end, "generation": times.generation, "size": times.size}
+    return time_key(times.segment, times.first), json.dumps(told).encode()
+
+
+def _behind(catalogue: Catalogue, index: int, state: StreamState) -> int:
+    """Committed leaf events that an index does not cover yet."""
+    return sum(
+        view.events
+        - sum(r.end - r.first for r in catalogue.runs.get((index, view.file.segment_id), ()))
+        for view in state.segments
+    )
+
+
+def blocks_of(run: Run) -> list[bytes]:
+    """Keys of all blocks that a run may have."""
     at = (run.index, run.segment, run.first, run.generation)
     keys = [block_key(kind, *at, block) for kind in (b"k", b"p") for block in range(run.blocks)]
     return [*keys, block_key(b"n", *at), block_key(b"s", *at)]

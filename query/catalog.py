@@ -55,7 +55,7 @@ class Catalog(Protocol):
     def add_column(self, name: str, column: str, type_: pa.DataType) -> None:
         """Add a nullable attribute to a stream."""
 
-    def create_index(self, name: str, attribute: str) -> None:
+    def create_index(self, name: str, attribute: str, *, lag_events_max: int | None = None) -> None:
         """Build a secondary index."""
 
     def drop_index(self, name: str, attribute: str) -> None:

@@ -117,9 +117,9 @@ class DescribeStream(StatementNode):
 
 
 class CreateIndexOn(StatementNode):
-    """``this`` stream, ``column`` identifier, ``exists`` whether IF NOT EXISTS was said."""
+    """``this`` stream, ``column`` identifier, ``options``, ``exists``: IF NOT EXISTS was said."""
 
-    arg_types = {"this": True, "column": True, "exists": False}  # noqa: RUF012
+    arg_types = {"this": True, "column": True, "options": False, "exists": False}  # noqa: RUF012
 
 
 class DropIndexOn(StatementNode):
@@ -255,7 +255,10 @@ class Chronicle(DuckDB):  # type: ignore[misc]
             if self._match_text_seq("INDEX"):
                 exists = bool(self._match_text_seq("IF", "NOT", "EXISTS"))
                 stream, column = self._parse_on_attribute()
-                return self.expression(CreateIndexOn(this=stream, column=column, exists=exists))
+                options = self._parse_options("lag_events_max = 100000")
+                return self.expression(
+                    CreateIndexOn(this=stream, column=column, options=options, exists=exists)
+                )
             return self.raise_error(
                 "CREATE makes a STREAM or an INDEX here (CREATE STREAM s (...) TIMESTAMP BY t; "
                 f"CREATE INDEX ON s (a)), found {self._curr.text!r}"
@@ -273,12 +276,7 @@ class Chronicle(DuckDB):  # type: ignore[misc]
             if not self._match_text_seq("TIMESTAMP", "BY"):
                 self.raise_error("expected TIMESTAMP BY and the name of the time attribute")
             time = self._name("the time attribute")
-            options = []
-            if self._match_text_seq("WITH"):
-                if not self._match(TokenType.L_PAREN):
-                    self.raise_error("expected the options in parentheses: WITH (codec = 'zstd')")
-                options = self._parse_csv(self._parse_option)
-                self._match_r_paren()
+            options = self._parse_options("codec = 'zstd'")
             return self.expression(
                 CreateStream(this=name, columns=columns, time=time, options=options, exists=exists)
             )
@@ -298,6 +296,15 @@ class Chronicle(DuckDB):  # type: ignore[misc]
             definition = self.expression(exp.ColumnDef(this=name, kind=kind))
             definition.meta["not_null"] = not_null
             return definition
+
+        def _parse_options(self, example: str) -> list[Any]:
+            if not self._match_text_seq("WITH"):
+                return []
+            if not self._match(TokenType.L_PAREN):
+                self.raise_error(f"expected the options in parentheses: WITH ({example})")
+            options: list[Any] = self._parse_csv(self._parse_option)
+            self._match_r_paren()
+            return options
 
         def _parse_option(self) -> Any:
             name = self._parse_id_var(any_token=True)

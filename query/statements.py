@@ -53,7 +53,9 @@ _OPTIONS = (
     "durability",
     "interval_ms",
     "late_events_max",
+    "compaction",
 )
+_INDEX_OPTIONS = ("lag_events_max",)
 
 
 def execute(
@@ -172,18 +174,7 @@ def _create(engine: QueryEngine, tree: Any, text: str) -> Result:
         schema = StreamSchema(pa.schema(fields), time_name)
     except UnsupportedType as error:
         raise error_at(text, position_of(time), str(error)) from None
-    settings: dict[str, Any] = {}
-    for option in tree.args.get("options") or ():
-        key = option.this.name.lower()
-        if key not in _OPTIONS:
-            near = difflib.get_close_matches(key, _OPTIONS, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise error_at(
-                text,
-                position_of(option),
-                f"no option {key!r}{hint} (there are {', '.join(_OPTIONS)})",
-            )
-        settings[key] = _option(option.expression)
+    settings = _settings(tree, text, _OPTIONS)
     retention = settings.pop("retention", None)
     codec = settings.pop("codec", "lz4")
     before = name in engine.catalog.streams()
@@ -198,6 +189,24 @@ def _create(engine: QueryEngine, tree: Any, text: str) -> Result:
     return _status(f"stream {name} exists" if before else f"created stream {name}")
 
 
+def _settings(tree: Any, text: str, known: tuple[str, ...]) -> dict[str, Any]:
+    """What stands behind WITH."""
+    settings: dict[str, Any] = {}
+    for option in tree.args.get("options") or ():
+        key = option.this.name.lower()
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise error_at(
+                text,
+                position_of(option),
+                f"no option {key!r}{hint} (there {'are' if len(known) > 1 else 'is'} "
+                f"{', '.join(known)})",
+            )
+        settings[key] = _option(option.expression)
+    return settings
+
+
 def _option(node: Any) -> Any:
     if isinstance(node, exp.Literal) and not node.is_string:
         return int(node.this) if str(node.this).isdigit() else node.this
@@ -210,9 +219,14 @@ def _index(engine: QueryEngine, tree: Any, text: str) -> Result:
     present = {entry.get("attribute") for entry in engine.catalog.list_indexes(name)}
     exists = bool(tree.args.get("exists"))
     if isinstance(tree, CreateIndexOn):
+        limit = _settings(tree, text, _INDEX_OPTIONS).get("lag_events_max")
+        if limit is not None and not isinstance(limit, int):
+            raise error_at(
+                text, position_of(tree.args["options"][0]), "lag_events_max is a number of events"
+            )
         if exists and attribute in present:
             return _status(f"index on {name} ({attribute}) exists")
-        engine.catalog.create_index(name, attribute)
+        engine.catalog.create_index(name, attribute, lag_events_max=limit)
         return _status(f"created index on {name} ({attribute})")
     if exists and attribute not in present:
         return _status(f"there is no index on {name} ({attribute})")

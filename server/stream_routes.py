@@ -253,6 +253,10 @@ async def create_index(
     stream: str,
     attribute: str,
     wait: Annotated[bool, Query(description="Answer when it is built, else at once.")] = True,
+    lag_events_max: Annotated[
+        int | None,
+        Query(ge=0, description="Events that may wait for it before appends wait for it."),
+    ] = None,
 ) -> Response:
     """Index an attribute; with `wait=false` it is built in the background (202)."""
     principal.require("admin", stream)
@@ -260,7 +264,7 @@ async def create_index(
 
     def create() -> Any:
         found = server.database.stream(stream)
-        found.create_index(attribute, wait=wait)
+        found.create_index(attribute, wait=wait, lag_events_max=lag_events_max)
         return found.indexes()
 
     found = await server.build(create)
@@ -280,5 +284,4 @@ async def drop_index(
 
 def _require_any(principal: Principal, stream: str) -> None:
     """Whoever may read or write a stream may also see what it looks like."""
-    if not principal.may("read", stream):
-        principal.require("write", stream)
+    principal.require("read" if principal.may("read") else "write", stream)

@@ -11,7 +11,7 @@ Guarantee
 
 Limits
     Streams are copied one after the other: each is consistent in itself, not with the others.
-    Secondary indexes are not copied; they are rebuilt when asked for.
+    Secondary indexes are none of this layer's business: the database copies them afterwards.
 """
 
 from __future__ import annotations

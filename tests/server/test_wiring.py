@@ -21,7 +21,9 @@ class IndexedStream:
         self.asked: list[Any] = []
         self.built: list[dict[str, Any]] = []
 
-    def create_index(self, attribute: str, *, wait: bool = True) -> None:
+    def create_index(
+        self, attribute: str, *, wait: bool = True, lag_events_max: int | None = None
+    ) -> None:
         self.asked.append(("create", attribute, wait))
         if any(index["attribute"] == attribute for index in self.built):
             raise IndexExists(f"there is an index on {attribute} already")
