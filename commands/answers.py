@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from ..errors import InvalidArgument
+from ..errors import ChronicleError, InvalidArgument, StorageFull
 from .screen import is_terminal, say
 
 if TYPE_CHECKING:
@@ -104,16 +105,31 @@ def _opened(output: Path | None) -> Iterator[IO[bytes]]:
         sys.stdout.flush()
         yield sys.stdout.buffer
         return
-    partial = output.with_name(f".{output.name}.{os.getpid()}.partial")
+    if output.exists() and not output.is_file():  # a device or a pipe is written to, not replaced
+        try:
+            with open(output, "wb") as file:
+                yield file
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise _cannot_write(output, error) from None
+        return
+    target = output.resolve()  # a link stays one
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
         with open(partial, "wb") as file:
             yield file
-        os.replace(partial, output)
+        os.replace(partial, target)
     except OSError as error:
-        raise InvalidArgument(f"cannot write {str(output)!r}: {error.strerror or error}") from None
+        raise _cannot_write(output, error) from None
     finally:
         with contextlib.suppress(OSError):
             partial.unlink()
+
+
+def _cannot_write(output: Path, error: OSError) -> ChronicleError:
+    message = f"cannot write {str(output)!r}: {error.strerror or error}"
+    return StorageFull(message) if error.errno == errno.ENOSPC else InvalidArgument(message)
 
 
 def write_rows(rows: list[dict[str, Any]], columns: Mapping[str, str], format: str) -> None:

@@ -53,12 +53,14 @@ class Place:
     url: str | None = None
     token: str | None = None
 
-    def database(self, mode: str = "r") -> Database:
-        """Open the store."""
+    def database(self, mode: str = "r", *, create: bool = True) -> Database:
+        """Open the store; with ``mode="rw"`` and ``create`` it is made where there is none."""
         from ..database import open_database
 
         _tell_of_compiling()
         try:
+            if mode == "rw" and not create:
+                open_database(self.path, "r").close()  # says that there is none
             return open_database(self.path, mode)
         except StoreLocked as error:
             error.add_note("if a server holds the store, talk to it: --url http://127.0.0.1:8000")

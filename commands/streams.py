@@ -27,7 +27,14 @@ _STREAMS = {
     "columns": "int64",
 }
 _COLUMNS = {"column": "string", "type": "string", "null": "string", "key": "string"}
-_INDEXES = {"stream": "string", "attribute": "string", "state": "string", "coverage": "float64"}
+_INDEXES = {
+    "stream": "string",
+    "attribute": "string",
+    "state": "string",
+    "covered": "float64",
+    "runs": "int64",
+    "bytes": "int64",
+}
 
 _NOTEWORTHY = {
     "late_runs": "late runs waiting for compaction",
@@ -162,17 +169,17 @@ def list_indexes(
     """List the secondary indexes."""
     chosen = check_format(format, None)
     place = place_of(store, url, token)
-    names = [stream] if stream is not None else [d["name"] for d in _described(place, None)]
-    rows = [
-        {
-            "stream": found["name"],
-            "attribute": item.get("attribute"),
-            "state": item.get("state"),
-            "coverage": item.get("coverage"),
-        }
-        for found in _described(place, names)
-        for item in found.get("indexes") or ()
-    ]
+    if place.url is not None:
+        quoted = None if stream is None else stream.replace('"', '""')
+        statement = "SHOW INDEXES" if quoted is None else f'SHOW INDEXES ON "{quoted}"'
+        rows = place.ask("POST", "/v1/query", body={"sql": statement})["rows"]
+    else:
+        with place.database() as database:
+            rows = [
+                {"stream": name, **{key: item.get(key) for key in _INDEXES if key != "stream"}}
+                for name in (database.streams() if stream is None else [stream])
+                for item in database.stream(name).indexes()
+            ]
     write_rows(rows, _INDEXES, chosen)
 
 
@@ -180,6 +187,15 @@ def list_indexes(
 def create_index(
     stream: Annotated[str, typer.Argument(help="The stream.")],
     attribute: Annotated[str, typer.Argument(help="The attribute to index.")],
+    lag_events_max: Annotated[
+        int | None,
+        typer.Option(
+            "--lag-events-max",
+            min=0,
+            metavar="N",
+            help="Events that may wait for the index before appends wait for it; else any number.",
+        ),
+    ] = None,
     store: StoreOption = None,
     url: UrlOption = None,
     token: TokenOption = None,
@@ -187,10 +203,12 @@ def create_index(
     """Build a secondary index on an attribute; returns when it is complete."""
     place = place_of(store, url, token)
     if place.url is not None:
-        place.ask("POST", f"{_path(stream)}/indexes/{urllib.parse.quote(attribute, safe='')}")
+        path = f"{_path(stream)}/indexes/{urllib.parse.quote(attribute, safe='')}"
+        limit = "" if lag_events_max is None else f"?lag_events_max={lag_events_max}"
+        place.ask("POST", path + limit)
     else:
-        with place.database("rw") as database:
-            database.stream(stream).create_index(attribute)
+        with place.database("rw", create=False) as database:
+            database.stream(stream).create_index(attribute, lag_events_max=lag_events_max)
     print(f"index on {stream} ({attribute}) created")
 
 
@@ -207,7 +225,7 @@ def drop_index(
     if place.url is not None:
         place.ask("DELETE", f"{_path(stream)}/indexes/{urllib.parse.quote(attribute, safe='')}")
     else:
-        with place.database("rw") as database:
+        with place.database("rw", create=False) as database:
             database.stream(stream).drop_index(attribute)
     print(f"index on {stream} ({attribute}) dropped")
 

@@ -30,7 +30,7 @@ def check(
 
     Exit code 0: all is well. 1: something is damaged; the report says what and where.
     """
-    with place_of(store).database("rw" if repair else "r") as database:
+    with place_of(store).database("rw" if repair else "r", create=False) as database:
         report = database.check(repair=repair)
     for note in report.notes:
         warn(note)
@@ -117,7 +117,7 @@ def compact(
     store: StoreOption = None,
 ) -> None:
     """Fold late events into the segments they belong to."""
-    with place_of(store).database("rw") as database:
+    with place_of(store).database("rw", create=False) as database:
         for name in streams or database.streams():
             database.stream(name).compact()
             print(f"{name}: compacted")

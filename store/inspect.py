@@ -51,6 +51,11 @@ def describe_segment(files: Files, path: str) -> Iterator[str]:
     """Lines that list the blocks of a segment file in order."""
     with files.open(path) as file:
         data = file.map()
+    if len(data) < FILE_HEADER.size:
+        raise InvalidArgument(
+            f"{path} is no segment file: it has {len(data)} bytes, and the header alone "
+            f"{FILE_HEADER.size}; segments are <store>/streams/<stream>/*.seg"
+        )
     magic, version, _, _, segment_id, signature = FILE_HEADER.unpack_from(data, 0)
     sound = xxhash.xxh3_64_intdigest(data[: FILE_HEADER.size - 8]) == signature
     yield (

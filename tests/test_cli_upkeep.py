@@ -1,0 +1,113 @@
+"""Commands that look after a store, and answers that go elsewhere than to a new file."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import chronicle
+from chronicle import cli
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command in a directory of its own with a store ``st``; code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CHRONICLE_STORE", "st")
+    monkeypatch.delenv("CHRONICLE_DEBUG", raising=False)
+
+    def command(*arguments: str) -> tuple[int, str, str]:
+        capfd.readouterr()
+        code = cli.run(list(arguments))
+        return code, *capfd.readouterr()
+
+    return command
+
+
+@pytest.fixture
+def readings(run: Run, tmp_path: Path) -> None:
+    """A stream of ten sealed events."""
+    lines = [f"2020-01-{day:02},{day / 2}" for day in range(1, 11)]
+    (tmp_path / "a.csv").write_text("\n".join(["t,x", *lines]) + "\n")
+    assert run("ingest", "a.csv", "--stream", "a/b", "--time", "t", "--create")[0] == 0
+    with chronicle.open("st") as database:
+        database.stream("a/b").seal()
+
+
+@pytest.mark.usefixtures("readings")
+def test_indexes_are_listed_with_what_they_cover(run: Run) -> None:
+    assert run("index", "create", "a/b", "x", "--lag-events-max", "500")[0] == 0
+    code, out, _ = run("index", "list", "--format", "json")
+    (found,) = json.loads(out)
+    size = found.pop("bytes")
+    assert size > 0
+    expected = {"stream": "a/b", "attribute": "x", "state": "ready", "covered": 1.0, "runs": 1}
+    assert (code, found) == (0, expected)
+    shown = json.loads(run("sql", "-f", "json", "SHOW INDEXES")[1])
+    assert shown == [{**expected, "bytes": size}]
+    with chronicle.open("st", "r") as database:
+        assert database.stream("a/b").indexes()[0]["lag_events_max"] == 500
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["compact"],
+        ["compact", "s"],
+        ["check", "--repair"],
+        ["index", "create", "s", "x"],
+        ["index", "drop", "s", "x"],
+        ["backup", "copy"],
+        ["calibrate"],
+    ],
+)
+def test_a_store_that_is_not_there_is_not_made(run: Run, command: list[str]) -> None:
+    code, _, err = run(*command)
+    assert code == 1
+    assert "there is no store at st" in err
+    assert not Path("st").exists()
+
+
+def test_a_file_that_is_no_segment_is_told_so(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "x.seg").write_bytes(b"too short")
+    code, _, err = run("inspect", "x.seg")
+    assert code == 2
+    assert "x.seg is no segment file: it has 9 bytes" in err
+
+
+@pytest.mark.usefixtures("readings")
+def test_an_answer_goes_into_a_pipe_that_is_there(run: Run) -> None:
+    os.mkfifo("pipe")
+    taken: list[bytes] = []
+    reader = threading.Thread(target=lambda: taken.append(Path("pipe").read_bytes()))
+    reader.start()
+    assert run("sql", "-f", "csv", "-o", "pipe", 'SELECT x FROM "a/b" LIMIT 2')[0] == 0
+    reader.join(20)
+    assert taken[0].split() == [b"x", b"0.5", b"1.0"]
+    assert stat.S_ISFIFO(os.stat("pipe").st_mode)
+
+
+@pytest.mark.usefixtures("readings")
+def test_an_answer_follows_a_link(run: Run) -> None:
+    Path("real.csv").write_text("old")
+    Path("link.csv").symlink_to("real.csv")
+    assert run("sql", "-o", "link.csv", 'SELECT x FROM "a/b" LIMIT 1')[0] == 0
+    assert Path("link.csv").is_symlink()
+    assert Path("real.csv").read_text() == "x\n0.5\n"
+
+
+@pytest.mark.usefixtures("readings")
+def test_an_answer_that_finds_no_space_fails(run: Run) -> None:
+    if not stat.S_ISCHR(os.stat("/dev/full").st_mode):
+        pytest.skip("/dev/full is no device here")
+    code, _, err = run("sql", "-f", "csv", "-o", "/dev/full", 'SELECT x FROM "a/b"')
+    assert (code, err) == (1, "error: cannot write '/dev/full': No space left on device\n")
+    assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
