@@ -26,9 +26,10 @@ Failures
 
 Company
     The threads that a sync has covered are about to append again.  A leader who started at once
-    would leave them behind, and every second sync would be for a few.  So when the last sync
-    covered several threads, the leader lets the others run until as many wait again, but no longer
-    than :data:`GATHER_SHARE` of the time that the last sync took.
+    would leave them behind, and every second sync would be for a few.  Where a sync takes long
+    (:data:`GATHER_FROM`) the leader therefore sleeps until as many wait again as the last sync
+    covered, but no longer than :data:`GATHER_SHARE` of the time that it took.  Where a sync is
+    about as quick as the waking of the threads, nobody sleeps: the disk would only stand idle.
 
 Limits
     With one thread every append costs one sync, and nobody waits for company.
@@ -45,8 +46,14 @@ from ..errors import StorageFailed
 
 __all__ = ["GroupCommit"]
 
+GATHER_FROM = 0.001
+"""Seconds from which on a sync is long enough to wait for company."""
+
 GATHER_SHARE = 0.5
 """Most time that a leader waits for company, as a share of what the last sync took."""
+
+GATHER_LOOKS = 16
+"""How often a leader looks for company in the time of one sync."""
 
 
 class _Waiter:
@@ -140,9 +147,12 @@ class GroupCommit:
 
     def _gather(self) -> None:
         """Let the threads of the last sync append again before the next one begins."""
-        until = time.perf_counter() + GATHER_SHARE * self._sync_seconds
+        seconds = self._sync_seconds
+        if seconds < GATHER_FROM:
+            return
+        until = time.perf_counter() + GATHER_SHARE * seconds
         while len(self._waiters) + 1 < self._company and time.perf_counter() < until:
-            time.sleep(0)
+            time.sleep(seconds / GATHER_LOOKS)
 
     def failed(self) -> StorageFailed:
         """Return the error of whoever comes after a failure."""

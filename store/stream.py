@@ -12,9 +12,10 @@ Guarantee
     appends of several threads share one sync.  A failed append leaves the stream as it was.
 
 Concurrency
-    One lock serialises changes; syncs of the log happen outside it.  Readers take the published
-    state, a reference, and never wait.  A state is published when it is as durable as its append
-    has promised.
+    One lock serialises changes; a thread that has it does the appends of those that wait for it
+    (:mod:`.combining`).  Syncs of the log happen outside it.  Readers take the published state, a
+    reference, and never wait.  A state is published when it is as durable as its append has
+    promised.
 
 Limits
     After a failed sync of the log the stream refuses changes until it is opened anew: what the
@@ -24,7 +25,7 @@ Limits
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -33,19 +34,21 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..errors import ChronicleError, InvalidArgument, InvalidData, SchemaMismatch, StoreClosed
-from ..schema import Storage, StreamSchema
+from ..errors import ChronicleError, InvalidArgument, SchemaMismatch, StoreClosed
+from ..schema import StreamSchema
 from .background import Compactor, Flusher
 from .catalog import SegmentEntry, StreamManifest
+from .combining import Combiner, Job
 from .commits import Commits
 from .compaction import active_first, spill
 from .file_contract import Files
 from .journal import Journal, RecordKind, encode_batch, encode_state
 from .log import LogWriter
 from .merge import add_late, sort_nearly
-from .options import DURABILITIES, StreamOptions, retention_limits
+from .options import DURABILITIES, StreamOptions
 from .segment import SegmentView
 from .segment_writer import leaf_events, plain_row_bytes
+from .shape import Shape, conform
 from .snapshot import Snapshot, StreamState
 from .tail import Tail, concat_batches, is_sorted, ticks_of
 
@@ -99,9 +102,10 @@ class EventStream:
 
     def __init__(self, files: Files, directory: str) -> None:
         self.commits = Commits(files, directory)
-        self._shape = _Shape.of(self.commits.manifest)
+        self._shape = Shape.of(self.commits.manifest)
         self._flusher: Flusher | None = None
         self._compactor = Compactor(self.commits)
+        self._appends = Combiner(self.commits.lock, self._settle)
         if self.options.durability == "interval":
             self._start_flusher()
 
@@ -171,14 +175,13 @@ class EventStream:
         StorageFull
             The disk is full; nothing was appended and the stream stays readable.
         """
-        commits = self.commits
-        promise = durability or commits.manifest.options.durability
+        promise = durability or self.commits.manifest.options.durability
         if promise not in DURABILITIES:
             raise InvalidArgument(
                 f"durability must be one of {', '.join(DURABILITIES)}, found {promise!r}"
             )
-        shape = self._shape_of(commits.manifest)
-        batch = _single(data, shape)
+        shape = self._shape_of(self.commits.manifest)
+        batch = conform(data, shape)
         rows = batch.num_rows
         if rows == 0:
             return AppendResult(0, 0, self.snapshot().count)
@@ -186,44 +189,59 @@ class EventStream:
         if rows > 1 and not is_sorted(ticks):
             batch = sort_nearly(batch, ticks)
             ticks = ticks_of(batch, shape.schema)
-        size = 0 if shape.fixed else batch.nbytes
-        with commits.lock:
-            commits.check_writable()
-            if commits.manifest.schema is not shape.schema:
-                raise SchemaMismatch(
-                    f"the stream {self.name!r} got another attribute meanwhile; append again"
-                )
-            last = commits.journal.last
-            cut = 0 if last is None or ticks[0] >= last else int(np.searchsorted(ticks, last))
-            late = batch.slice(0, cut) if cut else None
-            if cut and last is not None:  # but for a few that are later than the others
-                commits.note_reach(last - int(ticks[cut // LATE_FEW]))
-            fresh = batch if not cut else batch.slice(cut) if cut < rows else None
-            tail = commits.journal.tail
-            if fresh is not None and (
-                tail.rows + rows - cut >= shape.leaf_events
-                or tail.bytes + size >= BYTES_PER_LEAF * commits.manifest.options.leaf_bytes
-            ):
-                self._append_leaves(late, fresh)
-            else:
-                commits.log.append(RecordKind.APPEND, [encode_batch(batch)])
-                commits.journal = self._advanced(late, fresh, ticks, tail)
-                if fresh is not None:
-                    tail.add(fresh, int(ticks[cut]), size)
-            self._tidy_quietly(shape)
-            state = commits.state()
-            log, position = commits.log, commits.log.size
-        if promise == "commit":
-            self._sync(log, position)
-        elif promise == "interval" and self._flusher is None:
+        if promise == "interval" and self._flusher is None:
             self._start_flusher()
-        commits.publish(state)
-        return AppendResult(rows, cut, Snapshot(state).count)
+        job = _Append(self, batch, ticks, shape, promise == "commit")
+        self._appends.submit(job)
+        return AppendResult(rows, job.late, Snapshot(job.state).count)
 
-    def _shape_of(self, manifest: StreamManifest) -> _Shape:
+    def _append(self, job: _Append) -> None:
+        """Put events into log and tail, or write leaves; the lock is held."""
+        commits, shape, batch, ticks = self.commits, job.shape, job.batch, job.ticks
+        rows = batch.num_rows
+        commits.check_writable()
+        if commits.manifest.schema is not shape.schema:
+            raise SchemaMismatch(
+                f"the stream {self.name!r} got another attribute meanwhile; append again"
+            )
+        last = commits.journal.last
+        cut = 0 if last is None or ticks[0] >= last else int(np.searchsorted(ticks, last))
+        late = batch.slice(0, cut) if cut else None
+        if cut and last is not None:  # but for a few that are later than the others
+            commits.note_reach(last - int(ticks[cut // LATE_FEW]))
+        fresh = batch if not cut else batch.slice(cut) if cut < rows else None
+        tail = commits.journal.tail
+        size = 0 if shape.fixed else batch.nbytes
+        if fresh is not None and (
+            tail.rows + rows - cut >= shape.leaf_events
+            or tail.bytes + size >= BYTES_PER_LEAF * commits.manifest.options.leaf_bytes
+        ):
+            self._append_leaves(late, fresh)
+        else:
+            commits.log.append(RecordKind.APPEND, [encode_batch(batch)])
+            commits.journal = self._advanced(late, fresh, ticks, tail)
+            if fresh is not None:
+                tail.add(fresh, int(ticks[cut]), size)
+        self._tidy_quietly(shape)
+        job.late = cut
+        job.state = commits.state()
+        job.log, job.position = commits.log, commits.log.size
+
+    def _settle(self, jobs: Sequence[_Append]) -> None:
+        """Make appends as durable as promised, then show them.
+
+        The newest of them stands for all: a log that replaced another begins, durably, with what
+        that one held.
+        """
+        newest = jobs[-1]
+        if newest.patient:
+            self._sync(newest.log, newest.position)
+        self.commits.publish(newest.state)
+
+    def _shape_of(self, manifest: StreamManifest) -> Shape:
         shape = self._shape
         if shape.schema is not manifest.schema:
-            shape = self._shape = _Shape.of(manifest)
+            shape = self._shape = Shape.of(manifest)
         return shape
 
     def _advanced(
@@ -328,7 +346,7 @@ class EventStream:
 
     # -- structural commits -------------------------------------------------------------------
 
-    def _tidy_quietly(self, shape: _Shape) -> None:
+    def _tidy_quietly(self, shape: Shape) -> None:
         """Tidy up; the append is in the log already, so what fails is tried again at the next."""
         try:
             self._tidy(shape)
@@ -337,7 +355,7 @@ class EventStream:
                 raise
             logger.warning("%s: %s", self.commits.directory, error)
 
-    def _tidy(self, shape: _Shape) -> None:
+    def _tidy(self, shape: Shape) -> None:
         """What a commit may leave to do: spill, begin a new log, seal what retention waits for."""
         commits = self.commits
         journal, log = commits.journal, commits.log
@@ -482,92 +500,32 @@ class EventStream:
             logger.exception("%s: sync in the background failed", self.commits.directory)
 
 
-@dataclass(frozen=True)
-class _Shape:
-    """What an append needs to know of a stream, worked out once.
+class _Append(Job):
+    """One append, and what its thread wants to know when it was performed."""
 
-    Attributes
-    ----------
-    schema : StreamSchema
-    arrow : pyarrow.Schema
-    required : tuple of int
-        Positions of the columns that must not hold nulls.
-    fixed : bool
-        Whether every column has a fixed width.
-    leaf_events : int
-        Events that fill a leaf for certain.
-    segment_bytes : int
-        Length at which a segment is sealed: a size limit must have segments to drop.
-    retention_ticks : int or None
-    """
+    __slots__ = ("batch", "late", "log", "position", "shape", "state", "stream", "ticks")
 
-    schema: StreamSchema
-    arrow: pa.Schema
-    required: tuple[int, ...]
-    fixed: bool
-    leaf_events: int
-    segment_bytes: int
-    retention_ticks: int | None
+    state: StreamState
+    log: LogWriter
 
-    @classmethod
-    def of(cls, manifest: StreamManifest) -> _Shape:
-        """Work it out."""
-        schema, options = manifest.schema, manifest.options
-        ticks, size = retention_limits(options.retention, schema)
-        segment_bytes = options.segment_bytes
-        if size is not None:
-            segment_bytes = min(segment_bytes, max(64 << 10, size // 8))
-        return cls(
-            schema,
-            schema.arrow,
-            tuple(i for i, attribute in enumerate(schema.attributes) if not attribute.nullable),
-            not any(a.storage in (Storage.STRING, Storage.BINARY) for a in schema.attributes),
-            leaf_events(plain_row_bytes(schema), options.leaf_bytes),
-            segment_bytes,
-            ticks,
-        )
+    def __init__(
+        self,
+        stream: EventStream,
+        batch: pa.RecordBatch,
+        ticks: npt.NDArray[np.int64],
+        shape: Shape,
+        durable: bool,
+    ) -> None:
+        super().__init__(patient=durable)
+        self.stream = stream
+        self.batch = batch
+        self.ticks = ticks
+        self.shape = shape
+        self.late = 0
+        self.position = 0
 
-
-def _single(data: pa.RecordBatch | pa.Table, shape: _Shape) -> pa.RecordBatch:
-    """One batch in the stream's schema, without a copy where the columns are contiguous."""
-    arrow = shape.arrow
-    if isinstance(data, pa.RecordBatch) and data.schema.equals(arrow):
-        batch = data
-    else:
-        batch = _conformed(data, arrow)
-    for position in shape.required:
-        if batch.column(position).null_count:
-            row = batch.column(position).is_valid().index(False).as_py() + 1
-            raise InvalidData(
-                f"column {arrow.names[position]!r} must not be null, but is in row {row}", row
-            )
-    return batch
-
-
-def _conformed(data: pa.RecordBatch | pa.Table, arrow: pa.Schema) -> pa.RecordBatch:
-    """The columns of a table, or of a batch in types that can be cast without loss."""
-    if data.schema.names != arrow.names:
-        raise SchemaMismatch(
-            f"expected the columns {_columns(arrow)}; found {_columns(data.schema)}"
-        )
-    columns = []
-    try:
-        for column, type_ in zip(data.columns, arrow.types, strict=True):
-            if isinstance(column, pa.ChunkedArray):
-                column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-                if isinstance(column, pa.ChunkedArray):  # too large for one chunk of strings
-                    column = pa.concat_arrays(column.chunks)
-            columns.append(column if column.type == type_ else column.cast(type_))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise SchemaMismatch(
-            f"expected the columns {_columns(arrow)}; found {_columns(data.schema)}, which cannot "
-            f"be cast without loss: {error}"
-        ) from error
-    return pa.RecordBatch.from_arrays(columns, schema=arrow)
-
-
-def _columns(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema)
+    def perform(self) -> None:
+        self.stream._append(self)
 
 
 def _widened(batch: pa.RecordBatch, schema: StreamSchema) -> pa.RecordBatch:

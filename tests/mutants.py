@@ -125,10 +125,25 @@ MUTANTS = [
         "test_group_commit.py",
     ),
     Mutant(
+        "only the first of combined appends is shown",
+        "store/stream.py",
+        "        newest = jobs[-1]\n",
+        "        newest = jobs[0]\n",
+        "test_combining.py",
+    ),
+    Mutant(
+        "a combined append is given back and done all the same",
+        "store/combining.py",
+        "                    self._waiting.remove(job)\n",
+        "                    pass\n",
+        "test_combining.py",
+    ),
+    Mutant(
         "an append is shown before it is durable",
         "store/stream.py",
-        '        if promise == "commit":\n',
-        '        commits.publish(state)\n        if promise == "commit":\n',
+        "            self._sync(newest.log, newest.position)\n",
+        "            self.commits.publish(newest.state)\n"
+        "            self._sync(newest.log, newest.position)\n",
         "test_stream_lifecycle.py",
     ),
     # -- checksums --------------------------------------------------------------------------------
