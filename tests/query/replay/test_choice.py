@@ -7,6 +7,7 @@ import os
 import random
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,10 @@ import pytest
 import chronicle
 import chronicle.query.calibrate as windows
 from chronicle.commands.calibrate import calibrate
+from chronicle.indexes.stream_indexes import StreamIndexes
+from chronicle.query.match import compile_match
+from chronicle.query.match_clause import clause_of_text
+from chronicle.query.replay import planning
 from chronicle.query.replay.calibration import calibrate_patterns
 from chronicle.query.replay.cost import (
     BlockCosts,
@@ -24,8 +29,12 @@ from chronicle.query.replay.cost import (
     priced,
     save_weights,
 )
+from chronicle.query.replay.planning import plan_match
+from chronicle.query.replay.running import run_match
 from chronicle.query.replay.selection import greedy, optimal
 from chronicle.query.windows.cost import Calibration, load_calibration
+from chronicle.schema import StreamSchema
+from chronicle.store import Store
 
 
 def costs(rng: random.Random, sizes: list[int], events: float) -> BlockCosts:
@@ -175,3 +184,72 @@ def test_a_query_plans_with_the_weights_of_its_store(tmp_path: Path) -> None:
         save_weights(tmp_path / "store", Weights(run=1e12))
         assert "whole stream" in str(database.explain(pattern))
         assert database.sql(pattern).arrow().equals(expected)
+
+
+AB = (
+    "SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES A.t AS a PATTERN (A B Z* C) WITHIN {} "
+    "DEFINE A AS x < 0.01, B AS y < 0.01, C AS z < 0.01)"
+)
+
+
+def planned(
+    tmp_path: Path, columns: dict[str, Any], weights: Weights, within: int = 500
+) -> tuple[Any, Any, Any]:
+    """The plan of ``auto`` for AB, with an index on every attribute, and the rows of both plans."""
+    events = len(columns["x"])
+    schema = StreamSchema(
+        pa.schema([pa.field("t", pa.int64(), False), *((n, pa.float64()) for n in "xyz")]), "t"
+    )
+    with Store.open(tmp_path / "store", "rw") as store:
+        stream = store.create_stream("s", schema)
+        stream.append(pa.table({"t": np.arange(events), **columns}, schema=schema.arrow))
+        stream.seal()
+        indexes = StreamIndexes(tmp_path / "indexes", True)
+        for name in "xyz":
+            indexes.create(name, schema)
+        snapshot = stream.snapshot()
+        indexes.catch_up(snapshot.state)
+        compiled = compile_match(clause_of_text(AB.format(within)), schema)
+        plan = plan_match(snapshot, compiled, indexes, "auto", weights=weights)
+        full = plan_match(snapshot, compiled, indexes, "replay")
+        told = [list(run_match(snapshot, compiled, some)) for some in (plan, full)]
+        answers = [pa.Table.from_batches(b, schema=compiled.output_schema) for b in told]
+        indexes.close()
+    return plan, *answers
+
+
+def test_neighbours_that_depend_on_one_another_do_not_fool_the_choice(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    x = rng.random(300_000)
+    weights = Weights(event=10.0, interval=2_000.0, entry=2.0, run=1_000.0, query=1.0)
+    # B follows A always, so (A B) occurs a hundred times more often than if they knew nothing
+    # of one another: intervals would cover nearly all
+    columns = {"x": x, "y": np.roll(x, 1), "z": rng.random(len(x))}
+    plan, got, expected = planned(tmp_path / "together", columns, weights)
+    assert plan.spans is None
+    assert "were expected" in plan.reason
+    assert got.equals(expected)
+    columns["y"] = rng.random(len(x))
+    plan, got, expected = planned(tmp_path / "apart", columns, weights)
+    assert plan.spans is not None
+    assert plan.replayed < 0.2
+    assert got.equals(expected)
+
+
+def test_lookups_end_when_replaying_what_is_left_costs_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "READ_GAP", 0)
+    rng = np.random.default_rng(6)
+    x, y, z = 0.02 + rng.random((3, 300_000))
+    # A and B lie at even places only, so B hardly ever follows A; the rates cannot know that
+    x[0::2][rng.random(150_000) < 0.1] = 0.0
+    y[0::2][rng.random(150_000) < 0.1] = 0.0
+    z[rng.random(300_000) < 0.002] = 0.0
+    x[[1000, 250_000]], y[[1001, 250_001]], z[[1020, 250_020]] = 0.0, 0.0, 0.0
+    weights = Weights(event=40.0, interval=1_000.0, entry=100.0, run=1_000.0, query=1.0)
+    plan, got, expected = planned(tmp_path, {"x": x, "y": y, "z": z}, weights, within=50)
+    assert {offer.block for offer in plan.picked} == {0}, plan.details()
+    assert plan.replayed < 0.05
+    assert got.equals(expected)
+    assert got.num_rows == 2

@@ -17,7 +17,8 @@ from chronicle.indexes import stream_indexes
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.query.match import MatchLimits, compile_match
 from chronicle.query.match_clause import clause_of_text
-from chronicle.query.replay import planning
+from chronicle.query.replay import gather, planning, reader
+from chronicle.query.replay.cost import Weights
 from chronicle.query.replay.planning import plan_match
 from chronicle.query.replay.running import run_match
 from chronicle.schema import StreamSchema
@@ -40,6 +41,12 @@ SCHEMA = StreamSchema(
     "t",
 )
 LIMITS = MatchLimits(steps_max=200_000)
+EAGER = [
+    Weights(event=1e4, interval=1.0, entry=1e-3, run=1e-3, query=1.0),  # lookups are for nothing
+    Weights(event=10.0, interval=1.0, entry=50.0, run=1.0, query=1.0),  # first ones say enough
+    Weights(event=10.0, interval=2_000.0, entry=0.1, run=1.0, query=1.0),  # intervals do not pay
+]
+"""Weights under which ``auto`` chooses indexes on small streams, and thinks better of it."""
 
 
 # -- random streams -----------------------------------------------------------------------------
@@ -232,6 +239,9 @@ def test_every_plan_gives_the_rows_of_a_full_replay(
         for _ in range(PATTERNS):
             text = clause(rng, 0.9 if seed % 2 else 0.2)
             monkeypatch.setattr(planning, "READ_GAP", rng.choice([0, 0, 5, 200]))
+            monkeypatch.setattr(gather, "DECODED_GAP", rng.choice([0, 20, 4096]))
+            monkeypatch.setattr(gather, "GATHERED_FIRST", rng.choice([1, 50, 4096]))
+            monkeypatch.setattr(reader, "ALONE_EVENTS", rng.choice([1, 100, 1 << 14]))
             try:
                 compiled = compile_match(clause_of_text(text), SCHEMA)
                 full = plan_match(snapshot, compiled, indexes, "replay")
@@ -240,13 +250,20 @@ def test_every_plan_gives_the_rows_of_a_full_replay(
                 continue
             if expected.num_rows > 50_000:
                 continue  # a clause that matches everything says little about intervals
-            plans = [(s, None) for s in ("none", "all", "greedy", "optimal", "auto")]
+            plans = [(s, None, None) for s in ("none", "all", "greedy", "optimal", "auto")]
             plans += [
-                ("optimal", lambda offers: [i for i in range(len(offers)) if rng.random() < 0.5])
+                (
+                    "optimal",
+                    lambda offers: [i for i in range(len(offers)) if rng.random() < 0.5],
+                    None,
+                )
                 for _ in range(2)
             ]
-            for strategy, choose in plans:
-                plan = plan_match(snapshot, compiled, indexes, strategy, choose=choose)
+            plans += [("auto", None, weights) for weights in EAGER]
+            for strategy, choose, weights in plans:
+                plan = plan_match(
+                    snapshot, compiled, indexes, strategy, choose=choose, weights=weights
+                )
                 got = rows(answer(snapshot, compiled, plan))
                 assert got.equals(expected), f"seed {seed}, {strategy}: {text}\n{plan.details()}"
                 reduced += plan.replayed < 0.9
