@@ -31,6 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import ResourceLimit
+from .pattern.binding import Aggregate
 from .pattern.columns import flat, numbers
 from .pattern.groups import KeyCodes, group_rows, take_ranges
 from .pattern.matcher import Groups, Matcher, Matches, MatchLimits
@@ -100,6 +101,8 @@ class MatchStream:
             compiled.variables.get(skip.variable, frozenset()) if skip else frozenset(),
             limits,
             self._describe_row,
+            labels=clause.rows != "one" or _reads_every_event(compiled),
+            in_time_order=compiled.in_time_order,
         )
         self.order: IntArray | None = None
         self.ties = len(compiled.order_by) > 1 and compiled.in_time_order
@@ -134,7 +137,7 @@ class MatchStream:
             np.zeros(0, np.int64), np.zeros(0, np.int64), 0, True,
         )  # fmt: skip
         none = np.zeros(0, np.int64)
-        matches = Matches(none, none, none, none, np.zeros(1, np.int64), none, none)
+        matches = Matches(none, none, none, none, np.zeros(1, np.int64), none, none, none)
         self.order = None
         return self._results(matches, groups)[1]
 
@@ -284,21 +287,14 @@ class MatchStream:
         count = len(matches.group)
         if self.mode == "one":
             match = np.arange(count)
-            index = matches.length - 1
-            last = matches.first[1:] - 1
-            row = matches.start.copy()
-            full = matches.length > 0
-            row[full] = matches.row[last[full]]
-            return match, index, row
+            return match, matches.length - 1, matches.last_row
         excluded = np.array(self.compiled.automaton.excluded, np.bool_)
         kept = (
-            np.flatnonzero(~excluded[matches.place])
-            if len(matches.place)
-            else np.zeros(0, np.int64)
+            np.flatnonzero(~excluded[matches.places]) if len(matches.row) else np.zeros(0, np.int64)
         )
         match = np.searchsorted(matches.first, kept, side="right") - 1
         index = kept - matches.first[match]
-        row = matches.row[kept]
+        row = matches.rows[kept]
         if self.mode != "all omit empty":
             empty = np.flatnonzero(matches.length == 0)
             if len(empty):
@@ -336,7 +332,7 @@ class MatchStream:
 
     def _cover(self, matches: Matches) -> None:
         if len(matches.row):
-            self.covered[self._original(matches.row)] = True
+            self.covered[self._original(matches.rows)] = True
         empty = matches.start[matches.length == 0]
         self.covered[self._original(empty)] = True
 
@@ -401,6 +397,12 @@ class MatchStream:
         for batch in table.slice(0, ready).to_batches(max_chunksize=1 << 16):
             if batch.num_rows:
                 yield batch
+
+
+def _reads_every_event(compiled: CompiledMatch) -> bool:
+    """Whether a measure aggregates over the events of a match, other than to count them."""
+    leaves = [leaf for bound in compiled.measures for leaf in bound.leaves]
+    return any(isinstance(leaf, Aggregate) and leaf.sql != "count(*)" for leaf in leaves)
 
 
 def _sorted(table: pa.Table, order: tuple[tuple[str, bool, bool], ...]) -> pa.Table:

@@ -1,31 +1,19 @@
-"""The machine: compiled code that walks the automaton over the rows of each partition.
+"""The machine that conditions run on: bytecode, and trackers of what is matched already.
 
 Purpose
-    :func:`match_contiguous` finds, from each starting row, the one match that the standard prefers,
-    by depth-first search over ordered edges.  It tests a row against a position by one bit of a
-    word; only conditions that look at what is already matched run bytecode (:func:`holds`).  The
-    machine for event selection strategies, :mod:`.selection`, shares the bytecode and the trackers.
+    Most conditions are bits of a word per row.  Those that look at the partial match run here:
+    :func:`holds` interprets their bytecode, :func:`extend_path` carries along what they may ask
+    for.  The searches of :mod:`.contiguous` and :mod:`.selection` share both.
 
 Layout
-    Rows are sorted by partition, then by order: group ``g`` is rows ``offsets[g] .. offsets[g +
-    1]``.  ``position[g]`` is the next row at which a match may begin; it is read and written, so
-    that a call can go on where the last one stopped.  ``words[row]`` holds the bits;
-    ``Tables.bit[p]`` says which bit belongs to position ``p``.
-
-    A *column* is the state of a partial match: for the contiguous machine its length, for the other
-    one the number of its thread.  Trackers keep for each column where FIRST and LAST are and what
-    the running aggregates are, so that a condition costs the same at any length of the match.
+    A *column* is the state of a partial match: for the contiguous search its length, for event
+    selection the number of its thread.  Trackers keep for each column where FIRST and LAST are and
+    what the running aggregates are, so that a condition costs the same at any length of the match.
     Columns, like all that conditions read, lie in one block of words (:mod:`.image`).
 
-Guarantee
-    A row that is needed but not there yet ends the group with its start undecided, never with a
-    wrong answer.  Where no condition depends on the path, a state that failed is not entered again:
-    without a window its bit is cleared for good, with one it is remembered for the start.  So time
-    is linear in rows times states, or rows in the window times states.
-
 Limits
-    Path-dependent conditions can make the search exponential: ``steps_max`` bounds each start.
-    Numba does not notice that :mod:`.selection` calls code of this file: change both together.
+    Numba does not notice that other files call code of this one: they name it in
+    ``kernel_calling``.
 """
 
 # ruff: noqa: SIM109
@@ -61,14 +49,6 @@ from .image import (
     ROW_ROW,
 )
 
-# Status of a call
-DONE, OUTPUT_FULL, PATH_FULL, BUDGET, SLICE, OVERFLOW, SKIP_MISSING, SKIP_STUCK = range(8)
-# Entries of the state array
-GROUP, MATCHES, ROWS, ERROR_ROW, STEPS, ERROR_DEPTH = range(6)
-# What happens with the result of an attempt
-FAIL, MATCH, MORE = range(3)
-# AFTER MATCH SKIP
-PAST_LAST, TO_NEXT, TO_FIRST, TO_LAST = range(4)
 # Bytecode: what pushes a value; what changes the one on top; jumps and logic; two operands
 (
     LOAD_I, LOAD_F, LABEL, CONST_I, CONST_F, CONST_NULL, AGG_I, AGG_F, NUMBER,
@@ -419,174 +399,3 @@ def holds(words, floats, which, column, depth, place, row, begin, end, number, t
             if op == NEG_I or i < 0:
                 i = -i
     return 1 if null == 0 and i == 1 else 0
-
-
-@kernel_calling(functions)
-def match_contiguous(
-    first, target, flag, bit, condition, image, floats, cursor, visited, visited_words, words,
-    offsets, position, seen, number, time, window, now, final, lookahead, first_bits, empty_match,
-    memo, skip, skip_member, steps_max, slice_max, state,
-    out_group, out_start, out_length, out_number, out_row, out_place,
-):  # fmt: skip
-    """Find the preferred matches of each group, from ``position`` on; see the module's docstring.
-
-    ``condition``: bytecode condition of each position or -1; None when no position has one, which
-    compiles without the stack machine, in a fraction of the time.
-    ``memo``: 0 conditions depend on the path; 1 no window: failed bits are cleared in ``words``; 2
-    failures are kept in ``visited`` per start; 3 as 2, but for the whole group (no window).
-    """
-    one = np.uint64(1)
-    groups = offsets.shape[0] - 1
-    capacity = cursor.shape[0] - 2
-    image, floats = functions.borrowed(image), functions.borrowed(floats)
-    if condition is not None:
-        begin_path(image)  # column 0 stays as it is
-    places = image[H_PATH]
-    row_of = places + ROW_ROW * image[H_STRIDE]
-    budget = slice_max
-    for g in range(state[GROUP], groups):
-        state[GROUP] = g
-        begin = offsets[g]
-        end = offsets[g + 1]
-        usable = end if final else max(begin, end - lookahead)
-        s = position[g]
-        while s < usable:
-            if not empty_match:
-                while s < usable and words[s] & first_bits == 0:
-                    s += 1
-                if s >= usable:
-                    break
-            horizon = time[s] + window if window >= 0 else np.int64(9223372036854775807)
-            if window >= 0 and horizon < time[s]:
-                horizon = np.int64(9223372036854775807)
-            waits = not final and now <= horizon
-            # one attempt
-            outcome = FAIL
-            depth = np.int64(0)  # not a literal: it would compile what it is passed to twice
-            deepest = np.int64(0)
-            steps = 0
-            cursor[0] = first[0]
-            while True:
-                p = image[places + depth]
-                c = cursor[depth]
-                row = s + depth
-                if c == first[p + 1]:
-                    if depth == 0:
-                        break
-                    if memo == 1:
-                        words[row - 1] &= ~(one << np.uint64(bit[p]))
-                    elif memo >= 2:
-                        base = (row - 1 - (s if memo == 2 else 0)) * visited_words
-                        visited[base + (p >> 6)] |= one << np.uint64(p & 63)
-                    depth -= 1
-                    continue
-                cursor[depth] = c + 1
-                flags = flag[c]
-                if flags & 1 and (row != begin or seen[g]):
-                    continue
-                if flags & 2:
-                    if row < end:
-                        continue
-                    if not final:
-                        outcome = MORE
-                        break
-                q = target[c]
-                if q < 0:
-                    outcome = MATCH
-                    break
-                if row >= usable:  # not there, or there without the rows that its conditions read
-                    if time[row] <= horizon if row < end else waits:
-                        outcome = MORE
-                        break
-                    continue
-                if time[row] > horizon:
-                    continue
-                if (words[row] >> np.uint64(bit[q])) & one == 0:
-                    continue
-                steps += 1
-                if memo >= 2:
-                    if depth >= capacity:
-                        position[g] = s
-                        return PATH_FULL
-                    base = (row - (s if memo == 2 else 0)) * visited_words
-                    if (visited[base + (q >> 6)] >> np.uint64(q & 63)) & one:
-                        continue
-                if condition is not None:
-                    which = condition[q]
-                    if which >= 0:
-                        if steps > steps_max:
-                            state[ERROR_ROW] = s
-                            state[ERROR_DEPTH] = depth
-                            return BUDGET
-                        truth = holds(
-                            image, floats, which, depth, depth, q, row, begin, end,
-                            number[g] + 1, False,
-                        )  # fmt: skip
-                        if truth < 0:
-                            state[ERROR_ROW] = row
-                            state[ERROR_DEPTH] = truth
-                            return OVERFLOW
-                        if truth == 0:
-                            continue
-                if depth >= capacity:
-                    position[g] = s
-                    return PATH_FULL
-                if condition is not None:
-                    if extend_path(image, floats, depth, depth + 1, depth, q, row):
-                        state[ERROR_ROW] = row
-                        state[ERROR_DEPTH] = 0
-                        return OVERFLOW
-                    image[row_of + depth] = row
-                depth += 1
-                deepest = max(deepest, depth)
-                image[places + depth] = q
-                cursor[depth] = first[q]
-            if memo == 2:
-                visited[: (deepest + 1) * visited_words] = 0
-            if memo == 0 and steps > steps_max:
-                state[ERROR_ROW] = s
-                state[ERROR_DEPTH] = deepest
-                return BUDGET
-            if outcome == MORE:
-                break
-            following = s + 1
-            if outcome == MATCH and depth == 0 and not empty_match:
-                outcome = FAIL
-            if outcome == MATCH:
-                m = state[MATCHES]
-                r = state[ROWS]
-                if m >= out_start.shape[0] or r + depth > out_row.shape[0]:
-                    position[g] = s
-                    return OUTPUT_FULL
-                number[g] += 1
-                out_group[m] = g
-                out_start[m] = s
-                out_length[m] = depth
-                out_number[m] = number[g]
-                for i in range(depth):
-                    out_row[r + i] = s + i
-                    out_place[r + i] = image[places + i + 1]
-                state[MATCHES] = m + 1
-                state[ROWS] = r + depth
-                if depth > 0 and skip != TO_NEXT:
-                    following = s + depth
-                    if skip != PAST_LAST:
-                        found = -1
-                        for i in range(depth):
-                            if skip_member[image[places + i + 1]]:
-                                found = i
-                                if skip == TO_FIRST:
-                                    break
-                        if found <= 0:
-                            state[ERROR_ROW] = s
-                            return SKIP_MISSING if found < 0 else SKIP_STUCK
-                        following = s + found
-            s = following
-            position[g] = s
-            budget -= steps + 1
-            state[STEPS] += steps + 1
-            if budget < 0:
-                return SLICE
-        position[g] = s
-    state[GROUP] = groups
-    return DONE

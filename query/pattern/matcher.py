@@ -17,17 +17,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ...errors import ChronicleError, ResourceLimit, SqlError
-from . import machine as m
+from . import outcomes as m
 from . import rowtests as rt
 from .automaton import ACCEPT, Automaton
 from .conditions import ConditionPlan, Prepared
+from .contiguous import match_contiguous
 from .image import with_path
+from .jumping import match_bits, stars_of
 from .selection import CONTIGUOUS, SKIP_ANY, SKIP_NEXT, match_selected
 
 __all__ = ["Groups", "MatchLimits", "Matcher", "Matches"]
@@ -58,14 +61,17 @@ class MatchLimits:
 class Output(NamedTuple):
     """Matches found.
 
-    Per match group, first row, length and number; per matched row, row and position.
+    Per match group, first row, length, number and runs; per run its first row, where that stands
+    in the match, and position.
     """
 
     group: IntArray
     start: IntArray
     length: IntArray
     number: IntArray
+    runs: IntArray
     row: IntArray
+    begin: IntArray
     place: IntArray
 
 
@@ -102,18 +108,72 @@ class Groups:
 
 @dataclass(frozen=True)
 class Matches:
-    """A batch of matches.
+    """A batch of matches, as runs: rows that follow each other, at one position of the pattern.
 
-    ``first[i] .. first[i + 1]`` are the entries of match ``i`` in ``row`` and ``place``.
+    The runs of match ``i`` are ``runs[i] .. runs[i + 1]``, in order.  ``A B+ C`` over rows 7 to 11
+    of a partition::
+
+        rows    7 | 8  9 10 | 11      row    7  8  11
+        place   A | B  B  B | C       begin  0  1   4      place  A  B  C
+
+    Attributes
+    ----------
+    group, start, length, number : int64 arrays
+        Per match: partition, first row, events, MATCH_NUMBER.
+    runs : int64 array
+        See above; one longer than there are matches.
+    row, begin, place : int64 arrays
+        Per run: its first row, the index of that in the match, and the position.
     """
 
     group: IntArray
     start: IntArray
     length: IntArray
     number: IntArray
-    first: IntArray
+    runs: IntArray
     row: IntArray
+    begin: IntArray
     place: IntArray
+
+    @cached_property
+    def first(self) -> IntArray:
+        """Entries of match ``i`` in :attr:`rows` and :attr:`places`: ``first[i] .. first[i+1]``."""
+        return np.concatenate([[0], np.cumsum(self.length)]).astype(np.int64)
+
+    @cached_property
+    def last_row(self) -> IntArray:
+        """Last row of each match; of an empty one its start."""
+        if not len(self.row):
+            return self.start
+        last = np.maximum(self.runs[1:] - 1, 0)
+        return np.where(
+            self.length > 0, self.row[last] + self.length - 1 - self.begin[last], self.start
+        )
+
+    @cached_property
+    def rows(self) -> IntArray:
+        """Row of every event of every match.  Use only what was made with ``labels``."""
+        run = self._run_of_entry
+        if len(run) == len(self.row):
+            return self.row
+        return self.row[run] + self._index_of_entry - self.begin[run]
+
+    @cached_property
+    def places(self) -> IntArray:
+        """Position of every event of every match.  Use only what was made with ``labels``."""
+        run = self._run_of_entry
+        return self.place if len(run) == len(self.row) else self.place[run]
+
+    @cached_property
+    def _run_of_entry(self) -> IntArray:
+        ends = np.append(self.begin[1:], 0)
+        full = self.length > 0
+        ends[self.runs[1:][full] - 1] = self.length[full]
+        return np.repeat(np.arange(len(self.row)), ends - self.begin)
+
+    @cached_property
+    def _index_of_entry(self) -> IntArray:
+        return np.arange(self.first[-1]) - np.repeat(self.first[:-1], self.length)
 
 
 class Matcher:
@@ -132,6 +192,10 @@ class Matcher:
         Mode of AFTER MATCH SKIP.
     skip_names : frozenset of str
         Variables that SKIP TO stands for.
+    labels : bool
+        Whether somebody asks for every event of a match, which bounds the matches of a batch.
+    in_time_order : bool
+        Whether the rows of a partition are in the order of time.
     """
 
     def __init__(
@@ -145,6 +209,8 @@ class Matcher:
         skip_names: frozenset[str],
         limits: MatchLimits,
         describe_row: Callable[[int], str],
+        labels: bool = True,
+        in_time_order: bool = True,
     ) -> None:
         self.automaton = automaton
         self.plan = plan
@@ -153,8 +219,11 @@ class Matcher:
         self.selection = selection
         self.limits = limits
         self.describe_row = describe_row
+        self.labels = labels
         first, target, flags = automaton.tables
         self.tables = (first, target, flags, plan.bit)
+        stars = stars_of(automaton, plan)
+        self.stars = stars if window is None or in_time_order else stars.without(first)
         self.skip = SKIPS[skip]
         self.skip_member = np.array([name in skip_names for name in automaton.names], np.bool_)
         follow = np.zeros(len(automaton.names), np.uint64)
@@ -169,6 +238,9 @@ class Matcher:
             follow[p] = bits
         self.follow = follow
         self.finals = np.uint64(finals if plan.by_position else 0)
+        # stars whose bits nobody needs row by row: not those that begin or end a match
+        lazy = sum(1 << (p - 1) for p in self.stars.positions) if plan.by_position else 0
+        self.lazy = np.uint64(lazy & ~finals & ~int(follow[0]))
         self.columns = 256
         self.room_matches = 4096
         self.room_rows = 1 << 16
@@ -199,21 +271,27 @@ class Matcher:
                     starts = words.copy()
                 rt.feasible_any(starts, *arguments)
             else:
-                rt.feasible(words, *arguments)
+                lazy = self.lazy if condition is None else np.uint64(0)
+                rt.feasible(words, *arguments, lazy)
         state = np.zeros(8, np.int64)
         output = self._output()
         image = with_path(prepared.image, self.columns + 2)
         cursor, visited, visited_words, memo = self._scratch(len(words))
         while True:
-            if self.selection is None:
-                status = m.match_contiguous(
+            labels_max = self.room_rows if self.labels else 2**62
+            if self.selection is None and condition is None:
+                status = self._jump(
+                    words, groups, memo, visited, visited_words, labels_max, state, output
+                )
+            elif self.selection is None:
+                status = match_contiguous(
                     *self.tables, condition, image, image.view(np.float64), cursor, visited,
                     visited_words, words,
                     groups.offsets, groups.position, groups.seen, groups.number,
                     groups.time, self.window,
                     groups.now, groups.final, self.plan.lookahead, self.follow[0],
                     automaton.empty_match, memo, self.skip, self.skip_member, self.limits.steps_max,
-                    SLICE_STEPS, state, *output,
+                    labels_max, SLICE_STEPS, state, *output,
                 )  # fmt: skip
             else:
                 status = match_selected(
@@ -243,32 +321,53 @@ class Matcher:
         if state[m.MATCHES]:
             yield self._take(output, state)
 
+    def _jump(
+        self,
+        words: npt.NDArray[np.uint64],
+        groups: Groups,
+        memo: int,
+        visited: npt.NDArray[np.uint64],
+        visited_words: int,
+        labels_max: int,
+        state: IntArray,
+        output: Output,
+    ) -> int:
+        """One call of the search for patterns whose conditions are all bits."""
+        stars, (_, target, flags, bit) = self.stars, self.tables
+        return int(
+            match_bits(
+                stars.first, stars.last, target, flags, bit, stars.kind, stars.exits, stars.bits,
+                self.frames, visited, visited_words, self.known, words, groups.offsets,
+                groups.position, groups.seen, groups.number, groups.time, self.window, groups.now,
+                groups.final, self.plan.lookahead, self.follow[0], self.automaton.empty_match, memo,
+                self.skip, self.skip_member, labels_max, SLICE_STEPS, state, *output,
+            )
+        )  # fmt: skip
+
     # -- room -----------------------------------------------------------------------------------
 
     def _output(self) -> Output:
         n, r = self.room_matches, self.room_rows
-        return Output(
-            np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64),
-            np.empty(n, np.int64), np.empty(r, np.int64), np.empty(r, np.int64),
-        )  # fmt: skip
+        return Output(*(np.empty(size, np.int64) for size in (n, n, n, n, n, r, r, r)))
 
     def _take(self, output: Output, state: IntArray) -> Matches:
-        n, r = int(state[m.MATCHES]), int(state[m.ROWS])
-        state[m.MATCHES] = state[m.ROWS] = 0
-        length = output.length[:n].copy()
-        first = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
-        busy = n * 2 > self.room_matches or r * 2 > self.room_rows
+        n, r = int(state[m.MATCHES]), int(state[m.RUNS])
+        labels = int(state[m.LABELS]) if self.labels else 0
+        state[m.MATCHES] = state[m.RUNS] = state[m.LABELS] = 0
+        runs = np.concatenate([[0], np.cumsum(output.runs[:n])]).astype(np.int64)
+        busy = n * 2 > self.room_matches or max(r, labels) * 2 > self.room_rows
         if busy and self.room_rows < 1 << 20:  # fewer, larger batches
             self._grow_output()
         return Matches(
-            output.group[:n].copy(), output.start[:n].copy(), length, output.number[:n].copy(),
-            first, output.row[:r].copy(), output.place[:r].copy(),
+            output.group[:n].copy(), output.start[:n].copy(), output.length[:n].copy(),
+            output.number[:n].copy(), runs, output.row[:r].copy(), output.begin[:r].copy(),
+            output.place[:r].copy(),
         )  # fmt: skip
 
     def _grow_output(self) -> None:
         self.room_matches *= 4
         self.room_rows *= 4
-        size = self.room_matches * 32 + self.room_rows * 16
+        size = self.room_matches * 40 + self.room_rows * 24
         if size > self.limits.memory_bytes:
             raise ResourceLimit(
                 f"the matches of pattern {self.text} that begin with one event need more than "
@@ -291,6 +390,7 @@ class Matcher:
         self.frames = np.zeros((4, n), np.int64)
         self.thread_done = np.zeros(n, np.int64)
         self.stamp = np.zeros(len(self.automaton.names), np.int64)
+        self.known = np.zeros((2, len(self.automaton.names)), np.int64)
         visited_words = len(self.automaton.names) // 64 + 1
         if self.selection is not None or self.plan.path_dependent:
             memo, size = 0, 0

@@ -123,69 +123,90 @@ def _navigate(first, place, member, match, index, from_first, offset, final, out
 
 
 @kernel
-def _navigate_once(first, place, member, match, index, from_first, offset, final, out):
-    """As :func:`_navigate`, for one output row per match: looks no further than it must."""
+def _navigate_once(
+    runs, begin, place, lengths, member, match, index, from_first, offset, final, out
+):
+    """As :func:`_navigate`, for one output row per match: run by run, no further than it must."""
     for at in range(match.shape[0]):
-        begin = first[match[at]]
-        length = first[match[at] + 1] - begin
+        current = match[at]
+        low = runs[current]
+        high = runs[current + 1]
+        length = lengths[current]
         stop = length if final else min(length, index[at] + 1)
         left = offset
         out[at] = -1
-        for i in range(stop):
-            seen = i if from_first else stop - 1 - i
-            if member[place[begin + seen]]:
-                if left == 0:
-                    out[at] = seen
+        for i in range(high - low):
+            run = low + i if from_first else high - 1 - i
+            if member[place[run]]:
+                end = min(stop, begin[run + 1] if run + 1 < high else length)
+                count = max(0, end - begin[run])
+                if left < count:
+                    out[at] = begin[run] + left if from_first else end - 1 - left
                     break
-                left -= 1
+                left -= count
 
 
 @kernel
-def _target_rows(first, row, match, index, shift, begin, end, out):
+def _target_rows(runs, run_row, begin, match, index, shift, first, end, out):
     """Row number ``shift`` rows from a row of a match, or -1."""
     for i in range(match.shape[0]):
         out[i] = -1
         if index[i] >= 0:
-            target = row[first[match[i]] + index[i]] + shift
-            if begin[match[i]] <= target < end[match[i]]:
+            low = runs[match[i]]
+            high = runs[match[i] + 1] - 1
+            while low < high:  # the last run that does not begin behind the index
+                middle = (low + high + 1) // 2
+                if begin[middle] <= index[i]:
+                    low = middle
+                else:
+                    high = middle - 1
+            target = run_row[low] + index[i] - begin[low] + shift
+            if first[match[i]] <= target < end[match[i]]:
                 out[i] = target
 
 
 @kernel
-def _place_of(first, row, place, match, target, out):
+def _place_of(runs, run_row, begin, place, lengths, match, target, out):
     """Position that a row has in a match, or 0 when it is not part of it."""
     for i in range(match.shape[0]):
         out[i] = 0
-        low = first[match[i]]
-        high = first[match[i] + 1]
-        end = high
-        while low < high:
-            middle = (low + high) // 2
-            if row[middle] < target[i]:
-                low = middle + 1
+        low = runs[match[i]]
+        stop = runs[match[i] + 1]
+        high = stop - 1
+        while low < high:  # the last run that does not begin behind the row
+            middle = (low + high + 1) // 2
+            if run_row[middle] <= target[i]:
+                low = middle
             else:
-                high = middle
-        if low < end and row[low] == target[i]:
-            out[i] = place[low]
+                high = middle - 1
+        if low < stop and run_row[low] <= target[i]:
+            end = begin[low + 1] if low + 1 < stop else lengths[match[i]]
+            if target[i] - run_row[low] < end - begin[low]:
+                out[i] = place[low]
 
 
 @kernel
-def _count_rows(first, place, member, match, index, final, out):
+def _count_rows(runs, begin, place, lengths, member, match, index, final, out):
     """Rows of a set of variables up to each output row."""
     n = match.shape[0]
     at = 0
     while at < n:
         current = match[at]
-        begin = first[current]
-        length = first[current + 1] - begin
-        count = 0
-        seen = 0
+        run = runs[current]
+        high = runs[current + 1]
+        count = 0  # in the runs before
         while at < n and match[at] == current:
-            stop = length if final else index[at] + 1
-            while seen < stop:
-                count += member[place[begin + seen]]
-                seen += 1
-            out[at] = count
+            stop = lengths[current] if final else index[at] + 1
+            partly = 0
+            while run < high:
+                end = begin[run + 1] if run + 1 < high else lengths[current]
+                partly = member[place[run]] * max(0, min(end, stop) - begin[run])
+                if end > stop:
+                    break
+                count += partly
+                partly = 0
+                run += 1
+            out[at] = count + partly
             at += 1
 
 
@@ -222,7 +243,7 @@ class _Leaves:
         context = self.context
         matches, rows = context.matches, context.rows
         if leaf.variables is None:  # every row of the match counts
-            last = np.diff(matches.first)[rows.match] - 1
+            last = matches.length[rows.match] - 1
             if not leaf.final:
                 last = np.minimum(last, rows.index)
             wanted = last - leaf.offset
@@ -230,11 +251,14 @@ class _Leaves:
                 wanted = np.where(wanted >= 0, leaf.offset, -1)
             return np.asarray(np.maximum(wanted, -1), np.int64)
         out = np.empty(len(rows.match), np.int64)
-        navigate = _navigate_once if _one_row_per_match(rows, matches) else _navigate
-        navigate(
-            matches.first, matches.place, self._member(leaf.variables), rows.match, rows.index,
-            leaf.first, leaf.offset, leaf.final, out,
-        )  # fmt: skip
+        member = self._member(leaf.variables)
+        asked = (rows.match, rows.index, leaf.first, leaf.offset, leaf.final, out)
+        if _one_row_per_match(rows, matches):
+            _navigate_once(
+                matches.runs, matches.begin, matches.place, matches.length, member, *asked
+            )
+        else:
+            _navigate(matches.first, matches.places, member, *asked)
         return out
 
     def _navigation(self, leaf: Navigation) -> pa.Array:
@@ -243,8 +267,9 @@ class _Leaves:
         target = np.empty(len(match), np.int64)
         index = self._index(leaf)
         _target_rows(
-            matches.first, matches.row, match, index, leaf.shift, context.begin, context.end, target
-        )
+            matches.runs, matches.row, matches.begin, match, index, leaf.shift, context.begin,
+            context.end, target,
+        )  # fmt: skip
         if leaf.row.column == CLASSIFIER:
             return self._classifier(match, target)
         return self._row_values(leaf.row, target)
@@ -252,7 +277,10 @@ class _Leaves:
     def _classifier(self, match: IntArray, target: IntArray) -> pa.Array:
         matches = self.context.matches
         place = np.empty(len(match), np.int64)
-        _place_of(matches.first, matches.row, matches.place, match, target, place)
+        _place_of(
+            matches.runs, matches.row, matches.begin, matches.place, matches.length, match, target,
+            place,
+        )  # fmt: skip
         names = pa.array(["", *self.context.names[1:]], pa.string())
         return names.take(pa.array(place, mask=(place == 0) | (target < 0)))
 
@@ -273,12 +301,13 @@ class _Leaves:
         if leaf.sql == "count(*)":
             counts = np.empty(len(rows.match), np.int64)
             _count_rows(
-                matches.first, matches.place, member, rows.match, rows.index, leaf.final, counts
-            )
+                matches.runs, matches.begin, matches.place, matches.length, member, rows.match,
+                rows.index, leaf.final, counts,
+            )  # fmt: skip
             return pa.array(counts)
         # the rows of the variables, in order, with their match
         entry = (
-            np.flatnonzero(member[matches.place]) if len(matches.place) else np.zeros(0, np.int64)
+            np.flatnonzero(member[matches.places]) if len(matches.row) else np.zeros(0, np.int64)
         )
         match = np.searchsorted(matches.first, entry, side="right") - 1
         table = self._entries(leaf, entry, match)
@@ -302,7 +331,7 @@ class _Leaves:
             answer = evaluate(sql, rows=table)
             navigation = Navigation(RowExpression("", ()), leaf.variables)
             index = self._index(navigation)
-            place_of_entry = np.full(len(matches.row), -1, np.int64)
+            place_of_entry = np.full(len(matches.rows), -1, np.int64)
             place_of_entry[entry] = np.arange(len(entry))
             where = np.where(index >= 0, matches.first[rows.match] + np.maximum(index, 0), -1)
             chosen = np.where(where >= 0, place_of_entry[np.maximum(where, 0)], -1)
@@ -328,11 +357,11 @@ class _Leaves:
         context = self.context
         matches = context.matches
         columns = {"@match": pa.array(match), "@order": pa.array(entry)}
-        indices = pa.array(matches.row[entry])
+        indices = pa.array(matches.rows[entry])
         for name in leaf.columns:
             if name == CLASSIFIER:
                 names = pa.array(["", *context.names[1:]], pa.string())
-                columns[name] = names.take(pa.array(matches.place[entry]))
+                columns[name] = names.take(pa.array(matches.places[entry]))
             else:
                 columns[name] = context.take(name, indices)
         return pa.table(columns)

@@ -131,7 +131,7 @@ def _chain(follow):
 
 
 @kernel
-def feasible(words, follow, finals, time, window, offsets, position, now, final, lookahead):
+def feasible(words, follow, finals, time, window, offsets, position, now, final, lookahead, lazy):
     """Clear the bits from which no match can be completed: one pass backward over each group.
 
     Bit ``p`` of a row stays when the row can be consumed at position ``p`` and rows right after it
@@ -139,6 +139,10 @@ def feasible(words, follow, finals, time, window, offsets, position, now, final,
     for the others it is a necessary condition.  Rows that are not there yet count as able to
     complete anything at time ``now``.  Only rows from ``position[g]`` on are touched; words index
     positions.
+
+    ``lazy``: positions that any row can be consumed at, over and over.  Going backward such a
+    position, once alive, stays so: rows where nothing else happens cost next to nothing, and its
+    bit is not cleared where the window is over.  A row that has no bits at all ends that.
     """
     far = np.int64(9223372036854775807)
     ends = np.full(64, far)
@@ -146,34 +150,58 @@ def feasible(words, follow, finals, time, window, offsets, position, now, final,
     one = np.uint64(1)
     zero = np.uint64(0)
     chain = _chain(follow)
+    strict = ~lazy
+    feeds = zero  # what a lazy position may be followed by
+    rest = lazy
+    while rest:
+        p = trailing_zeros(rest)
+        rest &= rest - one
+        feeds |= follow[p] & ~(one << np.uint64(p))
     for g in range(offsets.shape[0] - 1):
         begin = max(offsets[g], position[g])
         end = offsets[g + 1]
         usable = end if final else max(begin, end - lookahead)
-        state = zero
+        state = zero  # alive at the row after this one; lazy ones in a word of their own
+        idle = zero
         if not final:
-            state = ~zero
+            state = strict
+            idle = lazy
             ends[:] = time[usable] if usable < end else now
         if window < 0:
             for r in range(usable - 1, begin - 1, -1):
-                rest = words[r]
-                kept = rest & (finals | ((state >> one) & chain))
-                rest = rest & ~finals & ~chain if state else zero
+                alive = state | idle
+                idle &= words[r]
+                rest = words[r] & strict
+                kept = rest & (finals | ((alive >> one) & chain))
+                rest = rest & ~finals & ~chain if alive else zero
                 while rest:
                     p = trailing_zeros(rest)
                     rest &= rest - one
-                    if follow[p] & state:
+                    if follow[p] & alive:
                         kept |= one << np.uint64(p)
-                words[r] = kept
+                if alive & feeds:
+                    rest = words[r] & lazy & ~idle
+                    while rest:
+                        p = trailing_zeros(rest)
+                        rest &= rest - one
+                        if follow[p] & alive:
+                            idle |= one << np.uint64(p)
+                words[r] = kept | idle
                 state = kept
             continue
+        news = idle  # lazy positions whose end has changed
         for r in range(usable - 1, begin - 1, -1):
-            rest = words[r] & (finals | ((state >> one) & chain))
-            if state:
-                rest |= words[r] & ~chain
-            if rest == 0:
-                words[r] = zero
+            alive = state | idle
+            live = words[r] & strict
+            rest = live & (finals | ((alive >> one) & chain))
+            if alive:
+                rest |= live & ~chain
+            hot = (state | news) & feeds
+            idle &= words[r]
+            if rest == 0 and hot == 0:
+                words[r] = idle
                 state = zero
+                news = zero
                 continue
             at = time[r]
             kept = zero
@@ -185,7 +213,7 @@ def feasible(words, follow, finals, time, window, offsets, position, now, final,
                 if finals & bit:
                     best = at
                 else:
-                    onward = follow[p] & state
+                    onward = follow[p] & alive
                     while onward:
                         q = trailing_zeros(onward)
                         onward &= onward - one
@@ -193,12 +221,30 @@ def feasible(words, follow, finals, time, window, offsets, position, now, final,
                 if best != far and best - at <= window:
                     kept |= bit
                     fresh[p] = best
-            rest = kept
+            renewed = zero
+            if hot:
+                rest = words[r] & lazy
+                while rest:
+                    p = trailing_zeros(rest)
+                    bit = one << np.uint64(p)
+                    rest &= rest - one
+                    best = ends[p] if idle & bit else far
+                    onward = follow[p] & hot
+                    while onward:
+                        q = trailing_zeros(onward)
+                        onward &= onward - one
+                        best = min(best, ends[q])
+                    if best != far and (idle & bit == 0 or best < ends[p]):
+                        renewed |= bit
+                        fresh[p] = best
+            rest = kept | renewed
             while rest:
                 p = trailing_zeros(rest)
                 rest &= rest - one
                 ends[p] = fresh[p]
-            words[r] = kept
+            idle |= renewed
+            news = renewed
+            words[r] = kept | idle
             state = kept
 
 

@@ -36,9 +36,10 @@ from __future__ import annotations
 import numpy as np
 
 from ...compiled import kernel_calling
-from . import functions, machine
+from . import functions, machine, outcomes
 from .image import H_PATH, H_STRIDE, ROW_PARENT, ROW_ROW
-from .machine import (
+from .machine import begin_path, extend_path, holds
+from .outcomes import (
     BUDGET,
     DONE,
     ERROR_DEPTH,
@@ -48,12 +49,9 @@ from .machine import (
     OUTPUT_FULL,
     OVERFLOW,
     PATH_FULL,
-    ROWS,
+    RUNS,
     SLICE,
     STEPS,
-    begin_path,
-    extend_path,
-    holds,
 )
 
 __all__ = ["CONTIGUOUS", "SKIP_ANY", "SKIP_NEXT", "match_selected"]
@@ -61,12 +59,12 @@ __all__ = ["CONTIGUOUS", "SKIP_ANY", "SKIP_NEXT", "match_selected"]
 CONTIGUOUS, SKIP_NEXT, SKIP_ANY = range(3)
 
 
-@kernel_calling(functions, machine)
+@kernel_calling(functions, machine, outcomes)
 def match_selected(
     first, target, flag, bit, condition, image, floats, frame, thread_done, stamp, words,
     start_words, absent, offsets, position, seen, number, time, window,
     now, final, lookahead, first_bits, follow, merge, strategy, steps_max, slice_max, state,
-    out_group, out_start, out_length, out_number, out_row, out_place,
+    out_group, out_start, out_length, out_number, out_runs, out_row, out_begin, out_place,
 ):  # fmt: skip
     """Find every match of each group under a strategy; arguments as for ``match_contiguous``.
 
@@ -105,7 +103,7 @@ def match_selected(
                 horizon = np.int64(9223372036854775807)
             waits = not final and now <= horizon
             kept_matches = state[MATCHES]
-            kept_rows = state[ROWS]
+            kept_rows = state[RUNS]
             kept_number = number[g]
             more = False
             steps = 0
@@ -197,7 +195,7 @@ def match_selected(
                             stamp[q] = stamps
                         if top >= threads:
                             state[MATCHES] = kept_matches
-                            state[ROWS] = kept_rows
+                            state[RUNS] = kept_rows
                             number[g] = kept_number
                             position[g] = s
                             return PATH_FULL
@@ -221,7 +219,7 @@ def match_selected(
                     continue
                 if depth + 2 >= frames:
                     state[MATCHES] = kept_matches
-                    state[ROWS] = kept_rows
+                    state[RUNS] = kept_rows
                     number[g] = kept_number
                     position[g] = s
                     return PATH_FULL
@@ -268,10 +266,10 @@ def match_selected(
                     break
                 if chosen >= 0:
                     m = state[MATCHES]
-                    r = state[ROWS]
+                    r = state[RUNS]
                     if m >= out_start.shape[0] or r + depth > out_row.shape[0]:
                         state[MATCHES] = kept_matches
-                        state[ROWS] = kept_rows
+                        state[RUNS] = kept_rows
                         number[g] = kept_number
                         position[g] = s
                         return OUTPUT_FULL
@@ -280,16 +278,18 @@ def match_selected(
                     out_start[m] = s
                     out_length[m] = depth
                     out_number[m] = number[g]
+                    out_runs[m] = depth
                     t = chosen
                     for i in range(depth - 1, -1, -1):
                         out_row[r + i] = image[row_of + i]
+                        out_begin[r + i] = i
                         out_place[r + i] = image[places + t]
                         t = image[parents + t]
                     state[MATCHES] = m + 1
-                    state[ROWS] = r + depth
+                    state[RUNS] = r + depth
             if more:
                 state[MATCHES] = kept_matches
-                state[ROWS] = kept_rows
+                state[RUNS] = kept_rows
                 number[g] = kept_number
                 break
             s += 1

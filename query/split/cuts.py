@@ -135,7 +135,7 @@ class Probe(IntervalStream):
 
     def _results(self, matches: Matches, groups: Groups) -> tuple[Ints, pa.Table]:
         full = matches.length > 0  # after an empty match a search goes on at the next row
-        last = matches.row[matches.first[1:][full] - 1]
+        last = matches.last_row[full]
         self._begins.append(self.sequence[self._original(matches.start[full])])
         self._lasts.append(self.sequence[self._original(last)])
         return np.zeros(0, np.int64), pa.table({})

@@ -12,7 +12,7 @@ import pytest
 from chronicle.errors import QueryTimeout, ResourceLimit
 from chronicle.query.match import InputColumns, MatchLimits, compile_match
 from chronicle.query.match_clause import clause_of_text
-from chronicle.query.pattern import machine
+from chronicle.query.pattern import matcher, outcomes
 
 SECONDS_MAX = 20.0
 """Generous: exponential work would take longer than the age of the machine."""
@@ -38,16 +38,19 @@ def constant(n: int) -> pa.Table:
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Steps of each call of the machine: work that does not depend on the clock."""
     counted: list[int] = []
-    search: Any = machine.match_contiguous
 
-    def counting(*arguments: Any) -> int:
-        state = arguments[-7]
-        before = int(state[machine.STEPS])
-        status = int(search(*arguments))
-        counted.append(int(state[machine.STEPS]) - before)
-        return status
+    def counting(search: Any) -> Any:
+        def call(*arguments: Any) -> int:
+            state = arguments[-9]
+            before = int(state[outcomes.STEPS])
+            status = int(search(*arguments))
+            counted.append(int(state[outcomes.STEPS]) - before)
+            return status
 
-    monkeypatch.setattr(machine, "match_contiguous", counting)
+        return call
+
+    for name in ("match_bits", "match_contiguous"):
+        monkeypatch.setattr(matcher, name, counting(getattr(matcher, name)))
     return counted
 
 

@@ -1,0 +1,422 @@
+"""The search for contiguous matches where all conditions are bits: it jumps over stars.
+
+Purpose
+    :func:`match_bits` finds what :func:`.contiguous.match_contiguous` finds, for patterns whose
+    conditions are all row-local.  In ``A Z* B`` with a ``Z`` that every event satisfies, nothing is
+    to be decided between A and B but where B is: the search goes straight to the last (reluctant:
+    the next) row that may follow the star, and when what follows fails, to the one before it.
+
+Layout
+    A *star* is a position with an edge to itself, preferred to all others (greedy) or to none
+    (reluctant), that asks nothing of a row.  Its other edges are its *exits*.  A frame of the
+    search is a run of rows at one position: one row, or with a star any number of them::
+
+        S0 Z* S1 over 8 rows      S0 | Z Z Z Z Z Z | S1        frames: place   S0  Z  S1
+                                   0   1 2 3 4 5 6    7                 upto    1  7   8
+
+    ``upto`` is the row after the run.  At a star it is the *candidate*: the row at which the exits
+    are tried now; the scan for candidates reads one word a row.  Matches are put out as such runs
+    (:class:`.matcher.Matches`), so that neither time nor memory goes into labels that nobody asks
+    for.
+
+Guarantee
+    The match that the standard prefers: candidates come in the order in which a search event by
+    event comes to them, and a row that is not there yet leaves a start undecided where that search
+    would.
+
+    From a candidate of a star that failed, all later ones have failed or need not be looked at, for
+    whoever comes to the star: ``known`` says from which row on, for one start under a window, else
+    for all starts whose stars end at the same row.  Other states that failed are remembered one by
+    one, as in :mod:`.contiguous`.  So each start looks at a row once per star and state, and
+    without a window the whole search does.
+
+    A row that may not be matched at all (it only surrounds a replay interval) has no bits, and ends
+    every run.
+
+Limits
+    Rows must be in the order of time when there is a window, else stars are walked row by row.
+"""
+
+# mypy: disable-error-code="no-untyped-def, assignment"
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from ...compiled import kernel, kernel_calling
+from . import outcomes
+from .automaton import ACCEPT, Automaton
+from .outcomes import (
+    DONE,
+    ERROR_ROW,
+    FAIL,
+    GROUP,
+    LABELS,
+    MATCH,
+    MATCHES,
+    MORE,
+    OUTPUT_FULL,
+    PAST_LAST,
+    PATH_FULL,
+    RUNS,
+    SKIP_MISSING,
+    SKIP_STUCK,
+    SLICE,
+    STEPS,
+    TO_FIRST,
+    TO_NEXT,
+)
+
+if TYPE_CHECKING:
+    from .conditions import ConditionPlan
+
+__all__ = ["Stars", "match_bits", "stars_of"]
+
+GREEDY, RELUCTANT, ANYWHERE = 1, 2, 4
+FAR = np.int64(9223372036854775807)
+
+
+@dataclass(frozen=True)
+class Stars:
+    """What the search knows of stars, by position.
+
+    Attributes
+    ----------
+    bits : uint64
+        Of all stars.
+    kind : int64 array
+        0 for no star, else :data:`GREEDY` or :data:`RELUCTANT`, and :data:`ANYWHERE` where the
+        match may end after the star, so that every row is a candidate.
+    exits : uint64 array
+        Bits of the positions that may follow a star.
+    first, last : int64 arrays
+        Edges to try: all of a position that is no star, the exits of a star.
+    """
+
+    bits: np.uint64
+    kind: npt.NDArray[np.int64]
+    exits: npt.NDArray[np.uint64]
+    first: npt.NDArray[np.int64]
+    last: npt.NDArray[np.int64]
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """Positions that are stars."""
+        return tuple(np.flatnonzero(self.kind).tolist())
+
+    def without(self, first: npt.NDArray[np.int64]) -> Stars:
+        """No position a star; ``first`` are the automaton's edges."""
+        none = np.zeros(len(self.kind), np.int64)
+        return Stars(np.uint64(0), none, self.exits, first[:-1].copy(), first[1:].copy())
+
+
+def stars_of(automaton: Automaton, plan: ConditionPlan) -> Stars:
+    """Find the stars of a pattern.
+
+    Parameters
+    ----------
+    automaton : Automaton
+    plan : ConditionPlan
+        Says which positions ask something of a row.
+    """
+    tested = 0
+    for test in plan.tests.tests:
+        tested |= test.bits
+    edges_first, _, _ = automaton.tables
+    first, last = edges_first[:-1].copy(), edges_first[1:].copy()
+    kind = np.zeros(len(automaton.names), np.int64)
+    exits = np.zeros(len(automaton.names), np.uint64)
+    for p, edges in enumerate(automaton.edges):
+        if p == 0 or (tested >> int(plan.bit[p])) & 1 or plan.condition[p] >= 0:
+            continue
+        loops = [i for i, e in enumerate(edges) if e.target == p and not e.anchor | e.absent]
+        if not loops or loops[0] not in (0, len(edges) - 1):
+            continue
+        greedy = loops[0] == 0
+        others = [edge for edge in edges if edge.target != p]
+        if len(others) != len(edges) - 1:  # the star once more, under an anchor
+            continue
+        first[p] += greedy
+        last[p] -= not greedy
+        kind[p] = GREEDY if greedy else RELUCTANT
+        bits = 0
+        for edge in others:
+            if edge.target == ACCEPT:
+                kind[p] |= ANYWHERE
+            else:
+                bits |= 1 << int(plan.bit[edge.target])
+        exits[p] = bits
+    every = sum(1 << b for b in set(plan.bit[kind > 0].tolist()))
+    return Stars(np.uint64(every), kind, exits, first, last)
+
+
+@kernel
+def _last_with(words, bits, low, high):
+    """Greatest row from ``low`` on and below ``high`` with one of some bits, or ``low - 1``."""
+    k = high - 1
+    while k >= low and words[k] & bits == 0:
+        k -= 1
+    return k
+
+
+@kernel
+def _next_with(words, bits, low, high):
+    """Least row from ``low`` on and below ``high`` with one of some bits, or ``high``."""
+    k = low
+    while k < high and words[k] & bits == 0:
+        k += 1
+    return k
+
+
+@kernel_calling(outcomes)
+def match_bits(
+    edges_from, edges_to, target, flag, bit, kind, exits, star_bits, frame, visited, visited_words,
+    known, words, offsets, position, seen, number, time, window, now, final, lookahead, first_bits,
+    empty_match, memo, skip, skip_member, labels_max, slice_max, state,
+    out_group, out_start, out_length, out_number, out_runs, out_row, out_begin, out_place,
+):  # fmt: skip
+    """Find the preferred matches of each group, from ``position`` on; see the module's docstring.
+
+    ``star_bits``: bits of all stars; a row that has none of them ends what stars can run over.
+    ``frame``: (4, frames) scratch: place, cursor, upto, and the first candidate of a star.
+    ``known``: (2, positions) scratch: of stars, whose answer it is, and the row from which on all
+    candidates are known to fail.  ``memo``: 1 no window: failed bits are cleared in ``words``; 2
+    failures are kept in ``visited`` per start; 3 as 2, but for the whole group (no window).
+    """
+    one = np.uint64(1)
+    groups = offsets.shape[0] - 1
+    capacity = frame.shape[1] - 2
+    place = frame[0]
+    cursor = frame[1]
+    upto = frame[2]
+    lowest = frame[3]
+    budget = slice_max
+    for i in range(known.shape[1]):
+        known[0, i] = -1
+    for g in range(state[GROUP], groups):
+        state[GROUP] = g
+        begin = offsets[g]
+        end = offsets[g + 1]
+        usable = end if final else max(begin, end - lookahead)
+        s = position[g]
+        reach = np.int64(-1)  # where the stars of a start end
+        while s < usable:
+            if not empty_match:
+                while s < usable and words[s] & first_bits == 0:
+                    s += 1
+                if s >= usable:
+                    break
+            horizon = FAR
+            if window >= 0 and time[s] <= FAR - window:
+                horizon = time[s] + window
+            waits = not final and now <= horizon
+            ready = False  # whether these are those of this start
+            past = np.int64(-1)  # no candidates from here on
+            open_end = False  # whether rows to come may belong to the window
+            asked = np.int64(-1)  # by whom known is known
+            # one attempt
+            outcome = FAIL
+            depth = np.int64(0)
+            marked = np.int64(0)
+            steps = np.int64(0)
+            place[0] = 0
+            upto[0] = s
+            cursor[0] = edges_from[0]
+            while True:
+                p = place[depth]
+                c = cursor[depth]
+                row = upto[depth]
+                if c == edges_to[p]:
+                    if depth == 0:
+                        break
+                    loop = kind[p]
+                    if loop == 0:
+                        if memo == 1:
+                            words[row - 1] &= ~(one << np.uint64(bit[p]))
+                        else:
+                            away = row - 1 - (s if memo == 2 else 0)
+                            visited[away * visited_words + (p >> 6)] |= one << np.uint64(p & 63)
+                            marked = max(marked, away + 1)
+                        depth -= 1
+                        continue
+                    low = lowest[depth]
+                    if loop & GREEDY:
+                        k = row - 1 if loop & ANYWHERE else _last_with(words, exits[p], low, row)
+                        steps += row - k
+                        known[0, p] = asked
+                        known[1, p] = max(low, k + 1)
+                        if k < low:
+                            depth -= 1
+                            continue
+                    else:
+                        high = reach + 1 if loop & ANYWHERE else past
+                        limited = known[0, p] == asked
+                        if limited:
+                            high = min(high, known[1, p])
+                        k = row + 1
+                        if not loop & ANYWHERE:
+                            k = _next_with(words, exits[p], k, high)
+                        steps += k - row
+                        if k >= high:
+                            if not limited and open_end:
+                                outcome = MORE
+                                break
+                            known[0, p] = asked
+                            known[1, p] = low
+                            depth -= 1
+                            continue
+                    upto[depth] = k
+                    cursor[depth] = edges_from[p]
+                    continue
+                cursor[depth] = c + 1
+                flags = flag[c]
+                if flags & 1 and (row != begin or seen[g]):
+                    continue
+                if flags & 2:
+                    if row < end:
+                        continue
+                    if not final:
+                        outcome = MORE
+                        break
+                q = target[c]
+                if q < 0:
+                    outcome = MATCH
+                    break
+                if row >= usable:  # not there, or there without the rows that its conditions read
+                    if time[row] <= horizon if row < end else waits:
+                        outcome = MORE
+                        break
+                    continue
+                if time[row] > horizon:
+                    continue
+                if (words[row] >> np.uint64(bit[q])) & one == 0:
+                    continue
+                steps += 1
+                k = row + 1
+                loop = kind[q]
+                if loop == 0:
+                    if memo >= 2:
+                        away = row - (s if memo == 2 else 0)
+                        if memo == 2 and away >= capacity:
+                            position[g] = s
+                            return PATH_FULL
+                        done = visited[away * visited_words + (q >> 6)]
+                        if (done >> np.uint64(q & 63)) & one:
+                            continue
+                else:
+                    if not ready:
+                        ready = True
+                        reach = max(reach, k)
+                        walked = reach
+                        past = reach
+                        while reach < usable and time[reach] <= horizon:
+                            if words[reach] & star_bits == 0:
+                                past = reach + 1
+                                break
+                            reach += 1
+                            past = reach
+                        steps += reach - walked
+                        asked = s if memo == 2 else reach
+                        if reach == usable:
+                            open_end = time[usable] <= horizon if usable < end else waits
+                    low = k
+                    high = reach + 1 if loop & ANYWHERE else past
+                    limited = known[0, q] == asked
+                    if limited:
+                        high = min(high, known[1, q])
+                    if loop & GREEDY:
+                        if not limited and open_end:
+                            outcome = MORE
+                            break
+                        k = high - 1
+                        if not loop & ANYWHERE:
+                            k = _last_with(words, exits[q], low, high)
+                        steps += max(0, high - k)
+                        known[0, q] = asked
+                        known[1, q] = min(max(low, k + 1), high)
+                        if k < low:
+                            continue
+                    else:
+                        if not loop & ANYWHERE:
+                            k = _next_with(words, exits[q], low, high)
+                        steps += k - low
+                        if k >= high:
+                            if not limited and open_end:
+                                outcome = MORE
+                                break
+                            known[0, q] = asked
+                            known[1, q] = min(low, high)
+                            continue
+                    if depth < capacity:
+                        lowest[depth + 1] = low
+                if depth >= capacity:
+                    position[g] = s
+                    return PATH_FULL
+                depth += 1
+                place[depth] = q
+                upto[depth] = k
+                cursor[depth] = edges_from[q]
+            if memo == 2 and marked > 0:
+                for i in range(marked * visited_words):
+                    visited[i] = 0
+            if outcome == MORE:
+                break
+            following = s + 1
+            length = upto[depth] - s
+            if outcome == MATCH and length == 0 and not empty_match:
+                outcome = FAIL
+            if outcome == MATCH:
+                m = state[MATCHES]
+                r = state[RUNS]
+                if (
+                    m >= out_start.shape[0]
+                    or r + depth > out_row.shape[0]
+                    or state[LABELS] + length > labels_max
+                ):
+                    position[g] = s
+                    return OUTPUT_FULL
+                number[g] += 1
+                out_group[m] = g
+                out_start[m] = s
+                out_length[m] = length
+                out_number[m] = number[g]
+                before = np.int64(0)
+                for i in range(1, depth + 1):
+                    p = place[i]
+                    if p != before:
+                        out_row[r] = upto[i - 1]
+                        out_begin[r] = upto[i - 1] - s
+                        out_place[r] = p
+                        before = p
+                        r += 1
+                out_runs[m] = r - state[RUNS]
+                state[MATCHES] = m + 1
+                state[RUNS] = r
+                state[LABELS] += length
+                if length > 0 and skip != TO_NEXT:
+                    following = s + length
+                    if skip != PAST_LAST:
+                        found = np.int64(-1)
+                        for i in range(1, depth + 1):
+                            if skip_member[place[i]]:
+                                if skip == TO_FIRST:
+                                    found = upto[i - 1] - s
+                                    break
+                                found = upto[i] - 1 - s
+                        if found <= 0:
+                            state[ERROR_ROW] = s
+                            return SKIP_MISSING if found < 0 else SKIP_STUCK
+                        following = s + found
+            s = following
+            position[g] = s
+            budget -= steps + 1
+            state[STEPS] += steps + 1
+            if budget < 0:
+                return SLICE
+        position[g] = s
+    state[GROUP] = groups
+    return DONE

@@ -1,0 +1,336 @@
+"""Stars that every event satisfies, between symbols with conditions: the search jumps over them.
+
+Random patterns of that kind against the brute-force oracle, in every skip mode, with and without
+windows and partitions, one row per match and all rows; the same search with and without jumps over
+longer streams; and counts of the jumps, so that a search that walks would be noticed.
+
+``CHRONICLE_HYPOTHESIS=nightly`` and ``CHRONICLE_PATTERNS`` size the runs, as for the other
+differential tests.  A failure names its seed: ``star_case(seed)`` repeats it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chronicle.errors import SqlError
+from chronicle.query import match_stream
+from chronicle.query.match import InputColumns, compile_match
+from chronicle.query.match_clause import clause_of_text
+from chronicle.query.pattern import matcher, outcomes
+
+_spec = importlib.util.spec_from_file_location(
+    "match_differential", Path(__file__).with_name("test_match_differential.py")
+)
+assert _spec is not None
+assert _spec.loader is not None
+common = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(common)
+oracle = common.oracle
+
+JUMPED: Counter[str] = Counter()
+"""What the search with jumps was seen doing."""
+
+
+def watched(search: Any) -> Any:
+    """Count the runs of more than one row that a search puts out for stars."""
+
+    def call(*arguments: Any) -> int:
+        state, out = arguments[-9], arguments[-8:]
+        before = int(state[outcomes.RUNS])
+        status = int(search(*arguments))
+        kind, after = arguments[5], int(state[outcomes.RUNS])
+        places, begins = out[7][before:after], out[6][before:after]
+        first = np.flatnonzero(begins[1:] > begins[:-1])  # runs that another run follows
+        long = begins[first + 1] - begins[first] > 1
+        JUMPED["runs of stars"] += int(np.count_nonzero((kind[places[first]] > 0) & long))
+        JUMPED["searches with stars"] += int(kind.any())
+        return status
+
+    return call
+
+
+@pytest.fixture(autouse=True)
+def small_buffers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Search after every batch, so that undecided matches cross buffers; count jumps."""
+    monkeypatch.setattr(match_stream, "ROWS_FIRST", 1)
+    monkeypatch.setattr(matcher, "match_bits", watched(matcher.match_bits))
+    JUMPED.clear()
+    yield
+    print(", ".join(f"{count:,} {what}" for what, count in JUMPED.items()))
+
+
+def star(r: random.Random, name: str) -> Any:
+    low, high = r.choice([(0, None), (0, None), (0, None), (1, None), (2, None), (0, 2), (1, 3)])
+    return ("rep", ("var", name), low, high, r.random() < 0.65)
+
+
+def symbol(r: random.Random, names: list[str]) -> Any:
+    node: Any = ("var", r.choice(names))
+    kind = r.random()
+    if kind < 0.1:
+        node = ("alt", node, ("var", r.choice(names)))
+    elif kind < 0.25:
+        node = ("rep", node, *r.choice([(0, 1), (1, None), (0, None), (2, 2)]), r.random() < 0.6)
+    return node
+
+
+def star_pattern(r: random.Random, names: list[str], free: list[str]) -> Any:
+    """Symbols with stars between them, rarely around them, rarely as a group that is repeated."""
+    parts = [star(r, r.choice(free))] if r.random() < 0.15 else []
+    for i in range(r.randint(1, 4)):
+        if i and r.random() < 0.75:
+            parts += [star(r, r.choice(free)) for _ in range(r.choice([1, 1, 1, 2]))]
+        parts.append(symbol(r, names))
+    if r.random() < 0.15:
+        parts.append(star(r, r.choice(free)))
+    if len(parts) > 2 and r.random() < 0.2:
+        at = r.randint(0, len(parts) - 2)
+        low, high = r.choice([(0, None), (1, None), (1, 2), (0, 1)])
+        parts[at : at + 2] = [("rep", ("cat", *parts[at : at + 2]), low, high, r.random() < 0.6)]
+    if r.random() < 0.1:
+        at = r.randint(0, len(parts) - 1)
+        parts[at] = ("alt", ("cat", star(r, free[0]), ("var", names[0])), parts[at])
+    if r.random() < 0.06:
+        parts = r.choice([[("start",), *parts], [*parts, ("end",)]])
+    return ("cat", *parts)
+
+
+ONE = (
+    "MATCH_NUMBER() AS mn, FIRST(id) AS f, LAST(id) AS l, count(*) AS n, CLASSIFIER() AS c, "
+    "LAST(CLASSIFIER(), 1) AS d, count(Z.*) AS nz, FIRST(Z.id, 1) AS fz, LAST(Z.id, 2) AS lz, "
+    "NEXT(FIRST(Z.id)) AS az, LAST(A.id) AS la, PREV(A.id) AS pa"
+)
+ALL = (
+    "MATCH_NUMBER() AS mn, id AS i, CLASSIFIER() AS c, count(Z.*) AS nz, FINAL count(Z.*) AS tz, "
+    "FIRST(Z.id) AS fz, LAST(Z.id, 1) AS lz, FINAL LAST(Z.id) AS ez, sum(A.id) AS sa"
+)
+
+
+def one_row(group: Any, number: int, path: Any, sums: bool) -> tuple[Any, ...]:
+    """The measures of a match, from their definitions."""
+
+    def identity(row: int) -> Any:
+        return group[row]["id"] if 0 <= row < len(group) else None
+
+    def of(chosen: list[int], index: int) -> Any:
+        return identity(chosen[index]) if -len(chosen) <= index < len(chosen) else None
+
+    rows = [row for row, _, _ in path]
+    z = [row for row, name, _ in path if name == "Z"]
+    a = [row for row, name, _ in path if name == "A"]
+    labels = [name for _, name, _ in path]
+    found = (
+        number, of(rows, 0), of(rows, -1), len(rows), labels[-1] if labels else None,
+        labels[-2] if len(labels) > 1 else None, len(z), of(z, 1), of(z, -3),
+        identity(z[0] + 1) if z else None, of(a, -1), identity(a[-1] - 1) if a else None,
+    )  # fmt: skip
+    return (*found, sum(group[row]["id"] for row in z) if z else None) if sums else found
+
+
+def all_rows(group: Any, number: int, path: Any) -> list[tuple[Any, ...]]:
+    """The measures of each row of a match."""
+    found = []
+    every = [group[row]["id"] for row, name, _ in path if name == "Z"]
+    for i, (row, name, _) in enumerate(path):
+        z = [group[at]["id"] for at, label, _ in path[: i + 1] if label == "Z"]
+        a = [group[at]["id"] for at, label, _ in path[: i + 1] if label == "A"]
+        found.append(
+            (
+                number, group[row]["id"], name, len(z), len(every), z[0] if z else None,
+                z[-2] if len(z) > 1 else None, every[-1] if every else None, sum(a) if a else None,
+            )
+        )  # fmt: skip
+    return found or [(number, None, None, 0, 0, None, None, None, None)]
+
+
+def star_case(seed: int) -> None:
+    """One pattern over some traces."""
+    r = random.Random(seed)
+    free = ["Z", "Y"][: r.randint(1, 2)]
+    pattern = star_pattern(r, ["A", "B", "C"], free)
+    names = common.used(pattern)
+    if not {"A", "Z"} <= names:
+        return
+    texts, functions = common.definitions(r, sorted(names - set(free)), None, 0.0)
+    if "Y" in names and r.random() < 0.3:
+        texts.append("Y AS true")
+    window = r.choice([None, 0, 3, 6, 6, 12])
+    skip: tuple[str, Any] = r.choice(
+        [
+            ("past last", ()),
+            ("next", ()),
+            ("next", ()),
+            ("first", "A"),
+            ("last", "A"),
+            ("last", "Z"),
+        ]
+    )
+    words = {"past last": "PAST LAST ROW", "next": "TO NEXT ROW"}
+    skip_text = words.get(skip[0]) or f"TO {skip[0].upper()} {skip[1]}"
+    keys = r.choice(["p", "p", "pq", "pqr"])
+    whole = r.random() < 0.4
+    sums = not whole and r.random() < 0.3
+    clause = (
+        "MATCH_RECOGNIZE ("
+        + ("PARTITION BY k " if len(keys) > 1 else "")
+        + f"ORDER BY t MEASURES {ALL if whole else ONE}{', sum(Z.id) AS sz' if sums else ''} "
+        + ("ALL ROWS PER MATCH " if whole else "")
+        + f"AFTER MATCH SKIP {skip_text} PATTERN ({common.text_of(pattern)})"
+        + (f" WITHIN {window}" if window is not None else "")
+        + (f" DEFINE {', '.join(texts)}" if texts else "")
+        + ")"
+    )
+    compiled = common.compiled_clause(clause)
+    for _ in range(common.TRACES):
+        rows = common.random_rows(r, r.randint(0, 16), keys, 16)
+        JUMPED["traces"] += 1
+        shown = f"seed {seed}\n{clause}\n{rows}"
+        expected: list[tuple[int, list[tuple[Any, ...]]]] = []
+        failed = False
+        for group in common.partitions(rows):
+            try:
+                found = oracle.matches(group, pattern, functions, window, (skip[0], {*skip[1]}))
+            except oracle.SkipError:
+                failed = True
+                break
+            for number, (start, path) in enumerate(found, 1):
+                lines = [one_row(group, number, path, sums)]
+                if whole:
+                    lines = all_rows(group, number, path)
+                expected.append((group[start]["id"], lines))
+        try:
+            table = common.run(compiled, rows, r.choice([1, 3, 5, 100]))
+        except SqlError as error:
+            if not failed:
+                raise AssertionError(f"{error}\n{shown}") from error
+            continue
+        assert not failed, f"expected an error of SKIP TO\n{shown}"
+        wanted = [line for _, lines in sorted(expected, key=lambda e: e[0]) for line in lines]
+        width = len(wanted[0]) if wanted else 0
+        columns = [m.name for m in compiled.clause.measures][:width]
+        answer = list(zip(*(table.column(c).to_pylist() for c in columns), strict=True))
+        assert table.num_rows == len(wanted), f"{table.num_rows} != {len(wanted)}\n{shown}"
+        assert answer == wanted, f"{answer}\n!=\n{wanted}\n{shown}"
+
+
+@settings(max_examples=common.PATTERNS * 3, **common.QUIET)
+@given(st.integers(0, 2**40))
+def stars_match(seed: int) -> None:
+    star_case(seed)
+
+
+def test_stars_match_as_the_oracle_does() -> None:
+    stars_match()
+    # the search really jumped, and often
+    assert JUMPED["runs of stars"] > JUMPED["traces"] / 10, JUMPED
+
+
+LONG = {
+    "next": "AFTER MATCH SKIP TO NEXT ROW",
+    "past": "AFTER MATCH SKIP PAST LAST ROW",
+    "last": "AFTER MATCH SKIP TO LAST A",
+}
+
+
+@pytest.mark.parametrize("skip", LONG)
+@pytest.mark.parametrize(
+    ("pattern", "within"),
+    [
+        ("A Z* B", 40), ("A Z*? B", 40), ("A B Z* C A", 60), ("A Z* B Y*? C Z* A", 80),
+        ("A Z+ B Z{2,}? C", 50), ("A (Z* B)+ C", 30), ("(A Z*?)* B C", 25), ("A B Z*", 12),
+        ("Z* A B", 9), ("A Z* Y* B", 30), ("A Z* B", None), ("A Z*? B C", None),
+        ("A Z* (B | C Z*) A{65} B", 200), ("A Z*? B Z* C{64} A", None), ("A{0,65} Z* B C A", 100),
+    ],
+)  # fmt: skip
+def test_jumps_find_what_a_walk_finds(
+    monkeypatch: pytest.MonkeyPatch, pattern: str, within: int | None, skip: str
+) -> None:
+    """Streams with windows of dozens of rows, several buffers, and patterns beyond 64 positions."""
+    rng = np.random.default_rng(len(pattern) + (within or 0))
+    count = 4_000 if within else 400
+    rare = 0.9 if "{" in pattern and "6" in pattern else 0.15
+    table = pa.table(
+        {
+            "t": np.cumsum(rng.integers(0, 3, count)),
+            "k": rng.integers(0, 3, count),
+            "x": np.where(rng.random(count) < rare, 1, rng.integers(0, 8, count)),
+        }
+    )
+    conditions = {"A": "x <= 1", "B": "x = 2 OR x = 1", "C": "x = 3 OR x = 1"}
+    defined = ", ".join(f"{n} AS {sql}" for n, sql in conditions.items() if n in pattern)
+    clause = (
+        "PARTITION BY k ORDER BY t MEASURES MATCH_NUMBER() AS mn, FIRST(t) AS f, LAST(t) AS l, "
+        "count(Z.*) AS z, count(*) AS n, LAST(B.t) AS b, FIRST(A.t, 1) AS a, LAST(Z.t, 1) AS y "
+        f"{LONG[skip]} PATTERN ({pattern})"
+        + (f" WITHIN {within}" if within else "")
+        + f" DEFINE {defined}"
+    )
+    text = f"SELECT * FROM s MATCH_RECOGNIZE ({clause})"
+    monkeypatch.setattr(match_stream, "ROWS_FIRST", 700)
+    compiled = compile_match(clause_of_text(text), InputColumns(table.schema, "t"))
+
+    def answer() -> Any:
+        try:
+            batches = list(compiled.run(table.to_batches(max_chunksize=300)))
+        except SqlError as error:
+            return str(error)
+        return pa.Table.from_batches(batches, compiled.output_schema).to_pylist()
+
+    jumping = answer()
+    assert JUMPED["searches with stars"] > 0
+    found = matcher.stars_of
+    monkeypatch.setattr(matcher, "stars_of", lambda a, p: found(a, p).without(a.tables[0]))
+    JUMPED.clear()
+    walking = answer()
+    assert JUMPED["searches with stars"] == 0
+    assert jumping == walking
+    assert jumping
+
+
+def steps_of(monkeypatch: pytest.MonkeyPatch, clause: str, table: pa.Table) -> int:
+    """Work of the search: states tried and rows looked at."""
+    counted: list[int] = []
+    search = matcher.match_bits
+
+    def call(*arguments: Any) -> int:
+        state = arguments[-9]
+        before = int(state[outcomes.STEPS])
+        status = int(search(*arguments))
+        counted.append(int(state[outcomes.STEPS]) - before)
+        return status
+
+    with monkeypatch.context() as patch:
+        patch.setattr(matcher, "match_bits", call)
+        patch.setattr(match_stream, "ROWS_FIRST", 1 << 16)
+        text = f"SELECT * FROM s MATCH_RECOGNIZE ({clause})"
+        compiled = compile_match(clause_of_text(text), InputColumns(table.schema, "t"))
+        rows = sum(b.num_rows for b in compiled.run(table.to_batches()))
+    assert rows > 0
+    return sum(counted)
+
+
+@pytest.mark.parametrize("within", ["", " WITHIN 300"])
+@pytest.mark.parametrize("pattern", ["A Z* B", "A Z*? B", "A A Z* B Z* B B"])
+def test_work_at_stars_does_not_grow_with_the_window(
+    monkeypatch: pytest.MonkeyPatch, pattern: str, within: str
+) -> None:
+    rng = np.random.default_rng(7)
+    for rows in (5_000, 20_000):
+        table = pa.table({"t": range(rows), "x": rng.integers(0, 10, rows)})
+        clause = (
+            "ORDER BY t MEASURES FIRST(t) AS a, LAST(t) AS b, count(Z.*) AS n AFTER MATCH SKIP TO "
+            f"NEXT ROW PATTERN ({pattern}){within} DEFINE A AS x < 4, B AS x >= 8"
+        )
+        # event by event a match alone takes hundreds of steps, without a window thousands
+        assert steps_of(monkeypatch, clause, table) < 30 * rows
