@@ -1,8 +1,10 @@
 """Calibration of the weights that choose between indexes and replay.
 
 Purpose
-    :func:`calibrate_patterns` measures, on a small synthetic stream with an index, what an event
-    costs to replay, an entry to look up, a run to open and an interval to begin.
+    :func:`calibrate_patterns` measures, on a small synthetic stream with an index, every one of
+    :class:`.cost.Weights`: what an event costs to replay, with and without PARTITION BY, an entry
+    to look up, a run to open, an interval to begin, an occurrence to merge, a word of a bitmap to
+    go over, a partition key to read, and a query to plan.
 
 Guarantee
     Weights are above zero; times are minima over several runs, so that what else the machine does
@@ -17,12 +19,12 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
+from ...indexes.kernels import count_bits, positions_of_bits
 from ...indexes.lookup import IndexMetrics, KeyRanges, mark_run
 from ...indexes.stream_indexes import StreamIndexes
 from ...schema import StreamSchema
@@ -31,7 +33,9 @@ from ...store.prune import Range
 from ...store.snapshot import Snapshot
 from ..match import compile_match
 from ..match_clause import clause_of_text
+from .candidates import ChosenBlock, find_candidates
 from .cost import Weights
+from .partition_keys import PartitionKeys
 from .planning import plan_match
 from .reader import read_spans
 from .running import run_match
@@ -41,15 +45,19 @@ from .timeline import Timeline
 __all__ = ["calibrate_patterns"]
 
 EVENTS = 400_000
+KEYS = 100
 RUNS = 4
 LOOKUPS = 40
 SPANS = 40
 
 _SCHEMA = StreamSchema(
-    pa.schema([pa.field("t", pa.int64(), False), pa.field("x", pa.float64())]), "t"
+    pa.schema(
+        [pa.field("t", pa.int64(), False), pa.field("x", pa.float64()), pa.field("k", pa.string())]
+    ),
+    "t",
 )
 _PATTERN = (
-    "SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES A.t AS a PATTERN (A B* C) WITHIN 100 "
+    "SELECT * FROM s MATCH_RECOGNIZE ({}ORDER BY t MEASURES A.t AS a PATTERN (A B* C) WITHIN 100 "
     "DEFINE A AS x < 0.001, C AS x > 0.999)"
 )
 
@@ -58,8 +66,10 @@ def calibrate_patterns(events: int = EVENTS) -> Weights:
     """Measure this machine; :func:`.cost.save_weights` keeps the answer in a store."""
     with tempfile.TemporaryDirectory() as directory, Store.open(directory, "rw") as store:
         stream = store.create_stream("s", _SCHEMA, StreamOptions(codec="none"))
-        values = np.random.default_rng(7).random(events)
-        stream.append(pa.table({"t": np.arange(events), "x": values}, schema=_SCHEMA.arrow))
+        rng = np.random.default_rng(7)
+        keys = np.array([f"key {i}" for i in range(KEYS)])[rng.integers(0, KEYS, events)]
+        columns = {"t": np.arange(events), "x": rng.random(events), "k": keys}
+        stream.append(pa.table(columns, schema=_SCHEMA.arrow))
         stream.seal()
         indexes = StreamIndexes(Path(directory) / "calibration-indexes", True)
         indexes.create("x", _SCHEMA)
@@ -67,12 +77,16 @@ def calibrate_patterns(events: int = EVENTS) -> Weights:
         indexes.catch_up(snapshot.state)
         try:
             entry, run = _lookups(indexes, events)
-            return replace(
-                Weights(),
-                event=_replay(snapshot, events),
+            return Weights(
+                event=_replay(snapshot, events, ""),
+                interval=_intervals(snapshot, indexes, events),
                 entry=entry,
                 run=run,
-                interval=_intervals(snapshot, indexes, events),
+                occurrence=_occurrences(snapshot, indexes, events),
+                word=_words(events),
+                query=_planning(snapshot, indexes),
+                grouped=_replay(snapshot, events, "PARTITION BY k "),
+                key=_keys(snapshot, events),
             )
         finally:
             indexes.close()
@@ -89,8 +103,9 @@ def _least(measure: Callable[[], object]) -> float:
     return float(max(1, min(times)))
 
 
-def _replay(snapshot: Snapshot, events: int) -> float:
-    compiled = compile_match(clause_of_text(_PATTERN), _SCHEMA)
+def _replay(snapshot: Snapshot, events: int, partition: str) -> float:
+    """Nanoseconds of an event in a full replay."""
+    compiled = compile_match(clause_of_text(_PATTERN.format(partition)), _SCHEMA)
     plan = plan_match(snapshot, compiled, None, "replay")
     return _least(lambda: list(run_match(snapshot, compiled, plan))) / events
 
@@ -126,3 +141,42 @@ def _intervals(snapshot: Snapshot, indexes: StreamIndexes, events: int) -> float
         return list(read_spans(snapshot, timeline, spans, {}, ["t", "x"], 1, 1))
 
     return _least(measure) / SPANS
+
+
+def _occurrences(snapshot: Snapshot, indexes: StreamIndexes, events: int) -> float:
+    """Nanoseconds to carry an occurrence of a block through the merge."""
+    timeline = Timeline(snapshot, indexes, indexes.catalogue())
+    first, second = np.arange(0, events - 50, 20), np.arange(10, events - 50, 20)
+    blocks = [ChosenBlock((), 1, 0), ChosenBlock((), 1, 0)]
+    least = _least(lambda: find_candidates([first, second], blocks, 0, 0, timeline, 100, None))
+    return least / (len(first) + len(second))
+
+
+def _words(events: int) -> float:
+    """Nanoseconds of one pass over a word of a bitmap; what a lookup does is three of them."""
+    words = max(1, events // 64) * 16  # as for a stream of millions
+    nothing = np.zeros(0, np.int64)
+
+    def measure() -> None:
+        bits = np.zeros(words, np.uint64)
+        count_bits(bits)
+        positions_of_bits(bits, 0, nothing)
+
+    return max(0.01, _least(measure) / (3 * words))
+
+
+def _planning(snapshot: Snapshot, indexes: StreamIndexes) -> float:
+    """Nanoseconds of planning before anything is looked up."""
+    compiled = compile_match(clause_of_text(_PATTERN.format("")), _SCHEMA)
+    spent = []
+    for _ in range(RUNS + 1):
+        phases = plan_match(snapshot, compiled, indexes, "optimal").phases
+        spent.append(phases["outline_ms"] + phases["coarse_ms"] + phases["selection_ms"])
+    return max(1.0, 1e6 * min(spent[1:]))
+
+
+def _keys(snapshot: Snapshot, events: int) -> float:
+    """Nanoseconds to read the PARTITION BY columns of an event and to find its code."""
+    keys = PartitionKeys(Timeline(snapshot), ["k"], _SCHEMA)
+    keys.learn(np.arange(min(events, 10 * KEYS)))
+    return _least(lambda: [codes for _, codes in keys.pieces(0, events)]) / events

@@ -26,8 +26,6 @@ from .applicability import Demands
 from .candidates import Chunk, Offer, chunks_of
 from .coarse import CoarseMap
 from .cost import (
-    GROUPED_EVENT_NS,
-    KEY_NS,
     BlockCosts,
     CostModel,
     Model,
@@ -180,6 +178,7 @@ class Chooser:
         shape = (len(by_block), max(map(len, by_block), default=0) + 1)
         entries, runs, passes = np.zeros(shape), np.zeros(shape), np.zeros(shape)
         region = self.coarse.events_allowed().astype(np.float64)
+        reach = self._reach()
         if uniform:
             events = np.array([float(max(1, plan.total))])
             rates = np.ones((1, *shape))
@@ -204,7 +203,7 @@ class Chooser:
                 opened, looked = self._opened(offer)
                 entries[b, k] = entries[b, k - 1] + offer.entries + looked
                 runs[b, k] = runs[b, k - 1] + opened
-                passes[b, k] = passes[b, k - 1] + plan.total * (2 if k == 1 else 3)
+                passes[b, k] = passes[b, k - 1] + reach * (2 if k == 1 else 3)
         kept = events > 0
         costs = BlockCosts(
             events[kept], np.ascontiguousarray(rates[kept]), entries, runs, passes,
@@ -216,8 +215,14 @@ class Chooser:
             return about
         over_keys = 0.0
         if self.wants.neighbours or pattern.within is None:
-            over_keys = 5.0 * plan.total * KEY_NS
+            over_keys = 5.0 * plan.total * self.weights.key
         return PartitionedModel(about, self._crowd(window), float(plan.allowed), over_keys)
+
+    def _reach(self) -> int:
+        """Positions from the first to the last that is looked up: how long bitmaps are."""
+        if not self.chunks or self.covered < self.plan.total:
+            return self.plan.total
+        return self.chunks[-1].end - self.chunks[0].start
 
     def _opened(self, offer: Offer) -> tuple[int, float]:
         """Runs that looking a term up opens, and events that it takes a look at."""
@@ -333,8 +338,8 @@ class Chooser:
     def _probe_ns(self, offer: Offer) -> float:
         opened, looked = self._opened(offer)
         entry = (offer.entries + looked) * self.weights.entry + opened * self.weights.run
-        passes = 5.0 * self.plan.total * KEY_NS if self.wants.neighbours else 0.0
-        return entry + offer.entries * KEY_NS + passes
+        passes = 5.0 * self.plan.total * self.weights.key if self.wants.neighbours else 0.0
+        return entry + offer.entries * self.weights.key + passes
 
     def worth(self, probed: Sequence[Offer]) -> bool:
         """Whether replaying the intervals that a probe has found is clearly cheaper than all."""
@@ -343,7 +348,7 @@ class Chooser:
             return False
         events = plan.partitions.inside.total / self._crowd(self._window(False))
         whole = sum(int(plan.spans.ends[i] - plan.spans.starts[i]) for i in plan.by_time)
-        cost = (events + whole) * self._event_ns() + plan.spans.total * KEY_NS
+        cost = (events + whole) * self._event_ns() + plan.spans.total * self.weights.key
         cost += len(plan.spans) * self.weights.interval + sum(map(self._probe_ns, probed))
         if plan.estimate is not None:  # now something better is known
             plan.estimate = replace(plan.estimate, events=events + whole)
@@ -409,7 +414,7 @@ class Chooser:
 
     def _event_ns(self) -> float:
         """What replaying one event costs."""
-        return GROUPED_EVENT_NS if self.wants.partition_by else self.weights.event
+        return self.weights.grouped if self.wants.partition_by else self.weights.event
 
     def _replay_is_cheaper(self, cost: float) -> bool:
         plan = self.plan

@@ -32,8 +32,6 @@ import numpy.typing as npt
 from ...compiled import kernel
 
 __all__ = [
-    "GROUPED_EVENT_NS",
-    "KEY_NS",
     "WEIGHTS_FILE",
     "BlockCosts",
     "CostModel",
@@ -49,10 +47,6 @@ __all__ = [
 Table = npt.NDArray[np.float64]
 
 GRID = 64
-GROUPED_EVENT_NS = 60.0
-"""Replaying one event under PARTITION BY: it is read, its key is encoded, and rows are grouped."""
-KEY_NS = 4.0
-"""Reading the PARTITION BY columns of one event and finding its code."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +69,10 @@ class Weights:
         One pass over 64 positions of a bitmap.
     query : float
         What planning costs before anything is read.
+    grouped : float
+        Replaying one event under PARTITION BY: it is read, its key is encoded, rows are grouped.
+    key : float
+        Reading the PARTITION BY columns of one event and finding its code.
     """
 
     event: float = 12.0
@@ -84,6 +82,8 @@ class Weights:
     occurrence: float = 12.0
     word: float = 0.6
     query: float = 1_500_000.0
+    grouped: float = 60.0
+    key: float = 4.0
 
 
 WEIGHTS_FILE = "pattern-weights.json"
@@ -414,14 +414,14 @@ class PartitionedModel:
     def table(self, choices: npt.NDArray[np.int64]) -> Table:
         """See :class:`Model`."""
         about, weights = self.about, self.about.weights
-        wide = replace(about, weights=replace(weights, event=KEY_NS)).table(choices)
+        wide = replace(about, weights=replace(weights, event=weights.key)).table(choices)
         narrow = replace(about, window=about.window / self.crowd).table(choices)
         out = wide.copy()
         out[:, 0], out[:, 2] = narrow[:, 0], narrow[:, 2]
-        keys = np.minimum(self.allowed, narrow[:, 0] * 16) * KEY_NS
-        out[:, 5] = wide[:, 5] + narrow[:, 2] * GROUPED_EVENT_NS + keys + self.passes_ns
+        keys = np.minimum(self.allowed, narrow[:, 0] * 16) * weights.key
+        out[:, 5] = wide[:, 5] + narrow[:, 2] * weights.grouped + keys + self.passes_ns
         nothing = ~choices.any(axis=1)
         if nothing.any():
-            grouped = replace(about, weights=replace(weights, event=GROUPED_EVENT_NS))
+            grouped = replace(about, weights=replace(weights, event=weights.grouped))
             out[nothing] = grouped.table(choices[nothing])
         return out
