@@ -31,6 +31,7 @@ from .cost import (
     Model,
     PartitionedModel,
     Weights,
+    coarser,
     priced,
 )
 from .evaluated import mark_events
@@ -305,13 +306,14 @@ class Chooser:
             counts = (0,) * len(sizes)
             plan.estimate = priced(model, counts)
         else:
+            rough = coarser(model)
             if plan.strategy == "greedy":
                 rarest = sorted(offers, key=lambda offer: offer.share)
-                found = greedy([offer.block for offer in rarest], sizes, model)
+                found = greedy([offer.block for offer in rarest], sizes, rough)
             else:
-                found = optimal(sizes, model)
-            plan.examined, plan.estimate = found.examined, found.choice.estimate
+                found = optimal(sizes, rough)
             counts = found.choice.counts
+            plan.examined, plan.estimate = found.examined, priced(model, counts)
             if plan.strategy == "auto" and self._replay_is_cheaper(plan.estimate.total_ns):
                 return None
         self._chosen = model, counts

@@ -39,6 +39,7 @@ __all__ = [
     "Model",
     "PartitionedModel",
     "Weights",
+    "coarser",
     "load_weights",
     "priced",
     "save_weights",
@@ -47,6 +48,8 @@ __all__ = [
 Table = npt.NDArray[np.float64]
 
 GRID = 64
+SEARCH_GRID = 24
+"""Steps while choices are compared, which differ by far more than a finer grid would tell."""
 
 
 @dataclass(frozen=True)
@@ -315,10 +318,10 @@ def _estimate(  # type: ignore[no-untyped-def]
 @kernel
 def _estimate_all(  # type: ignore[no-untyped-def]
     choices, events, rates, entries, runs, passes, lengths, window, leading, trailing, gap, weights,
-    out,
+    grid, out,
 ):  # fmt: skip
     """:func:`_estimate` of many choices: row by row."""
-    mass = np.empty(GRID)
+    mass = np.empty(grid)
     chosen = np.empty(lengths.shape[0])
     for i in range(choices.shape[0]):
         _estimate(
@@ -359,6 +362,8 @@ class CostModel:
     weights : Weights
     gap : float
         Intervals nearer than that are read as one.
+    grid : int
+        Steps of the distribution of waits.
     """
 
     costs: BlockCosts
@@ -367,6 +372,7 @@ class CostModel:
     trailing: bool
     weights: Weights
     gap: float
+    grid: int = GRID
 
     def table(self, choices: npt.NDArray[np.int64]) -> Table:
         """See :class:`Model`."""
@@ -382,7 +388,7 @@ class CostModel:
         _estimate_all(
             np.ascontiguousarray(choices, np.int64), costs.events, costs.rates, costs.entries,
             costs.runs, costs.passes, costs.lengths, float(self.window), self.leading,
-            self.trailing, float(self.gap), told, out,
+            self.trailing, float(self.gap), told, self.grid, out,
         )  # fmt: skip
         return out
 
@@ -425,3 +431,10 @@ class PartitionedModel:
             grouped = replace(about, weights=replace(weights, event=weights.grouped))
             out[nothing] = grouped.table(choices[nothing])
         return out
+
+
+def coarser(model: Model) -> Model:
+    """The same model for comparing many choices: on a grid of :data:`SEARCH_GRID` steps."""
+    if isinstance(model, PartitionedModel):
+        return replace(model, about=replace(model.about, grid=SEARCH_GRID))
+    return replace(model, grid=SEARCH_GRID) if isinstance(model, CostModel) else model

@@ -82,6 +82,7 @@ class RateMap:
         self._indexed = (starts[self._chunk_of] <= middles) & (middles < ends[self._chunk_of])
         self._shapes: dict[str, tuple[Floats, Floats] | None] = {}
         self._fences: dict[str, RunFences] = {}
+        self._even = np.ones(len(self.sizes))
 
     def entries(self, term: Term) -> Floats:
         """About how many events of each chunk satisfy a term."""
@@ -112,7 +113,7 @@ class RateMap:
 
     def chunks_with(self, rates: Floats) -> int:
         """Chunks in which some bucket has a rate above zero."""
-        return len(np.unique(self._chunk_of[(rates > 0) & self._indexed]))
+        return int(np.count_nonzero(np.bincount(self._chunk_of[(rates > 0) & self._indexed])))
 
     def _weights(self, term: Term) -> Floats:
         """How likely a term is in each bucket, but for a factor."""
@@ -120,12 +121,12 @@ class RateMap:
         for atom in term.atoms:
             shape = self._shape(atom.column) if isinstance(atom, Range) else None
             if shape is None:
-                return np.ones(len(self.sizes))
+                return self._even
             assert isinstance(atom, Range)
             part = _normal(shape, atom)
             total = part if total is None else total + part
         # where a value may be, however unlikely, there is at least a little of it
-        return np.maximum(1e-6, np.ones(len(self.sizes)) if total is None else total)
+        return self._even if total is None else np.maximum(1e-6, total)
 
     def _shape(self, name: str) -> tuple[Floats, Floats] | None:
         """Mean and deviation of an attribute in each bucket; None when they do not drift."""

@@ -32,6 +32,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from sqlglot import exp
@@ -72,10 +73,17 @@ class Term:
 
     atoms: tuple[Atom, ...]
 
-    @property
+    @cached_property
     def attributes(self) -> tuple[str, ...]:
         """Attributes that it needs indexes on."""
         return tuple(dict.fromkeys(atom.column for atom in self.atoms))
+
+    @cached_property
+    def _hashed(self) -> int:
+        return hash(self.atoms)
+
+    def __hash__(self) -> int:  # planning looks terms up many times
+        return self._hashed
 
 
 @dataclass(frozen=True)
