@@ -44,12 +44,13 @@ from .layout import table_rows
 from .lock import live_leases
 from .log import LogWriter
 from .manifest import read_manifest, write_manifest
+from .merge import join_late
 from .options import StreamOptions, retention_limits
 from .recovery import Recovered, load, open_entry
 from .segment import SegmentFile, SegmentView
 from .segment_writer import Extent, SegmentWriter
 from .snapshot import StreamState
-from .tail import MemoryLeaf, Tail, concat_batches, sort_batch
+from .tail import MemoryLeaf, Tail
 
 __all__ = ["Commits"]
 
@@ -428,9 +429,7 @@ class Commits:
             self.files.remove(path)
         log = LogWriter.create(self.files, path, manifest.log, durable=False)
         try:
-            late = concat_batches(journal.late, self.schema.arrow) if journal.late else None
-            if late is not None:
-                late = sort_batch(late, self.schema)
+            late = join_late(journal.late, self.schema) if journal.late else None
             tail = journal.tail.batch() if journal.tail.rows else None
             parts = encode_state(
                 journal.extent, journal.last, journal.position, journal.late_total, tail, late

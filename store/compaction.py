@@ -56,10 +56,10 @@ from ..errors import CorruptStore
 from ..schema import StreamSchema
 from .catalog import SegmentEntry
 from .commits import Commits
-from .merge import merge_sources
+from .merge import join_late, merge_sources
 from .segment import TICK_MAX, TICK_MIN, SegmentView, Selection
 from .segment_writer import BULK_LEAVES, SegmentWriter, leaf_events, plain_row_bytes
-from .tail import concat_batches, sort_batch, ticks_of
+from .tail import concat_batches, ticks_of
 
 __all__ = ["Interrupted", "active_first", "compact", "merge_runs", "spill"]
 
@@ -412,8 +412,7 @@ def spill(commits: Commits) -> None:
     kept: set[int] = set()
     try:
         writer, _ = commits.new_segment()
-        late = concat_batches(commits.journal.late, schema.arrow)
-        writer.write(sort_batch(late, schema))
+        writer.write(join_late(commits.journal.late, schema))
         entry, view = commits.seal_writer(writer)
         views = {entry.id: view}
         # those that are being folded are the oldest: they were all there were

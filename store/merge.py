@@ -38,7 +38,7 @@ from ..compiled import kernel
 from ..schema import StreamSchema
 from .weave import Loom, Side, sort_late
 
-__all__ = ["add_late", "merge_sources", "sort_nearly"]
+__all__ = ["add_late", "join_late", "merge_sources", "sort_nearly"]
 
 
 class _Source:
@@ -149,9 +149,22 @@ def add_late(
     result = [*buffer, batch]
     loom = Loom(schema.time)
     while len(result) > 1 and result[-2].num_rows < 2 * result[-1].num_rows:
-        one, other = loom.side(result[-2]), loom.side(result[-1])
-        result[-2:] = [loom.weave(one, 0, len(one.ticks), other, 0, len(other.ticks))]
+        result[-2:] = [_pair(result[-2], result[-1], loom)]
     return tuple(result)
+
+
+def join_late(buffer: Sequence[pa.RecordBatch], schema: StreamSchema) -> pa.RecordBatch:
+    """A buffer of late events, which must not be empty, as one sorted batch."""
+    loom = Loom(schema.time)
+    joined = buffer[-1]
+    for batch in reversed(buffer[:-1]):  # the smallest first
+        joined = _pair(batch, joined, loom)
+    return joined
+
+
+def _pair(earlier: pa.RecordBatch, later: pa.RecordBatch, loom: Loom) -> pa.RecordBatch:
+    one, other = loom.side(earlier), loom.side(later)
+    return loom.weave(one, 0, earlier.num_rows, other, 0, later.num_rows)
 
 
 def sort_nearly(batch: pa.RecordBatch, ticks: npt.NDArray[np.int64]) -> pa.RecordBatch:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronicle.schema import StreamSchema
-from chronicle.store.merge import add_late, merge_sources, sort_nearly
+from chronicle.store.merge import add_late, join_late, merge_sources, sort_nearly
 from chronicle.store.tail import Tail, sort_batch, ticks_of
 
 TYPES = {
@@ -92,6 +92,8 @@ def test_the_late_buffer_stays_short_and_sorted() -> None:
     merged = pa.Table.from_batches(merge_sources([iter([b]) for b in buffer], SCHEMA))
     order = np.argsort(times, kind="stable")
     assert merged["n"].to_pylist() == [int(i) % 120 for i in order]
+    assert len(buffer) > 2
+    assert join_late(buffer, SCHEMA).equals(merged.combine_chunks().to_batches()[0])
 
 
 @pytest.mark.parametrize("small", [1, 3])
