@@ -23,6 +23,7 @@ import select
 import stat
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -83,8 +84,8 @@ class ByteSource:
     compression : {"auto", "gzip", "zstd", "bz2", "lz4", None}
         ``"auto"`` looks at the first bytes; None takes the bytes as they are.
     live : bool
-        Bytes that wait for half a second are not held back until ``read`` has as many as it was
-        asked for: for a pipe that does not end.
+        Bytes are held back for half a second at most until ``read`` has as many as it was asked
+        for: for a pipe that does not end.
 
     Attributes
     ----------
@@ -169,20 +170,24 @@ class ByteSource:
 
     def peek(self, size: int) -> bytes:
         """The next bytes, up to ``size`` of them, without taking them; none at the end only."""
+        until = None
         while len(self._head) < size:
-            if self._head and not self._more_soon():
-                break
+            if self._head:
+                until = until or time.monotonic() + LIVE_SECONDS
+                if not self._more_soon(until):
+                    break
             more = self._read_plain(size - len(self._head))
             self._head += more
             if not more:
                 break
         return self._head[:size]
 
-    def _more_soon(self) -> bool:
-        """Whether a read will not wait; always, unless the source is live."""
+    def _more_soon(self, until: float) -> bool:
+        """Whether more comes before a time; always, unless the source is live."""
         if self._descriptor is None:
             return True
-        return bool(select.select([self._descriptor], [], [], LIVE_SECONDS)[0])
+        left = until - time.monotonic()
+        return left > 0 and bool(select.select([self._descriptor], [], [], left)[0])
 
     def read(self, size: int) -> bytes:
         """The next bytes, ``size`` of them unless the source ends before; empty at the end."""
@@ -210,9 +215,10 @@ class ByteSource:
             ) from None
 
     def _read_live(self, size: int) -> bytes:
-        """What comes until there is enough, or nothing more for a while; empty at the end only."""
+        """What comes until there is enough, or half a second is over; empty at the end only."""
         data = self._buffered.read1(size)
-        while 0 < len(data) < size and self._more_soon():
+        until = time.monotonic() + LIVE_SECONDS
+        while 0 < len(data) < size and self._more_soon(until):
             more = self._buffered.read1(size - len(data))
             if not more:
                 break

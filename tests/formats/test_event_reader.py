@@ -6,6 +6,9 @@ import bz2
 import gzip
 import io
 import json
+import os
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +39,32 @@ from chronicle.formats import jsontext as json_module
 from chronicle.schema import StreamSchema
 
 US = pa.timestamp("us")
+
+
+def test_a_pipe_that_never_pauses_is_not_held_back() -> None:
+    taken, given = os.pipe()
+    seen = threading.Event()
+
+    def write() -> None:
+        with open(given, "wb", buffering=0) as pipe:
+            pipe.write(b"t,x\n")
+            for number in range(400):  # never half a second without a byte, for 20 seconds
+                if seen.is_set():
+                    return
+                pipe.write(b"2020-01-01,%d\n" % number)
+                time.sleep(0.05)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    with open(taken, "rb", buffering=0) as pipe:
+        reader = iter(EventReader(pipe, "csv", layout=Layout(time="t"), live=True))
+        first = next(reader)
+        assert writer.is_alive()  # it came while the pipe was still being written to
+        seen.set()
+        rest = sum(batch.num_rows for batch in reader)
+    writer.join()
+    assert first.num_rows > 0
+    assert first.num_rows + rest < 400
 
 
 def read(
