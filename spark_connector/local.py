@@ -72,6 +72,8 @@ class LocalBackend:
             directory = store.directory_of(self._stream)
             if self._stream not in store.streams():
                 store.stream(self._stream)  # raises, with the names that there are
+            if scan.filter is not None:
+                self._check_filter(store, scan)
             pin = pin_stream(store.files, directory, position=scan.as_of)
             return [
                 EventPartition(low, high, pin)
@@ -99,6 +101,18 @@ class LocalBackend:
                 limit=scan.limit,
                 metrics=metrics,
             )
+
+    def _check_filter(self, store: Store, scan: Scan) -> None:
+        """Ask a stream without events, so that a wrong predicate is told before tasks run."""
+        from .pinned_catalog import PinnedCatalog, query_engine
+
+        assert scan.filter is not None
+        catalog = PinnedCatalog(store, empty=True)
+        columns = list(dict.fromkeys(scan.columns))
+        with query_engine(catalog) as engine:
+            snapshot = catalog.snapshot(self._stream)
+            for _ in engine.scan(self._stream, snapshot, scan.filter, None, None, columns, None):
+                pass
 
     def _filtered(
         self,

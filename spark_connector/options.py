@@ -143,6 +143,8 @@ def _parse(option: Option, text: str) -> object:
         return _names(option, text)
     if option.kind == "position":
         lowered = text.strip().lower()
+        if not lowered.isdecimal() and lowered not in ("earliest", "latest"):
+            raise _refuse(option, text, "earliest, latest or a commit position")
         return lowered if lowered in ("earliest", "latest") else _whole(option, text, 0)
     if not text.strip():
         raise _refuse(option, text, "a value that is not empty")

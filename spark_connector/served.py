@@ -57,7 +57,10 @@ class ServedBackend:
         return int(self._remote.json("GET", self._stream)["count"])
 
     def plan(self, scan: Scan) -> list[EventPartition]:
-        """Have the server pin a version and cut it."""
+        """Have the server pin a version and cut it; a wrong predicate is told before tasks run."""
+        if scan.filter is not None:
+            query = {"where": scan.filter, "limit": 0}
+            self._remote.json("GET", f"{self._stream}/events", query)
         answer = self._remote.json(
             "GET",
             f"{self._stream}/partitions",

@@ -37,7 +37,10 @@ __all__ = ["pipeline_session"]
 
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    # Limited by rows alone: with a limit of bytes Spark measures a batch after every row, which
+    # takes longer than sending it.  The rows are about as many as Spark's own default.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
     "spark.sql.adaptive.coalescePartitions.enabled": "false",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
@@ -193,6 +196,11 @@ def _ours(text: str, log: Path) -> ChronicleError:
                 return ours
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     said = next((line for line in lines if "Exception" in line or "Error" in line), "")
+    if "stopped SparkContext" in text or "masters are unresponsive" in text:
+        said = (
+            "its application was stopped; if --master names a cluster, see that a master runs at "
+            "that address and has workers"
+        )
     return IngestError(
         f"Spark gave up: {(said or (lines or ['no reason given'])[0])[:500]}; nothing of the chunk "
         f"at hand is stored, its log is {log}"

@@ -10,6 +10,7 @@ import pytest
 
 from chronicle.errors import InvalidArgument
 from chronicle.spark_connector.options import OPTIONS, Options
+from chronicle.spark_connector.session import _ours
 
 BASE = {"path": "/data/store", "stream": "flights"}
 
@@ -71,7 +72,8 @@ def test_every_option_of_the_table_is_a_field_and_parses() -> None:
         ({"path": "/s", "query": "SELECT 1", "limit": "1"}, "r", "put limit into its SQL"),
         ({**BASE, "txnAppId": "a"}, "w", "belong together"),
         ({**BASE, "txnVersion": "1"}, "w", "belong together"),
-        ({**BASE, "startingPosition": "middle"}, "s", "a whole number"),
+        ({**BASE, "startingPosition": "middle"}, "s", "earliest, latest or a commit position"),
+        ({**BASE, "startingPosition": "-1"}, "s", "earliest, latest or a commit position"),
     ],
 )
 def test_wrong_options_are_refused_with_a_reason(
@@ -79,6 +81,14 @@ def test_wrong_options_are_refused_with_a_reason(
 ) -> None:
     with pytest.raises(InvalidArgument, match=message):
         Options.parse(raw, use)
+
+
+def test_a_cluster_that_does_not_answer_is_said(tmp_path: Path) -> None:
+    said = str(
+        _ours("java.lang.IllegalStateException: Cannot call x on a stopped SparkContext.", tmp_path)
+    )
+    assert "see that a master runs at that address" in said
+    assert "IllegalStateException" not in said
 
 
 def test_options_of_spark_itself_are_let_through() -> None:

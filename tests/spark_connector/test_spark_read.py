@@ -12,8 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from chronicle.errors import SnapshotExpired
+import chronicle
+from chronicle.errors import SnapshotExpired, SqlError
 from chronicle.schema import StreamSchema
+from chronicle.spark_connector.backend import Scan
+from chronicle.spark_connector.local import LocalBackend
 from chronicle.spark_connector.options import Options
 from chronicle.spark_connector.reader import EventReader
 from chronicle.spark_connector.types import spark_schema
@@ -175,6 +178,19 @@ def test_errors_reach_the_user(spark: Any, flights: Path, tmp_path: Path) -> Non
         ).load()
     with pytest.raises(Exception, match="there is no store at"):
         spark.read.format("chronicle").option("stream", "s").load(str(tmp_path / "none"))
+
+
+def test_a_wrong_filter_is_told_when_the_read_is_planned(tmp_path: Path) -> None:
+    arrow = pa.schema([("t", pa.int64()), ("x", pa.float64())])
+    with chronicle.open(tmp_path / "s") as database:
+        database.create_stream("s", arrow, "t").append([{"t": 1, "x": 1.5}])
+    options = Options.parse({"path": str(tmp_path / "s"), "stream": "s"}, "r")
+    backend = LocalBackend(options)
+    assert len(backend.plan(Scan(("t", "x"), filter="x > 1 AND t < 5"))) == 1
+    with pytest.raises(SqlError, match="no column 'speed'"):
+        backend.plan(Scan(("t",), filter="speed > 1"))
+    with pytest.raises(SqlError):
+        backend.plan(Scan(("t",), filter="x >"))
 
 
 def test_an_earlier_commit_is_read_as_far_back_as_the_log_tells(tmp_path: Path) -> None:

@@ -140,6 +140,8 @@ def test_errors_keep_their_class(url: str) -> None:
     write(url, "errors", (0, 10))
     with pytest.raises(SqlError, match="speed"):
         numbers(ServedBackend(options(url, "errors")), filter="speed > 1")
+    with pytest.raises(SqlError, match="speed"):  # before any part is read
+        ServedBackend(options(url, "errors")).plan(Scan(("n",), filter="speed > 1"))
     with pytest.raises(InvalidArgument, match="in one piece"):
         ServedBackend(options(url, "errors")).plan_query("SELECT 1", 2)
     with pytest.raises(SchemaMismatch, match="time attribute is 't'"):
