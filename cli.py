@@ -23,9 +23,13 @@ Limits
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from types import FrameType
 from typing import Annotated, NoReturn
 
 __all__ = ["app", "main"]
@@ -107,10 +111,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
         app(prog_name="chronicle")
     debug = os.environ.get("CHRONICLE_DEBUG", "") not in ("", "0")
     given = list(sys.argv[1:] if arguments is None else arguments)
+    interrupts: list[int] = []
     try:
         # Not app(...): that one turns interrupts and broken pipes into exit codes of its own.
         command = typer.main.get_command(app)
-        with command.make_context("chronicle", given) as context:
+        with _counted(interrupts), command.make_context("chronicle", given) as context:
             command.invoke(context)
         return 0
     except typer.Exit as left:
@@ -121,6 +126,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if debug and not _is_usage(error):
             raise
+        if interrupts and not (isinstance(error, ChronicleError) or _is_usage(error)):
+            # a library took the interrupt, in the middle of an import for one, and fell over it
+            say("interrupted")
+            _notes(error)
+            return 130
         return _explain(error)
     except KeyboardInterrupt as error:
         if debug:
@@ -128,6 +138,27 @@ def run(arguments: Sequence[str] | None = None) -> int:
         say("interrupted")
         _notes(error)
         return 130
+
+
+@contextlib.contextmanager
+def _counted(interrupts: list[int]) -> Iterator[None]:
+    """Note interrupts in a list, besides what they do anyway."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler or (
+        threading.current_thread() is not threading.main_thread()
+    ):
+        yield
+        return
+
+    def heard(number: int, frame: FrameType | None) -> None:
+        interrupts.append(number)
+        signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, heard)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _is_usage(error: BaseException) -> bool:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -93,6 +95,21 @@ def test_an_answer_goes_into_a_pipe_that_is_there(run: Run) -> None:
     reader.join(20)
     assert taken[0].split() == [b"x", b"0.5", b"1.0"]
     assert stat.S_ISFIFO(os.stat("pipe").st_mode)
+
+
+def test_an_interrupt_that_a_library_falls_over_is_one(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def library(*arguments: object) -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(10)
+        except KeyboardInterrupt:
+            raise AttributeError("partially initialized module") from None
+
+    monkeypatch.setattr("chronicle.commands.streams.place_of", library)
+    assert run("streams") == (130, "", "interrupted\n")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 @pytest.mark.usefixtures("readings")
