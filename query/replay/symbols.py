@@ -237,7 +237,7 @@ def _outline(
         if fresh or not contiguous:
             blocks.append([])
             fresh = False
-        blocks[-1].append(replace(part, terms=index_terms(part.prune, schema)))
+        blocks[-1].append(Symbol(part.name, part.prune, index_terms(part.prune, schema)))
     trailing = bool(parts) and isinstance(parts[-1], _Gap)
     return Outline(
         tuple(Block(tuple(block)) for block in blocks),
@@ -266,7 +266,10 @@ def _condition(bound: Bound, variable: str, schema: StreamSchema, folder: Folder
         return None if name is None or name == CLASSIFIER or name not in schema else name
 
     prune = PredicateCompiler(schema, folder, column_of).compile(bound.scalar).prune
-    return None if prune == AllOf(()) else prune
+    if not isinstance(prune, AllOf):
+        return prune
+    parts = _merged(prune)  # both sides of BETWEEN are one range, for leaves and for indexes
+    return parts[0] if len(parts) == 1 else AllOf(tuple(parts)) if parts else None
 
 
 def _rewrite(node: Pattern, conditions: dict[str, Prune | None]) -> tuple[_Parts, int | None]:
