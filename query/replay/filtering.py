@@ -39,7 +39,7 @@ from .symbols import Block, Outline, Symbol, index_terms
 __all__ = ["FilterPlan", "plan_filter"]
 
 SCAN_EVENT_NS = 3.0
-SPAN_NS = 20_000.0
+SPAN_NS = 30_000.0
 SHARE_MAX = 0.02
 """A term that more events than this satisfy is not worth a lookup for a filter."""
 
