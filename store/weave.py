@@ -38,6 +38,9 @@ from .tail import ticks_of_column
 MOVED = 32
 """Values that are copied at once."""
 
+QUARTERS = 4
+"""Parts whose places are looked for side by side."""
+
 __all__ = ["Loom", "Side", "sort_late"]
 
 
@@ -79,26 +82,37 @@ def _move(typing_context, out, at, first, i):  # type: ignore[no-untyped-def]
 def _places(first, second, places):  # type: ignore[no-untyped-def]
     """How many rows of the first come before each of the second; ties are the first's.
 
-    Both are sorted.  Goes on from place to place in steps of 16 and halves the last step without a
-    branch, which a processor could not foresee.  Unsigned positions need no test for a sign.
+    Both are sorted.  Goes on from place to place in steps of 32 and halves the last step without a
+    branch, which a processor could not foresee.  The second is cut in four: their halvings wait
+    for memory side by side.  Unsigned positions need no test for a sign.
     """
     one = np.uint64(1)
     size = np.uint64(first.size)
-    i = np.uint64(0)
-    for j in range(second.size):
-        tick = second[j]
-        while i + np.uint64(16) <= size and first[i + np.uint64(15)] <= tick:
-            i += np.uint64(16)
-        place = i
-        if i + np.uint64(16) <= size:
-            place += np.uint64(8) * np.uint64(first[place + np.uint64(7)] <= tick)
-            place += np.uint64(4) * np.uint64(first[place + np.uint64(3)] <= tick)
-            place += np.uint64(2) * np.uint64(first[place + one] <= tick)
-            place += np.uint64(first[place] <= tick)
-        else:
-            while place < size and first[place] <= tick:
-                place += one
-        places[j] = place
+    quarter = second.size // QUARTERS
+    reached = np.zeros(QUARTERS, np.uint64)
+    for part in range(1, QUARTERS):
+        if quarter:
+            reached[part] = np.searchsorted(first, second[part * quarter])
+    for step in range(quarter + second.size % QUARTERS):
+        for part in range(QUARTERS):
+            if step >= quarter and part < QUARTERS - 1:
+                continue  # the last has what a cut in four leaves over
+            j = part * quarter + step
+            tick = second[j]
+            place = reached[part]
+            while place + np.uint64(32) <= size and first[place + np.uint64(31)] <= tick:
+                place += np.uint64(32)
+            if place + np.uint64(32) <= size:
+                place += np.uint64(16) * np.uint64(first[place + np.uint64(15)] <= tick)
+                place += np.uint64(8) * np.uint64(first[place + np.uint64(7)] <= tick)
+                place += np.uint64(4) * np.uint64(first[place + np.uint64(3)] <= tick)
+                place += np.uint64(2) * np.uint64(first[place + one] <= tick)
+                place += np.uint64(first[place] <= tick)
+            else:
+                while place < size and first[place] <= tick:
+                    place += one
+            reached[part] = place
+            places[j] = place
 
 
 @kernel
