@@ -190,6 +190,7 @@ class Binder:
         There is no function to check and nothing to rewrite but the column; the way through
         :meth:`_transform` gives the same at several times the cost.
         """
+        bounds: tuple[str, ...]
         if type(node) is exp.Between:
             bounds = ("low", "high")
             if node.args.get("symmetric"):

@@ -364,9 +364,9 @@ class Chooser:
         Rates of single terms are known well, those of neighbouring symbols are multiplied as if
         they were independent: where they are not, a block occurs far more often than expected.
         """
-        if self._chosen is None or not isinstance(self._chosen[0], CostModel):
+        model, counts = self._chosen or (None, ())
+        if not isinstance(model, CostModel):
             return False
-        model, counts = self._chosen
         costs = model.costs
         expected = float(costs.rates[:, block, counts[block]] @ costs.events)
         if occurrences <= SURPRISE * max(expected, 1.0):

@@ -1,0 +1,97 @@
+"""Plain comparisons in DEFINE take a short way through parser and binder: to the same result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from chronicle.errors import ChronicleError
+from chronicle.query import match_clause
+from chronicle.query.match import compile_match
+from chronicle.query.pattern.binding import Binder
+from chronicle.schema import StreamSchema
+
+SCHEMA = StreamSchema(
+    pa.schema(
+        [
+            pa.field("t", pa.int64(), False),
+            pa.field("x", pa.float64()),
+            pa.field("Date", pa.int32()),
+            pa.field("first", pa.float32()),
+            pa.field("b c", pa.int64()),
+            pa.field("s", pa.string()),
+        ]
+    ),
+    "t",
+)
+NAMES = (
+    "x", "X", '"x"', '"X"', "t", "date", "first", '"b c"', "s", "missing", "A.x", "B.x", "case",
+    "any", "if", "map", "next", "null", "true", "current_date", "classifier", "running", "$p", "1",
+)  # fmt: skip
+SHAPES = (
+    "{} < 1", "{} <= 1.5", "{} > 1e5", "{} >= 0", "{} = 3", "{} == 3", "{} <> 3", "{} != 4",
+    "{} BETWEEN 1 AND 2", "{} between .5 and 1e3", "{} NOT BETWEEN 1 AND 2", "{} < -1",
+    "{} BETWEEN SYMMETRIC 2 AND 1", "{} BETWEEN 1 AND 2 AND x > 3", "{} < 1 OR x < 3",
+    "{} < 1 + 2", "{} < 1 -- note\n", "{} /* note */ < 1", "{} < 1_000", "{} < 5.", "{} < '1'",
+    "{} < 1::INT", "{} BETWEEN 1", "{} <", "{}", "({} < 1)", "{} < 99999999999999999999999",
+)  # fmt: skip
+
+
+def told(node: Any) -> Any:
+    """A tree with everything that it says, positions too."""
+    if not hasattr(node, "args"):
+        return [told(item) for item in node] if isinstance(node, list) else node
+    kept = {key: told(value) for key, value in node.args.items() if value not in (None, False)}
+    return type(node).__name__, kept, dict(node.meta)
+
+
+def outcome(condition: str) -> Any:
+    """What parser and binder make of a condition of A."""
+    text = (
+        "SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES A.t AS a PATTERN (A B) WITHIN 10 "
+        f"DEFINE A AS {condition}, B AS x < 5)"
+    )
+    found: list[Any] = []
+    try:
+        clause = match_clause.clause_of_text(text)
+        found += [(d.variable, d.at, told(d.condition)) for d in clause.definitions]
+        compiled = compile_match(clause, SCHEMA)
+    except ChronicleError as error:
+        return [*found, type(error).__name__, str(error)]
+    bounds = compiled.definitions.items()
+    found += [(name, told(bound.scalar), bound.leaves, bound.at) for name, bound in bounds]
+    return [*found, compiled.describe(), compiled.input_columns]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_short_way_leads_where_the_long_one_does(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conditions = [shape.format(name) for shape in SHAPES]
+    short = [outcome(condition) for condition in conditions]
+    monkeypatch.setattr(match_clause, "_comparison", lambda parser: None)
+    monkeypatch.setattr(Binder, "_comparison", lambda self, node, at: None)
+    for condition, found in zip(conditions, short, strict=True):
+        assert found == outcome(condition), condition
+
+
+def test_the_short_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[bool] = []
+    parse, bind = match_clause._comparison, Binder._comparison
+
+    def parsed(parser: Any) -> Any:
+        found = parse(parser)
+        taken.append(found is not None)
+        return found
+
+    def bound(self: Binder, node: Any, at: int) -> Any:
+        found = bind(self, node, at)
+        taken.append(found is not None)
+        return found
+
+    monkeypatch.setattr(match_clause, "_comparison", parsed)
+    monkeypatch.setattr(Binder, "_comparison", bound)
+    outcome("x BETWEEN 1 AND 2")
+    assert taken == [True, True, True, True, False]  # two conditions twice, and the measure
