@@ -5,6 +5,10 @@ Purpose
     into the same ``noop`` sink: what is lost to it is the store's.  Writing is compared with Spark
     writing the same DataFrame to uncompressed Parquet.  Pattern queries are :mod:`.spark_patterns`.
 
+    Writing is measured as ``docs/spark.md`` advises, without Spark's limit of bytes for an Arrow
+    batch, and once more with it: there a sink that drops what it gets stands beside it, because
+    most of the time is Spark's, on the way into Python.
+
 Limits
     One machine, ``local[2]``, warm caches, everything in one session but the run on one processor;
     the driver's heap is 2 GB.
@@ -37,6 +41,8 @@ EVENTS_SHORT = 400_000
 EVENTS_PATTERN = 50_000_000
 BATCH = 1 << 20
 ROUNDS = 5
+BYTES_LIMIT = "spark.sql.execution.arrow.maxBytesPerBatch"
+UNLIMITED = str(2**31 - 1)
 
 SCHEMA = StreamSchema(
     pa.schema(
@@ -121,6 +127,30 @@ def _peer(spark: Any, events: int, parts: int) -> Any:
 
     spark.dataSource.register(Memory)
     return spark.read.format("memory_peer").load()
+
+
+def _dropping(spark: Any, given: Any) -> None:
+    """Register ``dropping``, a data sink that drops every batch: the least that writing costs."""
+    from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+
+    class Writer(DataSourceArrowWriter):
+        def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+            for _ in iterator:
+                pass
+            return WriterCommitMessage()
+
+    class Dropping(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "dropping"
+
+        def schema(self) -> Any:
+            return given
+
+        def writer(self, schema: Any, overwrite: bool) -> Any:
+            return Writer()
+
+    spark.dataSource.register(Dropping)
 
 
 def _noop(df: Any) -> None:
@@ -221,8 +251,25 @@ def _measure(spark: Any, place: Path, events: int, section: Section) -> None:
     def write_parquet() -> None:
         source.write.option("compression", "none").parquet(str(place / f"p{next(number)}"))
 
+    def write_nowhere() -> None:
+        source.write.format("dropping").mode("append").save()
+
+    _dropping(spark, source.schema)
+    spark.conf.set(BYTES_LIMIT, UNLIMITED)
     found = paired(_timed(write_ours), _timed(write_parquet), ROUNDS)
     section.rows.append(_row("bulk load, against uncompressed Parquet", events, found, 0.8))
+    spark.conf.unset(BYTES_LIMIT)
+    found = paired(_timed(write_ours), _timed(write_parquet), ROUNDS)
+    section.rows.append(_row("the same with Spark's limit of bytes a batch", events, found))
+    found = paired(_timed(write_nowhere), _timed(write_parquet), ROUNDS)
+    section.rows.append(
+        _row("a Python sink that drops every batch, with that limit", events, found)
+    )
+    section.notes.append(
+        f"Bulk load: `{BYTES_LIMIT}={UNLIMITED}`, as docs/spark.md advises. Below that, Spark "
+        "measures an Arrow batch after every row, which costs more than the rest of the way into "
+        "Python: the sink that drops everything is what is left for a connector to reach then."
+    )
     source.unpersist()
 
 
