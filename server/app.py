@@ -27,7 +27,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
@@ -36,6 +36,7 @@ from starlette.responses import Response
 from .. import __version__
 from ..errors import ChronicleError
 from .edge import Edge
+from .parameters import only_known
 from .problems import Problem, as_problem, problem_response
 from .settings import Settings, load_settings
 from .state import TIDY_EVERY_S, Server
@@ -112,15 +113,15 @@ def create_app(
         redoc_url=None,
     )
     app.state.server = server
+    app.include_router(service_routes.router)
     for module in (
-        service_routes,
         stream_routes,
         event_routes,
         position_routes,
         transaction_routes,
         query_routes,
     ):
-        app.include_router(module.router)
+        app.include_router(module.router, dependencies=[Depends(only_known)])
     if server.settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,

@@ -6,20 +6,25 @@ Purpose
 
 Guarantee
     A time is ISO 8601 or an integer of ticks.  ``+`` in a query string means a space; in a time it
-    can only have been an offset's sign, so ``2018-08-01T06:00:00+02:00`` works unquoted.
+    can only have been an offset's sign, so ``2018-08-01T06:00:00+02:00`` works unquoted.  A
+    parameter that a route does not have is refused, not passed over.
 """
 
 from __future__ import annotations
 
 import csv
+import difflib
 import re
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
 from fastapi import Query, Request
+from fastapi.exceptions import RequestValidationError
 
 from ..errors import InvalidArgument
 from ..schema import StreamSchema
 from .encoding import Encoding
+from .guard import Requester
 from .negotiation import answer_format, wants_gzip
 
 __all__ = [
@@ -34,6 +39,7 @@ __all__ = [
     "Start",
     "answer_encoding",
     "column_names",
+    "only_known",
     "to_ticks",
 ]
 
@@ -132,3 +138,35 @@ def answer_encoding(
         compression=None if compression == "none" else compression,
         gzip=name in ("json", "ndjson", "csv") and wants_gzip(request),
     )
+
+
+def only_known(request: Request, principal: Requester) -> None:
+    """Refuse parameters that the route does not have, of those who may ask at all.
+
+    Raises
+    ------
+    RequestValidationError
+    """
+    del principal
+    if not request.query_params:
+        return
+    dependant = getattr(request.scope.get("route"), "dependant", None)
+    if dependant is None:
+        return
+    known = sorted(set(_declared(dependant)))
+    errors = []
+    for name in request.query_params:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            said = f"did you mean {near[0]}?" if near else f"known are {', '.join(known) or 'none'}"
+            errors.append(
+                {"type": "unknown", "loc": ("query", name), "msg": f"no such parameter; {said}"}
+            )
+    if errors:
+        raise RequestValidationError(errors)
+
+
+def _declared(dependant: Any) -> Iterator[str]:
+    yield from (parameter.alias for parameter in dependant.query_params)
+    for below in dependant.dependencies:
+        yield from _declared(below)

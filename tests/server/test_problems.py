@@ -9,6 +9,7 @@ import pytest
 
 import chronicle.errors as errors
 from chronicle.errors import OUTSIDE, ChronicleError, InvalidData, SqlError
+from chronicle.server import create_token
 from chronicle.server.problems import TITLES
 
 ALL = sorted(OUTSIDE, key=lambda kind: kind.__name__)
@@ -35,6 +36,26 @@ def test_each_error_of_the_database_answers_as_its_table_says(
     shown = OUTSIDE[kind]
     assert (document["code"], document["status"]) == (shown.slug, shown.status)
     assert "what, where, what to do" in document["detail"]
+
+
+def test_a_parameter_that_a_route_does_not_have_is_refused(client: Any) -> None:
+    for path, message in (
+        ("/v1/query?q=SELECT 1&lmit=5", "query.lmit: no such parameter; did you mean limit?"),
+        ("/v1/streams?deep=1", "query.deep: no such parameter; known are none"),
+    ):
+        document = document_of(client.get(path))
+        assert (document["code"], document["detail"]) == ("invalid-request", message)
+    # what goes into the body of a POST is no parameter of its address
+    refused = document_of(client.post("/v1/query?limit=5", json={"sql": "SELECT 1"}))
+    assert refused["errors"][0]["where"] == "query.limit"
+
+
+def test_a_token_within_its_scopes_is_told_how_far_it_reaches(client: Any, fake: Any) -> None:
+    _, secret = create_token(fake.path, "some", ["read"], ["s*"])
+    headers = {"Authorization": f"Bearer {secret}"}
+    document = document_of(client.get("/v1/streams/flights", headers=headers))
+    assert document["code"] == "forbidden"
+    assert "reaches the streams s*, not 'flights'" in document["detail"]
 
 
 def test_every_slug_has_a_title_and_no_title_is_left_over() -> None:
