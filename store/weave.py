@@ -3,6 +3,8 @@
 Purpose
     The kernels of :mod:`~chronicle.store.merge`.  Where each row of the second batch goes is found
     once, from the times; every column of plain words is then woven in the same call.
+    :func:`sort_late` is the same for a batch of which some rows are late: they are taken out and
+    woven in again.
 
 Guarantee
     Ties are the first batch's: it arrived earlier.  A column of any fixed width of 1, 2, 4 or 8
