@@ -17,6 +17,7 @@ Layout
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -36,7 +37,9 @@ SPAN_EVENTS = 2048
 """What beginning an interval costs, in events."""
 
 
-def interval_parts(plan: ReplayPlan, wanted: int) -> tuple[MatchPart, ...]:
+def interval_parts(
+    plan: ReplayPlan, wanted: int, divided: Mapping[int, Sequence[MatchPart]] | None = None
+) -> tuple[MatchPart, ...]:
     """Divide the intervals of a plan; none for a plan without intervals.
 
     Parameters
@@ -44,6 +47,8 @@ def interval_parts(plan: ReplayPlan, wanted: int) -> tuple[MatchPart, ...]:
     plan : ReplayPlan
         With spans and the timeline that it was made on.
     wanted : int
+    divided : mapping of int to sequence of MatchPart, optional
+        Intervals (by number) that are parts already; they count among those wanted.
     """
     spans = plan.spans
     assert spans is not None
@@ -51,11 +56,16 @@ def interval_parts(plan: ReplayPlan, wanted: int) -> tuple[MatchPart, ...]:
         return ()
     if plan.partitions is not None:
         return _of_partitions(plan, plan.partitions, wanted)
-    found = []
-    for low, high in _groups(spans.ends - spans.starts, wanted):
-        chosen = Spans(spans.starts[low:high], spans.ends[low:high])
-        by_time = {n - low: ticks for n, ticks in plan.by_time.items() if low <= n < high}
-        found.append(_part(plan, chosen, by_time, None))
+    pieces = divided or {}
+    found: list[MatchPart] = [part for parts in pieces.values() for part in parts]
+    rest = np.delete(np.arange(len(spans)), list(pieces))
+    if not len(rest):
+        return tuple(found)
+    starts, ends = spans.starts[rest], spans.ends[rest]
+    for low, high in _groups(ends - starts, max(1, wanted - len(found))):
+        numbers = enumerate(rest[low:high].tolist())
+        by_time = {at: plan.by_time[n] for at, n in numbers if n in plan.by_time}
+        found.append(_part(plan, Spans(starts[low:high], ends[low:high]), by_time, None))
     return tuple(found)
 
 

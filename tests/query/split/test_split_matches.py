@@ -208,6 +208,59 @@ def test_a_match_over_a_cut_is_carried_to_one_part(tmp_path: Path) -> None:
     store.close()
 
 
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + 6))
+def test_a_long_interval_is_divided_inside(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of all candidates lie in one stretch without a gap, which no search may tear apart."""
+    rng = random.Random(seed)
+    monkeypatch.setattr(stream_indexes, "RUN_EVENTS", 512)
+    monkeypatch.setattr(planning, "READ_GAP", 5)
+    store = Store.open(tmp_path, "rw")
+    stream = store.create_stream("s", SCHEMA, StreamOptions(leaf_bytes=4096, segment_bytes=40_000))
+    indexes = StreamIndexes(tmp_path / "idx", True)
+    indexes.create("y", SCHEMA)
+    rows = stream_rows(rng, 8000, 0, rng.choice([8000, 30_000, 60_000]))
+    candidate = np.zeros(8000, np.int64)
+    candidate[3000:5500] = 50
+    for first in rng.sample(range(7990), 20):
+        candidate[first : first + 3] = 50
+    rows = rows.set_column(2, "x", pa.array([rng.random() for _ in range(8000)]))
+    rows = rows.set_column(3, "y", pa.array(candidate))
+    stream.append(rows.cast(SCHEMA.arrow))
+    stream.seal()
+    indexes.catch_up(stream.snapshot().state)
+    if seed % 2:
+        middle = rows["t"][4000].as_py()
+        late = [{"t": middle + n, "k": "a", "x": 0.5, "y": rng.choice([0, 50])} for n in range(9)]
+        stream.append(pa.Table.from_pylist(late, SCHEMA.arrow))
+    pin = pin_stream(store.files, store.directory_of("s"))
+    snapshot = stream.snapshot()
+    try:
+        for after in ("", "AFTER MATCH SKIP TO NEXT ROW"):
+            text = (
+                "SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t "
+                f"MEASURES FIRST(t) AS f, LAST(t) AS l, count(*) AS n, PREV(FIRST(x)) AS p {after} "
+                "PATTERN (A B+) WITHIN 20 DEFINE A AS y = 50, B AS y = 50 AND x < PREV(x))"
+            )
+            compiled = compile_match(clause_of_text(text), SCHEMA)
+            plan = plan_match(snapshot, compiled, indexes, "all")
+            split = split_match(snapshot, compiled, plan, lambda _: 6)
+            kinds = Counter(type(part) for part in split.parts)
+            assert kinds[RangePart] > 2, split.reason
+            assert kinds[SpanPart], split.reason
+            assert "divided" in split.reason
+            found: Counter[str] = Counter()
+            for part in pickle.loads(pickle.dumps(split.parts)):
+                alone = open_pinned(store.files, pin, *part.ticks)
+                found += counted(part.run(alone, compiled, ScanMetrics()))
+            assert found == counted(compiled.run(snapshot.scan()))
+            assert sum(found.values()) > 100
+    finally:
+        indexes.close()
+        store.close()
+
+
 def test_what_depends_on_all_matches_before_is_not_cut(tmp_path: Path) -> None:
     """Matches of two rows where every row matches: even or odd is decided at the beginning."""
     store = Store.open(tmp_path, "rw")
