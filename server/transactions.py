@@ -3,8 +3,8 @@
 Purpose
     A Spark job sends each partition as a *part* (from any executor, perhaps twice) and its driver
     commits the parts that it knows to be whole.  Until then nothing is visible; afterwards
-    everything is.  Parts become sealed segments at once (:mod:`chronicle.store.staging`), so a
-    commit moves no events.
+    everything is.  Parts become sealed segments at once (:mod:`chronicle.store.staging`), with the
+    runs of their indexes (:mod:`chronicle.indexes.staged`), so a commit moves no events.
 
 Layout
     ::
@@ -41,6 +41,7 @@ import orjson
 import pyarrow as pa
 
 from ..errors import ChronicleError, InvalidArgument, ReadOnlyStore
+from ..indexes.staged import announce, build_staged, taking_over
 from ..store import EventStream
 from ..store.catalog import SegmentEntry
 from ..store.staging import (
@@ -123,6 +124,7 @@ class Transactions:
         try:
             runs = runs_in_order(batches, handle.schema.time, SORT_BYTES)
             staged = stage(handle.commits.files, plan, 0, runs)
+            build_staged(handle.commits.files, plan.place, staged, plan.schema)
         except ChronicleError:
             self._refuse_ended(handle, job, transaction)
             raise
@@ -149,14 +151,15 @@ class Transactions:
         done = committed(jobs, job, wanted.application, wanted.version)
         if done is None:
             staged = list(self._staged(job, transaction, wanted.parts))
-            done = commit_staged(
-                handle,
-                job,
-                staged,
-                truncate=wanted.truncate,
-                application=wanted.application,
-                version=wanted.version,
-            )
+            with taking_over(handle, job, staged, self._database.indexes_of(stream)):
+                done = commit_staged(
+                    handle,
+                    job,
+                    staged,
+                    truncate=wanted.truncate,
+                    application=wanted.application,
+                    version=wanted.version,
+                )
         self._end(handle, job)
         return done
 
@@ -203,6 +206,7 @@ class Transactions:
         with self._guard:
             if not handle.commits.files.exists(plan.place):
                 prepare_staging(handle.commits.files, plan)
+                announce(handle.commits.files, plan.directory, plan.place)
         return plan
 
     def _staged(

@@ -14,7 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chronicle.database import open_database
 from chronicle.errors import InvalidArgument
+from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.schema import StreamSchema
 from chronicle.server.ordering import runs_in_order
 from chronicle.server.problems import Problem
@@ -39,6 +41,9 @@ class Served:
 
     def streams(self) -> list[str]:
         return self.store.streams()
+
+    def indexes_of(self, _name: str) -> None:
+        return None
 
     def events(self) -> list[tuple[int, int]]:
         with self.store.stream("s").snapshot() as snapshot:
@@ -212,3 +217,33 @@ def test_runs_hold_every_event_once_in_order(parts: list[list[int]], memory: int
         assert len(runs) == 1
     if memory == 400:
         assert np.sum([len(run) for run in runs]) == len(rows)
+
+
+def test_a_commit_finds_the_segments_of_its_parts_indexed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_database(tmp_path) as database:
+        database.create_stream("s", SCHEMA)
+        database.append_arrow("s", pa.Table.from_batches([batch_of([(0, 1), (1, 2)])]))
+        database.create_index("s", "x")
+        monkeypatch.setattr(StreamIndexes, "build_next", lambda *_: False)  # nobody comes by later
+        transactions = Transactions(database)
+        handle = database.stream("s").handle
+        parts = {"a": 10, "b": 2000, "dropped": 9000}
+        for part, first in parts.items():
+            rows = [(first + n, n % 7) for n in range(1000)]
+            transactions.put("s", "j", part, iter([batch_of(rows)]))
+        transactions.commit("s", "j", Commit(("b", "a")))
+        state = handle.snapshot().state
+        added = {view.file.segment_id for view in state.segments} - {1}
+        indexes = database.indexes_of("s")
+        assert added <= {segment for _, segment in indexes.catalogue().runs}
+        assert len(added) == 2
+        assert indexes.verify(state) == []
+        text = (
+            "SELECT f FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES FIRST(t) AS f "
+            "PATTERN (A B) WITHIN 1 DEFINE A AS x = 2, B AS x = 3)"
+        )
+        found = sorted(first for (first,) in database.sql(text).fetchall())
+        every = [first + n for first in (10, 2000) for n in range(999) if n % 7 == 2]
+        assert found == every
