@@ -43,7 +43,8 @@ mutants: setup ## break one promise of the store at a time; a test must notice e
 
 nightly: setup ## random patterns against a brute-force matcher, random replay intervals: hours, other seeds each time
 	CHRONICLE_HYPOTHESIS=nightly $(BIN)/python -m pytest -s --timeout 0 \
-		tests/query/pattern/test_match_differential.py tests/query/replay/test_replay_intervals.py
+		tests/query/pattern/test_match_differential.py tests/query/pattern/test_match_stars.py \
+		tests/query/replay/test_replay_intervals.py
 
 spark: setup java ## only the tests that start Spark
 	$(BIN)/python -m pytest -m spark

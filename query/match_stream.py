@@ -31,12 +31,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import ResourceLimit
-from .pattern.binding import Aggregate
+from .pattern.binding import Aggregate, Navigation
+from .pattern.bytecode import Column
 from .pattern.columns import flat, numbers
 from .pattern.groups import KeyCodes, group_rows, take_ranges
 from .pattern.matcher import Groups, Matcher, Matches, MatchLimits
 from .pattern.measures import Context, OutputRows, measure_columns
 from .pattern.tree import describe
+from .pattern.typed import leaf_index
 
 if TYPE_CHECKING:
     from .match import CompiledMatch
@@ -46,6 +48,9 @@ __all__ = ["MatchStream"]
 IntArray = npt.NDArray[np.int64]
 ROWS_FIRST = 1 << 16
 ROWS_MAX = 1 << 20
+ROWS_CACHED = 1 << 17
+"""Rows of a buffer whose arrays stay in the processor's cache from one step to the next."""
+ROWS_PER_GROUP = 8
 ENDLESS = 2**63 - 1
 
 
@@ -76,6 +81,7 @@ class MatchStream:
         self.partitioned = bool(compiled.partition_by)
         self.keys = KeyCodes(max(1, len(compiled.partition_by)))
         self.rows: pa.Table = self.input_schema.empty_table()
+        self.flattened: dict[str, pa.Array] = {}  # columns of the rows, in one piece each
         self.codes: IntArray = np.zeros(0, np.int64)
         self.sequence: IntArray = np.zeros(0, np.int64)
         self.covered: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
@@ -87,6 +93,7 @@ class MatchStream:
         self.waiting: list[pa.RecordBatch] = []
         self.waiting_rows = 0
         self.target = ROWS_FIRST
+        self.rows_max = ROWS_MAX if _asks_duckdb(compiled) else min(ROWS_MAX, ROWS_CACHED)
         self.next_sequence = 0
         self.held: pa.Table | None = None  # rows of the newest time: their order may still change
         self.pending: list[tuple[IntArray, pa.Table]] = []
@@ -120,11 +127,16 @@ class MatchStream:
         if not self.compiled.in_time_order:
             self._check_memory()
             return
-        if self.waiting_rows >= max(self.target, len(self.codes)):
-            self.target = min(ROWS_MAX, self.target * 2)
+        if self.waiting_rows >= max(self.target, len(self.codes), self._crowd()):
+            self.target = min(self.rows_max, self.target * 2)
             yield from self._search(final=False)
         elif self.waiting_rows > ROWS_MAX:
             self._check_memory()
+
+    def _crowd(self) -> int:
+        """Rows that a search needs to pay for looking at every partition, when there are many."""
+        wanted = ROWS_PER_GROUP * len(self.behind)
+        return min(ROWS_MAX, wanted) if wanted > self.rows_max else 0
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """The input has ended; yields the rest."""
@@ -179,10 +191,10 @@ class MatchStream:
         groups = self._buffer(fresh, final)
         self._check_memory()
         before = groups.position.copy()
-        table = self.rows
+        wanted = self._condition_columns()
+        table = pa.table({name: self._column(name) for name in wanted}) if wanted else self.rows
         if self.order is not None:
-            wanted = self._condition_columns()
-            table = self.rows.select(wanted).take(pa.array(self.order))
+            table = table.take(pa.array(self.order))
         if self.rows.num_rows:
             prepared = self.compiled.conditions.prepare(table, groups.offsets)
             for matches in self.matcher.run(prepared, groups, self.check):
@@ -213,7 +225,7 @@ class MatchStream:
             codes = self.keys.encode(keys)
             total = self.keys.count
         else:
-            codes = np.zeros(count, np.int64)
+            codes = None
             total = 1
         grown = total - len(self.behind)
         if grown > 0:
@@ -221,26 +233,35 @@ class MatchStream:
             self.seen = np.concatenate([self.seen, np.zeros(grown, np.bool_)])
             self.number = np.concatenate([self.number, np.zeros(grown, np.int64)])
         self.rows = pa.concat_tables([self.rows, fresh]) if self.rows.num_rows else fresh
-        self.codes = np.concatenate([self.codes, codes])
-        added = np.arange(self.next_sequence, self.next_sequence + count)
-        self.sequence = np.concatenate([self.sequence, added])
-        self.covered = np.concatenate([self.covered, np.zeros(count, np.bool_)])
+        self.flattened = {}
+        size = self.rows.num_rows
+        self.codes = np.zeros(size, np.int64) if codes is None else _joined(self.codes, codes)
+        kept = self.sequence
+        follows = len(kept) == 0 or int(kept[0]) + len(kept) == self.next_sequence
+        first = self.next_sequence - len(kept) if follows else self.next_sequence
         self.next_sequence += count
-        size = len(self.codes)
+        added = np.arange(first, self.next_sequence)
+        self.sequence = added if follows else _joined(kept, added)
+        if self.mode == "all with unmatched":
+            self.covered = _joined(self.covered, np.zeros(count, np.bool_))
         if self.partitioned:
             self.order, offsets = group_rows(self.codes, total)
         else:
             self.order, offsets = None, np.array([0, size], np.int64)
-        time = np.zeros(size, np.int64)
+        time: IntArray = np.zeros(0 if self.compiled.within is not None else size, np.int64)
         now = 0
         if self.compiled.within is not None and size:
-            ticks, _ = numbers(flat(self.rows.column(str(self.compiled.columns.time))), "i")
+            name = str(self.compiled.columns.time)
+            ticks, _ = numbers(self._column(name), "i")
             now = int(ticks[-1])
             if self.held is not None:  # newer rows are known of
-                now = int(
-                    numbers(flat(self.held.column(str(self.compiled.columns.time))), "i")[0][-1]
-                )
-            time[:] = ticks if self.order is None else ticks[self.order]
+                now = int(numbers(flat(self.held.column(name)), "i")[0][-1])
+            # where no partitions ask for another order, time is read where it lies
+            time = np.ascontiguousarray(
+                ticks if self.order is None else ticks[self.order], np.int64
+            )
+        time = time.view()
+        time.flags.writeable = False
         position = offsets[:-1] + self.behind
         return Groups(offsets, position, self.seen, self.number, time, now, final)
 
@@ -248,8 +269,14 @@ class MatchStream:
         """Rows of the sorted buffer as rows of the buffer in input order."""
         return rows if self.order is None else self.order[rows]
 
+    def _column(self, name: str) -> pa.Array:
+        """A column of the rows in one piece, put together once a buffer."""
+        if name not in self.flattened:
+            self.flattened[name] = flat(self.rows.column(name))
+        return self.flattened[name]
+
     def _take(self, name: str, indices: pa.Array) -> pa.Array:
-        column = flat(self.rows.column(name))
+        column = self._column(name)
         if self.order is not None and len(indices):
             places = indices.fill_null(0).to_numpy(zero_copy_only=False)
             mask = indices.is_null().to_numpy(zero_copy_only=False)
@@ -364,14 +391,21 @@ class MatchStream:
         open_groups = position < groups.offsets[1:]
         undecided = self._original(position[open_groups])
         watermark = int(self.sequence[undecided].min()) if len(undecided) else self.next_sequence
-        kept = take_ranges(begin, groups.offsets[1:])
-        if self.order is not None:
-            kept = np.sort(self.order[kept])
+        self.flattened = {}
+        if self.order is None:  # what is kept is the end of the buffer
+            cut = int(begin[0])
+            if cut:
+                self.rows = self.rows.slice(cut)
+                self.codes, self.sequence = self.codes[cut:], self.sequence[cut:]
+                self.covered = self.covered[cut:]
+            return watermark
+        kept = np.sort(self.order[take_ranges(begin, groups.offsets[1:])])
         if len(kept) < len(self.codes):
             self.rows = self.rows.take(pa.array(kept)) if len(kept) else self.rows.slice(0, 0)
             self.codes = self.codes[kept]
             self.sequence = self.sequence[kept]
-            self.covered = self.covered[kept]
+            if self.mode == "all with unmatched":
+                self.covered = self.covered[kept]
         return watermark
 
     def _put_out(self, watermark: int) -> Iterator[pa.RecordBatch]:
@@ -399,10 +433,31 @@ class MatchStream:
                 yield batch
 
 
+def _joined(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.concatenate([before, after]) if len(before) else after
+
+
 def _reads_every_event(compiled: CompiledMatch) -> bool:
     """Whether a measure aggregates over the events of a match, other than to count them."""
     leaves = [leaf for bound in compiled.measures for leaf in bound.leaves]
     return any(isinstance(leaf, Aggregate) and leaf.sql != "count(*)" for leaf in leaves)
+
+
+def _asks_duckdb(compiled: CompiledMatch) -> bool:
+    """Whether a search has DuckDB evaluate something, which costs milliseconds at any size."""
+    conditions = compiled.conditions
+    for tests in (conditions.tests, conditions.absences):
+        if tests.queries:
+            return True
+    columns = conditions.builder.columns
+    if any(not isinstance(c, Column) or c.row.column is None for c in columns):
+        return True
+    if any(leaf_index(bound.scalar) is None for bound in compiled.measures):
+        return True
+    leaves = [leaf for bound in compiled.measures for leaf in bound.leaves]
+    return _reads_every_event(compiled) or any(
+        isinstance(leaf, Navigation) and leaf.row.column is None for leaf in leaves
+    )
 
 
 def _sorted(table: pa.Table, order: tuple[tuple[str, bool, bool], ...]) -> pa.Table:

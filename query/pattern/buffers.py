@@ -222,9 +222,15 @@ def run_row_tests(plan: RowTests, rows: _Rows, words: Words) -> Words | None:
 
 
 def _matrix(columns: list[Any], dtype: Any, count: int) -> npt.NDArray[Any]:
-    out = np.empty((len(columns), count), dtype)
-    for i, column in enumerate(columns):
-        out[i] = column
+    """Columns as rows of a matrix: read-only, for a single one is taken where it lies."""
+    out: npt.NDArray[Any]
+    if len(columns) == 1 and columns[0].dtype == dtype and columns[0].flags.c_contiguous:
+        out = columns[0].reshape(1, count)
+    else:
+        out = np.empty((len(columns), count), dtype)
+        for i, column in enumerate(columns):
+            out[i] = column
+    out.flags.writeable = False
     return out
 
 

@@ -47,7 +47,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ...compiled import kernel, kernel_calling
+from ...compiled import kernel_calling
 from . import outcomes
 from .automaton import ACCEPT, Automaton
 from .outcomes import (
@@ -154,24 +154,6 @@ def stars_of(automaton: Automaton, plan: ConditionPlan) -> Stars:
     return Stars(np.uint64(every), kind, exits, first, last)
 
 
-@kernel
-def _last_with(words, bits, low, high):
-    """Greatest row from ``low`` on and below ``high`` with one of some bits, or ``low - 1``."""
-    k = high - 1
-    while k >= low and words[k] & bits == 0:
-        k -= 1
-    return k
-
-
-@kernel
-def _next_with(words, bits, low, high):
-    """Least row from ``low`` on and below ``high`` with one of some bits, or ``high``."""
-    k = low
-    while k < high and words[k] & bits == 0:
-        k += 1
-    return k
-
-
 @kernel_calling(outcomes)
 def match_bits(
     edges_from, edges_to, target, flag, bit, kind, exits, star_bits, frame, visited, visited_words,
@@ -182,21 +164,18 @@ def match_bits(
     """Find the preferred matches of each group, from ``position`` on; see the module's docstring.
 
     ``star_bits``: bits of all stars; a row that has none of them ends what stars can run over.
-    ``frame``: (4, frames) scratch: place, cursor, upto, and the first candidate of a star.
-    ``known``: (2, positions) scratch: of stars, whose answer it is, and the row from which on all
-    candidates are known to fail.  ``memo``: 1 no window: failed bits are cleared in ``words``; 2
-    failures are kept in ``visited`` per start; 3 as 2, but for the whole group (no window).
+    ``frame``: scratch, four words a frame: place, cursor, upto, and the first candidate of a star.
+    ``known``: scratch, two words a position: of stars, whose answer it is, and the row from which
+    on all candidates are known to fail.  ``memo``: 1 no window: failed bits are cleared in
+    ``words``; 2 failures are kept in ``visited`` per start; 3 as 2, but for the whole group (no
+    window).
     """
     one = np.uint64(1)
     groups = offsets.shape[0] - 1
-    capacity = frame.shape[1] - 2
-    place = frame[0]
-    cursor = frame[1]
-    upto = frame[2]
-    lowest = frame[3]
+    capacity = frame.shape[0] // 4 - 2
     budget = slice_max
-    for i in range(known.shape[1]):
-        known[0, i] = -1
+    for i in range(known.shape[0]):
+        known[i] = -1
     for g in range(state[GROUP], groups):
         state[GROUP] = g
         begin = offsets[g]
@@ -220,18 +199,18 @@ def match_bits(
             asked = np.int64(-1)  # by whom known is known
             # one attempt
             outcome = FAIL
-            depth = np.int64(0)
+            top = np.int64(0)  # the frame on top, in words
             marked = np.int64(0)
             steps = np.int64(0)
-            place[0] = 0
-            upto[0] = s
-            cursor[0] = edges_from[0]
+            frame[0] = 0
+            frame[1] = edges_from[0]
+            frame[2] = s
             while True:
-                p = place[depth]
-                c = cursor[depth]
-                row = upto[depth]
+                p = frame[top]
+                c = frame[top + 1]
+                row = frame[top + 2]
                 if c == edges_to[p]:
-                    if depth == 0:
+                    if top == 0:
                         break
                     loop = kind[p]
                     if loop == 0:
@@ -241,38 +220,43 @@ def match_bits(
                             away = row - 1 - (s if memo == 2 else 0)
                             visited[away * visited_words + (p >> 6)] |= one << np.uint64(p & 63)
                             marked = max(marked, away + 1)
-                        depth -= 1
+                        top -= 4
                         continue
-                    low = lowest[depth]
+                    # the next candidate
+                    low = frame[top + 3]
+                    wanted = exits[p]
+                    limited = known[2 * p] == asked
                     if loop & GREEDY:
-                        k = row - 1 if loop & ANYWHERE else _last_with(words, exits[p], low, row)
+                        k = row - 1
+                        if not loop & ANYWHERE:
+                            while k >= low and words[k] & wanted == 0:
+                                k -= 1
                         steps += row - k
-                        known[0, p] = asked
-                        known[1, p] = max(low, k + 1)
-                        if k < low:
-                            depth -= 1
-                            continue
+                        known[2 * p + 1] = min(known[2 * p + 1], max(low, k + 1))
+                        found = k >= low
                     else:
                         high = reach + 1 if loop & ANYWHERE else past
-                        limited = known[0, p] == asked
                         if limited:
-                            high = min(high, known[1, p])
+                            high = min(high, known[2 * p + 1])
                         k = row + 1
                         if not loop & ANYWHERE:
-                            k = _next_with(words, exits[p], k, high)
+                            while k < high and words[k] & wanted == 0:
+                                k += 1
                         steps += k - row
-                        if k >= high:
+                        found = k < high
+                        if not found:
                             if not limited and open_end:
                                 outcome = MORE
                                 break
-                            known[0, p] = asked
-                            known[1, p] = low
-                            depth -= 1
-                            continue
-                    upto[depth] = k
-                    cursor[depth] = edges_from[p]
+                            known[2 * p] = asked
+                            known[2 * p + 1] = min(low, high)
+                    if found:
+                        frame[top + 1] = edges_from[p]
+                        frame[top + 2] = k
+                    else:
+                        top -= 4
                     continue
-                cursor[depth] = c + 1
+                frame[top + 1] = c + 1
                 flags = flag[c]
                 if flags & 1 and (row != begin or seen[g]):
                     continue
@@ -296,6 +280,7 @@ def match_bits(
                 if (words[row] >> np.uint64(bit[q])) & one == 0:
                     continue
                 steps += 1
+                c = edges_from[q]
                 k = row + 1
                 loop = kind[q]
                 if loop == 0:
@@ -323,50 +308,32 @@ def match_bits(
                         asked = s if memo == 2 else reach
                         if reach == usable:
                             open_end = time[usable] <= horizon if usable < end else waits
-                    low = k
-                    high = reach + 1 if loop & ANYWHERE else past
-                    limited = known[0, q] == asked
-                    if limited:
-                        high = min(high, known[1, q])
+                    # as if a candidate beyond the first to try had failed
+                    c = edges_to[q]
+                    k = row
                     if loop & GREEDY:
-                        if not limited and open_end:
-                            outcome = MORE
-                            break
-                        k = high - 1
-                        if not loop & ANYWHERE:
-                            k = _last_with(words, exits[q], low, high)
-                        steps += max(0, high - k)
-                        known[0, q] = asked
-                        known[1, q] = min(max(low, k + 1), high)
-                        if k < low:
-                            continue
-                    else:
-                        if not loop & ANYWHERE:
-                            k = _next_with(words, exits[q], low, high)
-                        steps += k - low
-                        if k >= high:
-                            if not limited and open_end:
+                        if known[2 * q] != asked:
+                            if open_end:
                                 outcome = MORE
                                 break
-                            known[0, q] = asked
-                            known[1, q] = min(low, high)
-                            continue
-                    if depth < capacity:
-                        lowest[depth + 1] = low
-                if depth >= capacity:
+                            known[2 * q] = asked
+                            known[2 * q + 1] = reach + 1 if loop & ANYWHERE else past
+                        k = known[2 * q + 1]
+                top += 4
+                if top >= 4 * capacity:
                     position[g] = s
                     return PATH_FULL
-                depth += 1
-                place[depth] = q
-                upto[depth] = k
-                cursor[depth] = edges_from[q]
+                frame[top] = q
+                frame[top + 1] = c
+                frame[top + 2] = k
+                frame[top + 3] = row + 1
             if memo == 2 and marked > 0:
                 for i in range(marked * visited_words):
                     visited[i] = 0
             if outcome == MORE:
                 break
             following = s + 1
-            length = upto[depth] - s
+            length = frame[top + 2] - s
             if outcome == MATCH and length == 0 and not empty_match:
                 outcome = FAIL
             if outcome == MATCH:
@@ -374,7 +341,7 @@ def match_bits(
                 r = state[RUNS]
                 if (
                     m >= out_start.shape[0]
-                    or r + depth > out_row.shape[0]
+                    or r + top // 4 > out_row.shape[0]
                     or state[LABELS] + length > labels_max
                 ):
                     position[g] = s
@@ -385,11 +352,11 @@ def match_bits(
                 out_length[m] = length
                 out_number[m] = number[g]
                 before = np.int64(0)
-                for i in range(1, depth + 1):
-                    p = place[i]
+                for at in range(4, top + 4, 4):
+                    p = frame[at]
                     if p != before:
-                        out_row[r] = upto[i - 1]
-                        out_begin[r] = upto[i - 1] - s
+                        out_row[r] = frame[at - 2]
+                        out_begin[r] = frame[at - 2] - s
                         out_place[r] = p
                         before = p
                         r += 1
@@ -400,17 +367,17 @@ def match_bits(
                 if length > 0 and skip != TO_NEXT:
                     following = s + length
                     if skip != PAST_LAST:
-                        found = np.int64(-1)
-                        for i in range(1, depth + 1):
-                            if skip_member[place[i]]:
+                        chosen = np.int64(-1)
+                        for at in range(4, top + 4, 4):
+                            if skip_member[frame[at]]:
+                                chosen = frame[at + 2] - 1
                                 if skip == TO_FIRST:
-                                    found = upto[i - 1] - s
+                                    chosen = frame[at - 2]
                                     break
-                                found = upto[i] - 1 - s
-                        if found <= 0:
+                        if chosen <= s:
                             state[ERROR_ROW] = s
-                            return SKIP_MISSING if found < 0 else SKIP_STUCK
-                        following = s + found
+                            return SKIP_MISSING if chosen < 0 else SKIP_STUCK
+                        following = chosen
             s = following
             position[g] = s
             budget -= steps + 1

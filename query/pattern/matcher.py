@@ -90,7 +90,7 @@ class Groups:
     number : int64 array
         Matches found in the group so far.
     time : int64 array
-        Ticks of each row, when there is a window (else zeros).
+        Ticks of each row, when there is a window (else zeros); read-only.
     now : int
         Time of the newest row of the stream.
     final : bool
@@ -337,7 +337,7 @@ class Matcher:
         return int(
             match_bits(
                 stars.first, stars.last, target, flags, bit, stars.kind, stars.exits, stars.bits,
-                self.frames, visited, visited_words, self.known, words, groups.offsets,
+                self.frames.reshape(-1), visited, visited_words, self.known, words, groups.offsets,
                 groups.position, groups.seen, groups.number, groups.time, self.window, groups.now,
                 groups.final, self.plan.lookahead, self.follow[0], self.automaton.empty_match, memo,
                 self.skip, self.skip_member, labels_max, SLICE_STEPS, state, *output,
@@ -390,7 +390,7 @@ class Matcher:
         self.frames = np.zeros((4, n), np.int64)
         self.thread_done = np.zeros(n, np.int64)
         self.stamp = np.zeros(len(self.automaton.names), np.int64)
-        self.known = np.zeros((2, len(self.automaton.names)), np.int64)
+        self.known = np.zeros(2 * len(self.automaton.names), np.int64)
         visited_words = len(self.automaton.names) // 64 + 1
         if self.selection is not None or self.plan.path_dependent:
             memo, size = 0, 0

@@ -1,7 +1,7 @@
 """What the machines and their caller tell each other by number.
 
 Purpose
-    The kernels of :mod:`.machine`, :mod:`.jumping` and :mod:`.selection` are called over and over
+    The kernels of :mod:`.contiguous`, :mod:`.jumping` and :mod:`.selection` are called over and over
     until a buffer is searched.  These numbers say why a call returned, what the array ``state``
     holds between calls, and where a search goes on after a match.
 

@@ -25,8 +25,7 @@ Guarantee
 Limits
     All sets that begin with one event must fit the output buffers (their limit is the caller's),
     because a start whose window is not complete yet is undone.  The number of sets is exponential
-    by nature: ``steps_max`` bounds each start.  This file calls code of :mod:`.machine`: change
-    both together.
+    by nature: ``steps_max`` bounds each start.
 """
 
 # mypy: disable-error-code="no-untyped-def"
