@@ -20,6 +20,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -182,8 +183,13 @@ class Database:
                 retention=None if retention is None else str(retention),
                 **(options or {}),
             )
-        except TypeError as error:
-            raise InvalidArgument(f"unknown setting of a stream: {error}") from None
+        except TypeError:
+            known = [field.name for field in fields(StreamOptions)]
+            unknown = [name for name in options or () if name not in known]
+            raise InvalidArgument(
+                f"unknown setting of a stream: {', '.join(unknown) or 'codec or retention twice'} "
+                f"(options are {', '.join(known)})"
+            ) from None
         self._store.create_stream(name, schema, settings, if_not_exists=if_not_exists)
         return self.stream(name)
 

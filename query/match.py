@@ -531,3 +531,10 @@ def _check_output_names(
                 measure.at,
             )
         taken.add(measure.name.lower())
+    if not taken:
+        raise position_error(
+            "ONE ROW PER MATCH gives the PARTITION BY columns and the measures, and there are "
+            "neither; add MEASURES MATCH_NUMBER() AS match, or say ALL ROWS PER MATCH",
+            clause.sql,
+            clause.at,
+        )

@@ -100,6 +100,18 @@ def test_errors_have_the_line_of_the_statement(db: Any, text: str, message: str,
     assert caught.value.line == line
 
 
+def test_a_clause_without_output_is_refused_before_it_runs(db: Any) -> None:
+    for condition in ("price > 0", "price > 99"):  # whether there are matches or none
+        text = (
+            f"SELECT count(*) FROM ticker MATCH_RECOGNIZE (PATTERN (A B) DEFINE A AS {condition})"
+        )
+        with pytest.raises(SqlError, match=r"add MEASURES MATCH_NUMBER\(\) AS match.*line 1"):
+            db.sql(text)
+    assert db.sql(text.replace("(PATTERN", "(MEASURES MATCH_NUMBER() AS m PATTERN")).fetchall() == [
+        (0,)
+    ]
+
+
 def test_timeouts_end_a_search(db: Any) -> None:
     schema = pa.schema([("t", pa.int64()), ("x", pa.float64())])
     stream = db.create_stream("ones", schema, time="t")
