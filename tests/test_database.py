@@ -197,7 +197,9 @@ def test_wrong_definitions_are_refused(db):
         db.create_stream("s", SCHEMA, time="k")
     with pytest.raises(InvalidArgument, match="codec"):
         db.create_stream("s", SCHEMA, time="at", codec="gzip")
-    with pytest.raises(InvalidArgument, match=r"unknown setting of a stream: \w+ \(options are codec, "):
+    with pytest.raises(
+        InvalidArgument, match=r"unknown setting of a stream: \w+ \(options are codec, "
+    ):
         db.create_stream("s", SCHEMA, time="at", options={"nope": 1})
     assert db.streams() == []
 
