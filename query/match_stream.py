@@ -83,7 +83,7 @@ class MatchStream:
         self.rows: pa.Table = self.input_schema.empty_table()
         self.flattened: dict[str, pa.Array] = {}  # columns of the rows, in one piece each
         self.codes: IntArray = np.zeros(0, np.int64)
-        self.sequence: IntArray = np.zeros(0, np.int64)
+        self._sequence: IntArray | None = np.zeros(0, np.int64)
         self.covered: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
         self.behind: IntArray = np.zeros(
             0, np.int64
@@ -236,12 +236,12 @@ class MatchStream:
         self.flattened = {}
         size = self.rows.num_rows
         self.codes = np.zeros(size, np.int64) if codes is None else _joined(self.codes, codes)
-        kept = self.sequence
-        follows = len(kept) == 0 or int(kept[0]) + len(kept) == self.next_sequence
-        first = self.next_sequence - len(kept) if follows else self.next_sequence
+        added = None
+        if self.partitioned:
+            fresh_numbers = np.arange(self.next_sequence, self.next_sequence + count)
+            added = _joined(self.sequence, fresh_numbers)
+        self._sequence = added
         self.next_sequence += count
-        added = np.arange(first, self.next_sequence)
-        self.sequence = added if follows else _joined(kept, added)
         if self.mode == "all with unmatched":
             self.covered = _joined(self.covered, np.zeros(count, np.bool_))
         if self.partitioned:
@@ -264,6 +264,19 @@ class MatchStream:
         time.flags.writeable = False
         position = offsets[:-1] + self.behind
         return Groups(offsets, position, self.seen, self.number, time, now, final)
+
+    @property
+    def sequence(self) -> IntArray:
+        """Number in the input of each row of the buffer; without partitions they are successive."""
+        if self._sequence is None:
+            self._sequence = np.arange(self.next_sequence - len(self.codes), self.next_sequence)
+        return self._sequence
+
+    def _sequence_of(self, rows: IntArray) -> IntArray:
+        """Number in the input of rows of the sorted buffer."""
+        if self.order is None:
+            return rows + (self.next_sequence - len(self.codes))
+        return self.sequence[self.order[rows]]
 
     def _original(self, rows: IntArray) -> IntArray:
         """Rows of the sorted buffer as rows of the buffer in input order."""
@@ -306,8 +319,7 @@ class MatchStream:
         )
         measures = measure_columns(self.compiled.measures, context, self.compiled.type_of)
         table = self._assemble(measures, pa.array(row), len(match))
-        first = self._original(matches.start)
-        return self.sequence[first][match], table
+        return self._sequence_of(matches.start)[match], table
 
     def _output_rows(self, matches: Matches) -> tuple[IntArray, IntArray, IntArray]:
         """Match, index within it, and row of each output row."""
@@ -378,7 +390,7 @@ class MatchStream:
             for measure in self.compiled.clause.measures
         ]
         table = self._assemble(nulls, pa.array(rows), len(rows))
-        self.pending.append((self.sequence[self._original(rows)], table))
+        self.pending.append((self._sequence_of(rows), table))
 
     def _keep(self, groups: Groups) -> int:
         """Drop rows that no later match can need; returns the first undecided sequence number."""
@@ -389,21 +401,21 @@ class MatchStream:
         self.behind = groups.position - begin  # a skip may lead beyond the rows that are there
         self.seen |= begin > groups.offsets[:-1]
         open_groups = position < groups.offsets[1:]
-        undecided = self._original(position[open_groups])
-        watermark = int(self.sequence[undecided].min()) if len(undecided) else self.next_sequence
+        undecided = self._sequence_of(position[open_groups])
+        watermark = int(undecided.min()) if len(undecided) else self.next_sequence
         self.flattened = {}
         if self.order is None:  # what is kept is the end of the buffer
             cut = int(begin[0])
             if cut:
                 self.rows = self.rows.slice(cut)
-                self.codes, self.sequence = self.codes[cut:], self.sequence[cut:]
+                self.codes, self._sequence = self.codes[cut:], None
                 self.covered = self.covered[cut:]
             return watermark
         kept = np.sort(self.order[take_ranges(begin, groups.offsets[1:])])
         if len(kept) < len(self.codes):
             self.rows = self.rows.take(pa.array(kept)) if len(kept) else self.rows.slice(0, 0)
             self.codes = self.codes[kept]
-            self.sequence = self.sequence[kept]
+            self._sequence = self.sequence[kept]
             if self.mode == "all with unmatched":
                 self.covered = self.covered[kept]
         return watermark

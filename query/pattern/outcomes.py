@@ -1,9 +1,9 @@
 """What the machines and their caller tell each other by number.
 
 Purpose
-    The kernels of :mod:`.contiguous`, :mod:`.jumping` and :mod:`.selection` are called over and over
-    until a buffer is searched.  These numbers say why a call returned, what the array ``state``
-    holds between calls, and where a search goes on after a match.
+    The kernels of :mod:`.contiguous`, :mod:`.jumping` and :mod:`.selection` are called over and
+    over until a buffer is searched.  These numbers say why a call returned, what the array
+    ``state`` holds between calls, and where a search goes on after a match.
 
 Limits
     Kernels have these numbers compiled in: they name this module as one that they depend on.
