@@ -20,7 +20,8 @@ Guarantee
 
 Limits
     Where time cannot be cut (see :func:`.ranges.reach_of`), where a neighbour has events of the
-    same time, and where an interval belongs to one partition, it stays whole.
+    same time, and where an interval belongs to one partition, it stays whole; and so do those of
+    few events.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ __all__ = ["divided"]
 Ints = npt.NDArray[np.int64]
 LONG = 1.5
 """From so many times the size of a part on, an interval is divided."""
+LEAST_EVENTS = 1 << 13
+"""What is shorter is not worth a task of its own, however many were asked for."""
 BORDERS = 1024
 """Borders of leaves that are looked at, spread over the stream."""
 
@@ -73,7 +76,7 @@ def divided(
         return {}
     lengths = spans.ends - spans.starts
     size = spans.total / wanted
-    long = np.flatnonzero(lengths > LONG * size)
+    long = np.flatnonzero(lengths > max(LONG * size, LEAST_EVENTS))
     if not len(long):
         return {}
     reach = reach_of(snapshot, compiled)

@@ -93,7 +93,9 @@ def split_match(
         told = f"{intervals} replay intervals in {len(found)} groups"
         if pieces:
             count = sum(map(len, pieces.values()))
-            told += f", {len(pieces)} of them divided into {count} ranges of time"
+            told = f"{count} ranges of time in {len(pieces)} long replay intervals"
+            if intervals > len(pieces):
+                told += f", {intervals - len(pieces)} others in {len(found) - count} groups"
         return MatchSplit(found, told)
     wanted = parts(1.0)
     if wanted <= 1:
