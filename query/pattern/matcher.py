@@ -358,10 +358,9 @@ class Matcher:
         busy = n * 2 > self.room_matches or max(r, labels) * 2 > self.room_rows
         if busy and self.room_rows < 1 << 20:  # fewer, larger batches
             self._grow_output()
-        return Matches(
-            output.group[:n].copy(), output.start[:n].copy(), output.length[:n].copy(),
-            output.number[:n].copy(), runs, output.row[:r].copy(), output.begin[:r].copy(),
-            output.place[:r].copy(),
+        return Matches(  # no copies: the next matches get new arrays
+            output.group[:n], output.start[:n], output.length[:n], output.number[:n], runs,
+            output.row[:r], output.begin[:r], output.place[:r],
         )  # fmt: skip
 
     def _grow_output(self) -> None:
