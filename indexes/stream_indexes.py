@@ -465,7 +465,7 @@ class StreamIndexes:
     # -- figures ------------------------------------------------------------------------------
 
     def figures(self, attribute: str, state: StreamState) -> dict[str, Any]:
-        """Coverage, runs and size of one index."""
+        """Coverage, lag, runs and size of one index; from what is in memory, nothing is read."""
         catalogue = self.catalogue()
         index = catalogue.attributes.get(attribute)
         if index is None:
@@ -485,6 +485,7 @@ class StreamIndexes:
             else "building",
             "covered": covered / events if events else 1.0,
             "covered_events": covered,
+            "lag_events": events - state.tail_events - covered,
             "entries": entries,
             "runs": runs,
             "bytes": size,

@@ -6,15 +6,18 @@ Purpose
 
 Guarantee
     Labels are bounded: methods, route templates (never a path), status codes, formats and fixed
-    words. No stream name, SQL text or token ever becomes a label.
+    words. No SQL text or token ever becomes a label, and a stream's name does only in the gauges
+    of its indexes, for who may read that stream.
 
 Limits
-    Gauges about the store are computed when they are scraped, from each stream's ``stats()``.
+    Gauges about the store are computed when they are scraped, from each stream's ``stats()`` and
+    the figures of its indexes, which are kept in memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -22,9 +25,19 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-__all__ = ["Metrics"]
+__all__ = ["Metrics", "StreamFigures"]
+
+StreamFigures = dict[str, list[dict[str, Any]]]
+"""By stream, the figures of its indexes, as ``Stream.indexes()`` gives them."""
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+INDEX_GAUGES = {
+    "lag_events": "Committed events that the index does not cover yet.",
+    "runs": "Runs of the index.",
+    "bytes": "Size of the index, without the times that the indexes of a stream share.",
+    "covered": "Share of the stream's events that the index covers, from 0 to 1.",
+}
+"""Figures of an index that become gauges, and what they say."""
 
 
 class Metrics:
@@ -102,9 +115,20 @@ class Metrics:
         """Add the store's gauges; ``read`` gives them by name, without prefix."""
         self.registry.register(_StoreCollector(read))
 
-    def render(self) -> bytes:
-        """The exposition; asks the store, so call it in a thread."""
-        return generate_latest(self.registry)
+    def render(self, indexes: StreamFigures | None = None) -> bytes:
+        """The exposition; asks the store, so call it in a thread.
+
+        Parameters
+        ----------
+        indexes : dict of str to list of dict, optional
+            Of the streams that who asks may read; without any index there are no gauges of them.
+        """
+        text = generate_latest(self.registry)
+        if not any((indexes or {}).values()):
+            return text
+        registry = CollectorRegistry()
+        registry.register(_IndexCollector(indexes or {}))
+        return text + generate_latest(registry)
 
 
 class _StoreCollector(Collector):
@@ -119,3 +143,18 @@ class _StoreCollector(Collector):
             yield GaugeMetricFamily(
                 f"chronicle_store_{name}", f"Of all streams: {name.replace('_', ' ')}.", value=value
             )
+
+
+class _IndexCollector(Collector):
+    def __init__(self, indexes: StreamFigures) -> None:
+        self._indexes = indexes
+
+    def collect(self) -> Iterable[Metric]:
+        for name, description in INDEX_GAUGES.items():
+            gauge = GaugeMetricFamily(
+                f"chronicle_index_{name}", description, labels=["stream", "attribute"]
+            )
+            for stream, listed in sorted(self._indexes.items()):
+                for index in listed:
+                    gauge.add_metric([stream, index["attribute"]], index[name])
+            yield gauge

@@ -11,13 +11,14 @@ Limits
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.security import HTTPAuthorizationCredentials
 
 from .. import __version__
-from ..errors import ChronicleError
+from ..errors import ChronicleError, Unauthorized
 from .guard import authenticate, bearer
 from .problems import Problem
 from .replies import reply
@@ -83,9 +84,22 @@ async def metrics(
     request: Request,
     given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)] = None,
 ) -> Response:
-    """Counters, gauges and histograms in the Prometheus text format; needs any valid token."""
+    """Counters, gauges and histograms in the Prometheus text format; needs any valid token.
+
+    Gauges of indexes are told of the streams that the token may read.
+    """
     server = server_of(request)
-    if not server.settings.public_metrics:
-        authenticate(request, given)
-    content = await server.call(server.metrics.render)
-    return Response(content, media_type=server.metrics.content_type)
+    try:
+        principal = authenticate(request, given)
+    except Unauthorized:
+        if not server.settings.public_metrics:
+            raise
+        principal = None  # sees sums, and no stream's name
+
+    def content() -> bytes:
+        if principal is None:
+            return server.metrics.render()
+        return server.metrics.render(server.index_figures(partial(principal.may, "read")))
+
+    text = await server.call(content)
+    return Response(text, media_type=server.metrics.content_type)

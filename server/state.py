@@ -11,6 +11,7 @@ Limits
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,7 +23,7 @@ from ..errors import ChronicleError, ReadOnlyStore, StreamNotFound
 from .guard import Guard
 from .idempotency import IdempotencyKeys
 from .limits import ByteBudget, Gate
-from .metrics import Metrics
+from .metrics import Metrics, StreamFigures
 from .pipe import Pipe
 from .positions import Positions
 from .problems import Problem
@@ -158,6 +159,15 @@ class Server:
                 value = stats.get(key, 0)
                 sums[key] += len(value) if isinstance(value, (list, tuple)) else value
         return sums
+
+    def index_figures(self, may_read: Callable[[str], bool]) -> StreamFigures:
+        """The figures of the indexes of those streams that may be read."""
+        found = {}
+        for name in self.database.streams():
+            if may_read(name):
+                with contextlib.suppress(ChronicleError):  # dropped a moment ago
+                    found[name] = self.database.stream(name).indexes()
+        return found
 
     def version_of(self, stream: str) -> int | None:
         """The present version of a stream; None when there is none."""

@@ -127,7 +127,13 @@ class FakeDatabase:
     def stream(self, name: str) -> Any:
         if name not in self.names:
             raise StreamNotFound(f"no stream {name!r}")
-        return SimpleNamespace(name=name, handle=None, stats=lambda: {"events": 3, "bytes": 10})
+        index = {"attribute": "n", "lag_events": 1, "runs": 1, "bytes": 9, "covered": 0.5}
+        return SimpleNamespace(
+            name=name,
+            handle=None,
+            stats=lambda: {"events": 3, "bytes": 10},
+            indexes=lambda: [index],
+        )
 
     def snapshot(self, name: str) -> Any:
         self.stream(name)
