@@ -54,6 +54,8 @@ class LoadTarget:
 
     def __init__(self, options: Options) -> None:
         self.options = options
+        self.asked: str | None = None
+        """The work whose commit was begun last."""
 
     def sink(self) -> Sink:
         """The sink of the options."""
@@ -245,6 +247,7 @@ def load_sorted(
         stage = _Stage(target.options, job, ordered.schema)
         found = ordered.mapInArrow(stage, "staged binary").collect()
         results = sorted((pickle.loads(row["staged"]) for row in found), key=lambda one: one[0])
+        target.asked = application
         return target.commit(job, [item for _, staged in results for item in staged], application)
     except BaseException:
         target.abort(job)

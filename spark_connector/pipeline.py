@@ -25,11 +25,12 @@ Guarantee
 Limits
     What was parsed is kept on the executors' disks until the chunk is committed, because it is read
     twice: to find the time ranges, and to load.  A file that has changed (size or time of change)
-    makes a new job.
+    makes a new job.  What is stored after a failure is a note of the error that is raised.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -128,12 +129,35 @@ class PipelineReport(IngestReport):
         Rows left out by ``where``.
     chunks, skipped : int
         Chunks of the inputs, and those that were in the stream already.
+    unsure : bool
+        A commit failed in such a way that it is not known whether it came about.
+    resumes : bool
+        Whether a run of the same job skips what this one has stored.
     """
 
     duplicate: int = 0
     filtered: int = 0
     chunks: int = 0
     skipped: int = 0
+    unsure: bool = field(default=False, repr=False)
+    resumes: bool = field(default=True, repr=False)
+
+    def statement(self) -> str:
+        """What is in the store, and how to go on, for one whose run failed or was interrupted."""
+        if self.unsure:
+            told = f"at least {self.stored:,} events are" if self.stored else "it is not known what"
+            told += f" stored in {self.stream!r}: the commit at hand was not answered"
+        elif self.stored == 0:
+            told = f"nothing was stored in {self.stream!r}"
+            if self.skipped:
+                told += f" besides the chunks of an earlier run ({self.skipped} of {self.chunks})"
+        else:
+            told = f"{self.stored:,} events are stored in {self.stream!r}, each chunk of them whole"
+        if self.dry_run or not (self.stored or self.skipped or self.unsure):
+            return told
+        if not self.resumes:
+            return f"{told}; the rest is not"
+        return f"{told}; the same command goes on with the rest, as long as the files do not change"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for programs."""
@@ -179,10 +203,18 @@ def run_pipeline(
     InvalidData
         For the first bad row, unless ``on_error`` says otherwise; nothing of its chunk is stored.
     """
-    if spark is not None:
-        return _Pipeline(request, target, steps or Steps(), spark, progress or Silent()).run()
-    with pipeline_session(request.master, f"chronicle ingest {request.stream}") as session:
-        return _Pipeline(request, target, steps or Steps(), session, progress or Silent()).run()
+    steps, progress = steps or Steps(), progress or Silent()
+    report = PipelineReport(
+        request.stream, engine="spark", dry_run=request.dry_run, resumes=steps.resume
+    )
+    try:
+        if spark is not None:
+            return _Pipeline(request, target, steps, spark, progress, report).run()
+        with pipeline_session(request.master, f"chronicle ingest {request.stream}") as session:
+            return _Pipeline(request, target, steps, session, progress, report).run()
+    except BaseException as error:  # here, because the session turns errors of Spark into ours
+        error.add_note(report.statement())
+        raise
 
 
 class _Pipeline:
@@ -195,6 +227,7 @@ class _Pipeline:
         steps: Steps,
         spark: SparkSession,
         progress: Progress,
+        report: PipelineReport,
     ) -> None:
         self.request = request
         self.steps = steps
@@ -202,7 +235,7 @@ class _Pipeline:
         self.progress = progress
         self.target = target_of(target, request)
         self.bad_rows = BadRows(request.on_error, target.quarantine_path(request))
-        self.report = PipelineReport(request.stream, engine="spark", dry_run=request.dry_run)
+        self.report = report
 
     def run(self) -> PipelineReport:
         """Run it."""
@@ -230,7 +263,8 @@ class _Pipeline:
                 self.target.create(schema)  # for inputs without a good row
             report.count = self.target.count()
         except BaseException:
-            if report.stored == 0:
+            self._look_up()
+            if report.stored == 0 and not report.unsure:
                 self.bad_rows.discard()
             raise
         finally:
@@ -240,6 +274,19 @@ class _Pipeline:
         report.examples = self.bad_rows.examples
         report.bad_columns = self.bad_rows.columns
         return report
+
+    def _look_up(self) -> None:
+        """After a failure: count the chunk whose commit was begun, if it came about."""
+        if self.target.asked is None:
+            return
+        self.report.unsure = True
+        with contextlib.suppress(Exception):  # the failure itself is what matters
+            done = self.target.outcome(self.target.asked, 0)
+            if done is not None:
+                self.report.stored += done.events
+                self.report.late += done.late
+            # of a commit a server tells only who repeats it
+            self.report.unsure = done is None and self.target.options.url is not None
 
     # ------------------------------------------------------------------- schema
 
@@ -393,6 +440,7 @@ class _Pipeline:
             outcome = load_sorted(
                 good, schema, self.target, parts, f"{job} {number}", order=NAMES[-3:]
             )
+            self.target.asked = None
             if outcome.repeated:  # a server tells only now that the chunk was stored before
                 report.skipped += 1
                 report.duplicate += wanted

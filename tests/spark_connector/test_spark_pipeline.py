@@ -26,6 +26,7 @@ from chronicle.errors import (
 )
 from chronicle.ingest import IngestRequest, Target, ingest
 from chronicle.spark_connector.inputs import read_slice
+from chronicle.spark_connector.loading import LoadTarget
 from chronicle.spark_connector.pipeline import PipelineReport, Steps, run_pipeline
 
 pytestmark = [
@@ -275,6 +276,36 @@ def test_real_data(spark: Any, tmp_path: Path) -> None:
     assert (nab.rows, nab.stored, nab.files) == (lines, lines, 24)
 
 
+@pytest.mark.parametrize(
+    "interrupted", [pytest.param("staged", marks=pytest.mark.slow), "committed"]
+)
+def test_after_a_failure_a_note_says_what_is_stored(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupted: str
+) -> None:
+    """The second of two chunks is interrupted, just before or just after its commit."""
+    files = [csv_file(tmp_path / f"{n}.csv", 10, first=10 * n) for n in range(2)]
+    commit, commits = LoadTarget.commit, 0
+
+    def struck(*given: Any) -> Any:
+        nonlocal commits
+        commits += 1
+        outcome = commit(*given) if commits != 2 or interrupted == "committed" else None
+        if commits == 2:
+            raise KeyboardInterrupt
+        return outcome
+
+    monkeypatch.setattr(LoadTarget, "commit", struck)
+    with pytest.raises(KeyboardInterrupt) as raised:
+        run(spark, tmp_path, files, Steps(chunk_bytes=1, partitions=1))
+    events = stored(tmp_path / "store").num_rows
+    assert events == (10 if interrupted == "staged" else 20)
+    (note,) = raised.value.__notes__
+    assert note.startswith(f"{events} events are stored in 's', each chunk of them whole; the same")
+    done = run(spark, tmp_path, files, Steps(chunk_bytes=1, partitions=1))
+    assert (done.stored, done.skipped) == (20 - events, events // 10)  # as the note says
+    assert stored(tmp_path / "store").num_rows == 20
+
+
 # --------------------------------------------------------------------- the command
 
 
@@ -321,11 +352,13 @@ def test_the_command_fails_for_people(tmp_path: Path) -> None:
     for process, code, message in (
         (strict, 1, "(row 8), column 'when'"),
         (missing, 2, "there is no file 'nothing.csv'"),
-    ):
+    ):  # an error, what is stored, and of a bad row what else one could do
         out, said = process.communicate(timeout=400)
         assert (process.returncode, out) == (code, "")
         assert message in said
-        assert len(said.strip().splitlines()) <= 2, said
+        lines = said.strip().splitlines()
+        assert lines[1] == "  nothing was stored in 's'"
+        assert len(lines) == (3 if process is strict else 2), said
     assert not (tmp_path / "store" / "streams" / "s").exists()
 
 
@@ -341,7 +374,7 @@ def test_an_interrupt_ends_the_command_and_stores_nothing(tmp_path: Path, after:
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=90)  # until the last process has closed its stdout
     assert process.returncode == 130, said
-    assert said.strip() == "interrupted"
+    assert said.splitlines() == ["interrupted", "  nothing was stored in 's'"]
     assert not list(tmp_path.glob("chronicle-spark-*.log"))
     if (tmp_path / "store" / "streams" / "s").exists():
         assert stored(tmp_path / "store").num_rows == 0
