@@ -19,10 +19,12 @@ Limits
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -31,7 +33,14 @@ import numba
 from numba.core import config as numba_config
 from numba.core import event
 
-__all__ = ["cache_directory", "kernel", "kernel_calling", "when_compiling"]
+__all__ = [
+    "CompilingStopped",
+    "cache_directory",
+    "compiling_until",
+    "kernel",
+    "kernel_calling",
+    "when_compiling",
+]
 
 KERNEL_GENERATION = 1
 """Raised when kernels change in a way that a cache from an older release must not survive."""
@@ -127,3 +136,44 @@ def when_compiling(tell: Callable[[], None]) -> None:
         Says why the next call takes seconds.  It must not raise.
     """
     event.register("numba:compile", _Once(tell))
+
+
+class CompilingStopped(BaseException):
+    """A kernel was about to be compiled, and nobody waits for it any more.
+
+    No :class:`Exception`, so that nothing on the way takes it for a failure of its own.
+    """
+
+
+class _Until(event.Listener):  # type: ignore[misc]  # Numba's classes are not followed
+    def __init__(self, stop: threading.Event) -> None:
+        self.stop = stop
+
+    def on_start(self, event: Any) -> None:
+        if self.stop.is_set():
+            raise CompilingStopped
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def compiling_until(stop: threading.Event) -> Iterator[None]:
+    """Give up compiling within the block, in every thread, once an event is set.
+
+    Parameters
+    ----------
+    stop : threading.Event
+        Looked at before each pass of Numba's compiler, the longest of which takes about a second.
+
+    Raises
+    ------
+    CompilingStopped
+        Out of the call that needed the kernel, which stays as it was: it can be compiled later.
+    """
+    listener = _Until(stop)
+    event.register("numba:run_pass", listener)
+    try:
+        yield
+    finally:
+        event.unregister("numba:run_pass", listener)

@@ -6,9 +6,11 @@ Purpose
 Guarantee
     The store is opened (and its lock taken) and the address is bound before anything is announced,
     so a mistake in either is one clear error.  Without tokens only loopback addresses are bound.
-    SIGTERM and SIGINT: no new connections, running requests get ``CHRONICLE_DRAIN_TIMEOUT_MS`` to
-    end, what is left is cancelled, the store is flushed and closed, and the process ends with code
-    0.
+    A signal while the server warms up ends it within about a second, however cold the cache of
+    compiled kernels is: nothing can have been appended, the store is closed, and SIGINT is raised
+    as :class:`KeyboardInterrupt`.  Later, SIGTERM and SIGINT: no new connections, running requests
+    get ``CHRONICLE_DRAIN_TIMEOUT_MS`` to end, what is left is cancelled, the store is flushed and
+    closed, and the process ends with code 0.
 
 Limits
     Uvicorn in one process; a second SIGINT ends it hard (and the next start recovers).
@@ -54,6 +56,8 @@ def serve(settings: Settings | None = None, announce: Callable[[str], None] | No
         When the address cannot be bound, or must not be for want of tokens.
     StoreLocked, NotAStore
         When the store cannot be opened.
+    KeyboardInterrupt
+        When SIGINT came before the server was warm; the store is closed.
     """
     settings = settings or load_settings()
     check_binding(settings)
@@ -66,12 +70,16 @@ def serve(settings: Settings | None = None, announce: Callable[[str], None] | No
 
             from .app import create_app
             from .listening import Listening
+            from .warmup import warm_up
         except ImportError as error:
             raise MissingDependency(
                 f"the server needs {error.name}; install chronicle-eventstore[server]"
             ) from None
         configure_logging(settings)
-        app = create_app(database, settings, warm=True, close_database=True)
+        if not _warm(warm_up):
+            logger.info("stopped before it was warm")
+            return
+        app = create_app(database, settings, close_database=True)
         config = uvicorn.Config(
             app,
             log_config=None,
@@ -154,6 +162,31 @@ def _url(listener: socket.socket) -> str:
 
 def _print_url(url: str) -> None:
     print(f"Chronicle listens on {url} (API: {url}/docs)", file=sys.stderr, flush=True)
+
+
+def _warm(warm_up: Callable[[threading.Event], bool]) -> bool:
+    """Warm up until a signal comes; False after SIGTERM, KeyboardInterrupt after SIGINT.
+
+    A handler that raised would do so anywhere in the compiler; this one only leaves word.
+    """
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        return warm_up(stop)
+    heard: list[int] = []
+
+    def hear(number: int, frame: Any) -> None:
+        heard.append(number)
+        stop.set()
+
+    before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        warm_up(stop)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if signal.SIGINT in heard:
+        raise KeyboardInterrupt
+    return not heard
 
 
 @contextlib.contextmanager

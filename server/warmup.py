@@ -15,10 +15,12 @@ import contextlib
 import io
 import logging
 import tempfile
+import threading
 import time
 
 import pyarrow as pa
 
+from ..compiled import CompilingStopped, compiling_until
 from ..database import open_database
 from ..formats import read_batches
 
@@ -47,9 +49,33 @@ QUERIES = (
 )
 
 
-def warm_up() -> None:
-    """Run through the paths of appends, reads and queries once, in a store of its own."""
+def warm_up(stop: threading.Event | None = None) -> bool:
+    """Run through the paths of appends, reads and queries once, in a store of its own.
+
+    Parameters
+    ----------
+    stop : threading.Event, optional
+        Once it is set, nothing more is compiled or asked; the store is removed in any case.
+
+    Returns
+    -------
+    bool
+        Whether it came to its end.
+    """
+    stop = stop or threading.Event()
     started = time.perf_counter()
+    try:
+        with compiling_until(stop):
+            _run_through(stop)
+    except CompilingStopped:
+        return False
+    if stop.is_set():
+        return False
+    logger.info("warm after %.1f s", time.perf_counter() - started)
+    return True
+
+
+def _run_through(stop: threading.Event) -> None:
     with (
         tempfile.TemporaryDirectory(prefix="chronicle-warm-") as directory,
         open_database(directory) as database,
@@ -64,6 +90,7 @@ def warm_up() -> None:
         batches = read_batches(source, "ndjson", schema=stream.event_schema, time_format="iso")
         stream.append(pa.Table.from_batches(batches, SCHEMA))
         for text in QUERIES:
+            if stop.is_set():
+                return
             with contextlib.closing(database.sql(text)) as result:
                 result.arrow()
-    logger.info("warm after %.1f s", time.perf_counter() - started)

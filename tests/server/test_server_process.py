@@ -224,6 +224,44 @@ def test_answers_that_end_early(start: Callable[..., Process]) -> None:
     assert server.wait() == 0, "\n".join(server.log)
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_a_signal_while_kernels_are_compiled(tmp_path: Path, number: int, code: int) -> None:
+    """It ends the command soon, the store is closed, and nothing is left behind."""
+    chronicle.open(tmp_path / "store").close()
+    scratch, cache = tmp_path / "tmp", tmp_path / "cache"
+    scratch.mkdir()
+    command = (  # who starts tests in the background hands down that interrupts are ignored
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+        "from chronicle.cli import main; main()"
+    )
+    environment = {"CHRONICLE_CACHE_DIR": str(cache), "TMPDIR": str(scratch)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", command, "serve", "--store", str(tmp_path / "store"), "--port", "0"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    try:
+        wait_until(lambda: any(scratch.glob("chronicle-warm-*")), 60)
+        time.sleep(1)
+        assert process.poll() is None
+        process.send_signal(number)
+        signalled = time.monotonic()
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == code, said
+    assert time.monotonic() - signalled < 6, said  # compiling all of them takes 13 s and more
+    assert "listens" not in said
+    assert " serves " not in said
+    assert "Traceback" not in said
+    assert said.splitlines()[-1].endswith("interrupted" if code else "stopped before it was warm")
+    assert not any(scratch.glob("chronicle-warm-*"))
+    with chronicle.open(tmp_path / "store") as database:  # no lock, nothing to repair
+        assert database.check().ok
+    assert not list(cache.rglob("*.tmp*"))
+
+
 def test_starting_where_it_cannot_be(tmp_path: Path) -> None:
     """Each mistake is one clear error, before anything listens."""
 
