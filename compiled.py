@@ -164,7 +164,7 @@ def compiling_until(stop: threading.Event) -> Iterator[None]:
     Parameters
     ----------
     stop : threading.Event
-        Looked at before each pass of Numba's compiler, the longest of which takes about a second.
+        Looked at before each pass of Numba's compiler, the longest of which takes a second or two.
 
     Raises
     ------

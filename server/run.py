@@ -6,7 +6,7 @@ Purpose
 Guarantee
     The store is opened (and its lock taken) and the address is bound before anything is announced,
     so a mistake in either is one clear error.  Without tokens only loopback addresses are bound.
-    A signal while the server warms up ends it within about a second, however cold the cache of
+    A signal while the server warms up ends it within a second or three, however cold the cache of
     compiled kernels is: nothing can have been appended, the store is closed, and SIGINT is raised
     as :class:`KeyboardInterrupt`.  Later, SIGTERM and SIGINT: no new connections, running requests
     get ``CHRONICLE_DRAIN_TIMEOUT_MS`` to end, what is left is cancelled, the store is flushed and
