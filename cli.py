@@ -144,15 +144,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def _counted(interrupts: list[int]) -> Iterator[None]:
     """Note interrupts in a list, besides what they do anyway."""
     before = signal.getsignal(signal.SIGINT)
-    if before is not signal.default_int_handler or (
-        threading.current_thread() is not threading.main_thread()
-    ):
+    if not callable(before) or threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def heard(number: int, frame: FrameType | None) -> None:
         interrupts.append(number)
-        signal.default_int_handler(number, frame)
+        before(number, frame)
 
     signal.signal(signal.SIGINT, heard)
     try:

@@ -317,7 +317,7 @@ def test_a_pattern_without_bounds_is_replayed_and_says_so(tmp_path: Path) -> Non
     stream = store.create_stream("s", SCHEMA)
     stream.append(events(random.Random(1), 100, 0, 100))
     text = (
-        "SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t PATTERN (A B* C) "
+        "SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES A.x AS x PATTERN (A B* C) "
         "DEFINE A AS x > 8, C AS y > 8)"
     )
     compiled = compile_match(clause_of_text(text), SCHEMA)
