@@ -55,7 +55,7 @@ class MatchFactory:
         """Bind the clause to its stream or subquery; raises SqlError with position."""
         item = site.item
         source = item.this
-        node = item.args["match"]
+        node = _countable(item.args["match"], site.select)
         if isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier):
             name = _stream_name(site, source)
             schema = site.stream(name)
@@ -77,6 +77,27 @@ class MatchFactory:
         strategy = site.hints.get("strategy", "auto")
         under = local_stream(query, site.catalog.streams())
         return BoundMatch(node.copy(), columns, None, query, strategy, under)
+
+
+def _countable(node: Any, select: Any) -> Any:
+    """Number the matches of a clause that gives no column out, where none is asked for either.
+
+    ``SELECT count(*)`` then counts them; ``SELECT *`` would show the number, and stays an error.
+    """
+    rows = node.args.get("rows")
+    if node.args.get("measures") or node.args.get("partition_by"):
+        return node
+    if rows is not None and rows.name != "one":
+        return node
+    for shown in select.expressions:
+        if isinstance(shown, exp.Star) or (
+            isinstance(shown, exp.Column) and isinstance(shown.this, exp.Star)
+        ):
+            return node
+    numbered = node.copy()
+    number = exp.Anonymous(this="MATCH_NUMBER", expressions=[])
+    numbered.set("measures", [exp.alias_(number, "match_number")])
+    return numbered
 
 
 def _stream_name(site: OperatorSite, source: Any) -> str:

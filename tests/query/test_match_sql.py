@@ -100,16 +100,19 @@ def test_errors_have_the_line_of_the_statement(db: Any, text: str, message: str,
     assert caught.value.line == line
 
 
-def test_a_clause_without_output_is_refused_before_it_runs(db: Any) -> None:
-    for condition in ("price > 0", "price > 99"):  # whether there are matches or none
-        text = (
-            f"SELECT count(*) FROM ticker MATCH_RECOGNIZE (PATTERN (A B) DEFINE A AS {condition})"
-        )
-        with pytest.raises(SqlError, match=r"add MEASURES MATCH_NUMBER\(\) AS match.*line 1"):
-            db.sql(text)
-    assert db.sql(text.replace("(PATTERN", "(MEASURES MATCH_NUMBER() AS m PATTERN")).fetchall() == [
-        (0,)
-    ]
+def test_a_clause_without_output_counts_its_matches_and_shows_nothing(db: Any) -> None:
+    clause = "FROM ticker MATCH_RECOGNIZE (PATTERN (A B) DEFINE A AS price {})"
+    for condition, matches in (("> 20", 9), ("> 99", 0)):  # whether there are matches or none
+        text = clause.format(condition)
+        numbered = text.replace("(PATTERN", "(MEASURES MATCH_NUMBER() AS m PATTERN")
+        assert db.sql(f"SELECT count(*) {numbered}").fetchall() == [(matches,)]
+        assert db.sql(f"SELECT count(*) {text}").fetchall() == [(matches,)]
+        assert db.sql(f"SELECT 'hit' AS h {text} AS m").fetchall() == [("hit",)] * matches
+        for star in ("*", "m.*"):
+            with pytest.raises(SqlError, match=r"add MEASURES MATCH_NUMBER\(\) AS match.*line 1"):
+                db.sql(f"SELECT {star} {text} AS m")
+            with pytest.raises(SqlError, match="add MEASURES"):
+                db.sql(f"SELECT count(*) FROM (SELECT {star} {text} AS m)")
 
 
 def test_timeouts_end_a_search(db: Any) -> None:
