@@ -9,6 +9,7 @@ import datetime as dt
 import gzip
 import io
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -744,12 +745,15 @@ def test_health_readiness_and_metrics(api: Any) -> None:
     assert (ready["status"], ready["mode"], ready["streams"]) == ("ready", "rw", 1)
     append(api, rows_of(10))
     events(api)
-    text = api.get("/metrics").text
+    rows_sent = 'chronicle_result_rows_total{format="json"} 10.0'
+    deadline = time.monotonic() + 20  # a read is counted when its thread has ended
+    while rows_sent not in (text := api.get("/metrics").text) and time.monotonic() < deadline:
+        time.sleep(0.01)
     for line in (
         'chronicle_appended_events_total{format="ndjson"} 10.0',
         'chronicle_http_requests_total{method="POST",route="/v1/streams/{stream}/events",'
         'status="200"} 1.0',
-        'chronicle_result_rows_total{format="json"} 10.0',
+        rows_sent,
         "chronicle_store_events 10.0",
         "chronicle_store_streams 1.0",
     ):
