@@ -8,7 +8,7 @@ Purpose
 Guarantee
     Loading this module loads neither DuckDB nor sqlglot; the first SQL text does.  A database
     opened with ``mode="r"`` changes nothing and takes no lock.  All methods may be called from any
-    thread.
+    thread.  A program that ends without closing a database has it closed then.
 
 Limits
     One process writes to a store at a time; others open it with ``mode="r"`` and see its last
@@ -17,8 +17,11 @@ Limits
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
 import threading
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -91,6 +94,21 @@ def open_indexes(store: Store) -> IndexManager | None:
     return StoreIndexes(store)
 
 
+_OPEN: weakref.WeakSet[Database] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_at_exit() -> None:
+    """Close what a program has left open, so that no thread is in the middle of it at the end.
+
+    A forked child leaves its parent's alone.
+    """
+    for database in list(_OPEN):
+        if database._process == os.getpid():
+            with contextlib.suppress(Exception):
+                database.close()
+
+
 class Database:
     """A store that is open; made by :func:`chronicle.open`, also a context manager.
 
@@ -117,6 +135,8 @@ class Database:
         self._engine: QueryEngine | None = None
         self._guard = threading.Lock()
         self._closed = False
+        self._process = os.getpid()
+        _OPEN.add(self)
         self._query_memory_bytes = query_memory_bytes
         self._query_threads = query_threads or os.cpu_count() or 1
 
@@ -174,6 +194,11 @@ class Database:
         if not isinstance(schema, StreamSchema):
             if time is None:
                 raise InvalidArgument("create_stream needs time=, the name of the time attribute")
+            if not isinstance(schema, pa.Schema):
+                raise InvalidArgument(
+                    f"the schema of stream {name!r} must be a pyarrow.Schema, such as pyarrow."
+                    f"schema([('t', pyarrow.timestamp('us'))]); found a {type(schema).__name__}"
+                )
             schema = StreamSchema(schema, time)
         elif time is not None and time != schema.time:
             raise InvalidArgument(f"time is {schema.time!r} in the schema but {time!r} was given")

@@ -96,6 +96,50 @@ def test_opening_creates_a_store_and_closing_ends_it(tmp_path):
             use()
 
 
+LEFT_OPEN = """
+import atexit, sys, threading
+
+@atexit.register  # first in, last out
+def threads():
+    names = [thread.name for thread in threading.enumerate()]
+    print([name for name in names if name.startswith("chronicle")], was)
+
+import chronicle
+import pyarrow as pa
+db = chronicle.open(sys.argv[1])
+if "s" not in db.streams():
+    schema = pa.schema([("t", pa.int64()), ("x", pa.float64())])
+    stream = db.create_stream("s", schema, time="t")
+    db.create_index("s", "x")
+    stream.append([{"t": n, "x": n % 7} for n in range(20_000)])
+    stream.seal()
+    stream.append([{"t": 20_000, "x": 1.0}])  # what no run covers keeps the builder's thread awake
+match = "MATCH_RECOGNIZE (MEASURES A.x AS a PATTERN (A B) WITHIN 5 DEFINE A AS x > 5, B AS x < 1)"
+assert db.sql(f"SELECT /*+ strategy(all) */ * FROM s {match}").arrow().num_rows
+was = any(thread.name == "chronicle-indexes" for thread in threading.enumerate())
+if sys.argv[2] == "raise":
+    raise ValueError("boom")
+"""
+
+
+def test_a_program_that_closes_nothing_ends_quietly(tmp_path):
+    for how in ("make", "end", "raise"):
+        command = [sys.executable, "-c", LEFT_OPEN, str(tmp_path / "store"), how]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert done.stdout.startswith("[] "), "a thread goes on while the interpreter ends"
+        assert done.stdout == "[] True\n" or how != "make"
+        if how == "raise":
+            assert done.stderr.startswith("Traceback")
+            assert done.stderr.endswith("ValueError: boom\n")
+        else:
+            assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_schema_is_one_of_arrow(tmp_path):
+    with chronicle.open(tmp_path) as db, pytest.raises(InvalidArgument, match="found a dict"):
+        db.create_stream("s", {"t": "timestamp"}, time="t")
+
+
 def test_what_cannot_be_opened_is_said(tmp_path):
     with pytest.raises(NotAStore):
         chronicle.open(tmp_path / "missing", mode="r")
