@@ -341,7 +341,7 @@ def _comparison(parser: Any) -> Any:
         return None
     if kinds[1:5] == _BETWEEN and kinds[5:] in _ENDS:
         length = 5
-    elif kinds[1:2] and kinds[1] in _COMPARED and kinds[2] is TokenType.NUMBER:
+    elif len(kinds) > 2 and kinds[1] in _COMPARED and kinds[2] is TokenType.NUMBER:
         length = 3
         if kinds[3:4] not in _ENDS:
             return None

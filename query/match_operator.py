@@ -82,18 +82,17 @@ class MatchFactory:
 def _countable(node: Any, select: Any) -> Any:
     """Number the matches of a clause that gives no column out, where none is asked for either.
 
-    ``SELECT count(*)`` then counts them; ``SELECT *`` would show the number, and stays an error.
+    ``SELECT count(*)`` then counts them; ``SELECT *`` asks for columns that there are not, and
+    stays an error.
     """
     rows = node.args.get("rows")
     if node.args.get("measures") or node.args.get("partition_by"):
         return node
     if rows is not None and rows.name != "one":
         return node
-    for shown in select.expressions:
-        if isinstance(shown, exp.Star) or (
-            isinstance(shown, exp.Column) and isinstance(shown.this, exp.Star)
-        ):
-            return node
+    stars = (star for shown in select.expressions for star in shown.find_all(exp.Star))
+    if any(star.parent is None or star.parent.name.lower() != "count" for star in stars):
+        return node
     numbered = node.copy()
     number = exp.Anonymous(this="MATCH_NUMBER", expressions=[])
     numbered.set("measures", [exp.alias_(number, "match_number")])

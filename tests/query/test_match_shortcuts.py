@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from chronicle.errors import ChronicleError
+from chronicle.errors import ChronicleError, SqlError
 from chronicle.query import match_clause
 from chronicle.query.match import compile_match
 from chronicle.query.pattern.binding import Binder
@@ -95,3 +95,16 @@ def test_the_short_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Binder, "_comparison", bound)
     outcome("x BETWEEN 1 AND 2")
     assert taken == [True, True, True, True, False]  # two conditions twice, and the measure
+
+
+def test_a_statement_that_ends_anywhere_is_refused_as_one() -> None:
+    """Tokens that are not there are not looked at, wherever the text ends."""
+    text = (
+        "SELECT * FROM s MATCH_RECOGNIZE (PARTITION BY s ORDER BY t MEASURES A.t AS a, "
+        "LAST(B.x) AS b ONE ROW PER MATCH AFTER MATCH SKIP TO NEXT ROW PATTERN (A B{1,3} C?) "
+        "WITHIN 10 SUBSET u = (A, B) DEFINE A AS x BETWEEN 1 AND 2, B AS x < 5, C AS NOT x >= 3)"
+    )
+    match_clause.clause_of_text(text)
+    for end in range(text.index("(") + 1, len(text)):
+        with pytest.raises(SqlError):
+            match_clause.clause_of_text(text[:end])

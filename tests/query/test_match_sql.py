@@ -108,7 +108,7 @@ def test_a_clause_without_output_counts_its_matches_and_shows_nothing(db: Any) -
         assert db.sql(f"SELECT count(*) {numbered}").fetchall() == [(matches,)]
         assert db.sql(f"SELECT count(*) {text}").fetchall() == [(matches,)]
         assert db.sql(f"SELECT 'hit' AS h {text} AS m").fetchall() == [("hit",)] * matches
-        for star in ("*", "m.*"):
+        for star in ("*", "m.*", "COLUMNS(*)"):
             with pytest.raises(SqlError, match=r"add MEASURES MATCH_NUMBER\(\) AS match.*line 1"):
                 db.sql(f"SELECT {star} {text} AS m")
             with pytest.raises(SqlError, match="add MEASURES"):

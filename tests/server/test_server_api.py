@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import chronicle
-from chronicle.server import create_token
 
 ARROW = "application/vnd.apache.arrow.stream"
 SPEC = {
@@ -759,48 +758,6 @@ def test_health_readiness_and_metrics(api: Any) -> None:
     ):
         assert line in text, line
     assert "flights" not in text
-
-
-def test_metrics_of_indexes(tmp_path: Path, serve_app: Callable[..., Any]) -> None:
-    """Gauges per index that agree with the indexes, for those who may read the stream."""
-
-    def gauges(text: str) -> dict[str, float]:
-        lines = (line.rpartition(" ") for line in text.splitlines())
-        return {key: float(value) for key, _, value in lines if key.startswith("chronicle_index_")}
-
-    with chronicle.open(tmp_path / "store") as database:
-        api = serve_app(database, public_metrics=True)
-        api.post("/v1/streams", json=SPEC)
-        append(api, rows_of(20_000))
-        database.stream("flights").seal()
-        append(api, rows_of(100, first=20_000))  # the tail, which no index has
-        database.create_stream("other", pa.schema([("t", pa.int64()), ("x", pa.int64())]), "t")
-        assert "chronicle_index" not in api.get("/metrics").text
-        database.stream("flights").create_index("altitude")
-        database.stream("other").create_index("x")
-        found = gauges(api.get("/metrics").text)
-        assert len(found) == 8
-        labels = '{attribute="altitude",stream="flights"}'
-        catalogue = database.indexes_of("flights").catalogue()
-        runs = [run for listed in catalogue.runs.values() for run in listed]
-        leaves = database.stream("flights").snapshot().state.segments
-        inside = sum(view.events for view in leaves)
-        assert inside == 20_000
-        assert found[f"chronicle_index_runs{labels}"] == len(runs) > 0
-        assert found[f"chronicle_index_bytes{labels}"] == sum(run.size for run in runs) > 0
-        assert found[f"chronicle_index_covered{labels}"] == pytest.approx(20_000 / 20_100)
-        assert found[f"chronicle_index_lag_events{labels}"] == 0
-        database.indexes_of("flights").rebuild()  # as before the first run was built
-        behind = gauges(api.get("/metrics").text)
-        assert behind[f"chronicle_index_lag_events{labels}"] == inside
-        assert behind[f"chronicle_index_covered{labels}"] == 0
-        _, secret = create_token(tmp_path / "store", "narrow", ["read"], ["oth*"])
-        _, writing = create_token(tmp_path / "store", "writing", ["write"])
-        narrow = api.get("/metrics", headers={"authorization": f"Bearer {secret}"}).text
-        assert len(gauges(narrow)) == 4
-        assert "flights" not in narrow
-        for headers in ({}, {"authorization": f"Bearer {writing}"}):
-            assert gauges(api.get("/metrics", headers=headers).text) == {}
 
 
 def test_a_store_for_reading_is_served_too(tmp_path: Path, serve_app: Callable[..., Any]) -> None:
