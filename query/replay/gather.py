@@ -22,6 +22,7 @@ Guarantee
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -120,19 +121,39 @@ def read_ranges(
         Added to.
     """
     gathered: list[list[pa.Array]] = [[] for _ in columns]
-    for part in timeline.parts:
-        here = [
-            (max(first, part.start) - part.start, min(end, part.end) - part.start)
-            for first, end in ranges
-            if first < part.end and end > part.start
-        ]
-        if here:
-            _read_part(part, columns, here, gathered, metrics)
+    for part, here in _by_part(timeline.parts, ranges):
+        _read_part(part, columns, here, gathered, metrics)
     arrays = [
         some[0] if len(some) == 1 else pa.concat_arrays(some or [pa.array([], field.type)])
         for some, field in zip(gathered, columns, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=columns)
+
+
+def _by_part(
+    parts: Sequence[Part], ranges: Sequence[tuple[int, int]]
+) -> Iterator[tuple[Part, Ranges]]:
+    """Parts that ranges touch, with what is wanted of each, in its own positions.
+
+    Every range is looked at once for each part that it touches, however many parts there are.
+    """
+    part: Part | None = None
+    here: Ranges = []
+    for first, end in ranges:
+        while first < end:
+            if part is None or first >= part.end:
+                if part is not None:
+                    yield part, here
+                part, here = parts[bisect_right(parts, first, key=_end_of)], []
+            until = min(end, part.end)
+            here.append((first - part.start, until - part.start))
+            first = until
+    if part is not None:
+        yield part, here
+
+
+def _end_of(part: Part) -> int:
+    return part.end
 
 
 def _read_part(

@@ -1,0 +1,84 @@
+"""Short ranges read together: what a scan gives, wherever they lie."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from chronicle.query.replay import gather
+from chronicle.query.replay.gather import read_ranges
+from chronicle.query.replay.timeline import Part, Timeline
+from chronicle.schema import StreamSchema
+from chronicle.store import Store, StreamOptions
+
+SCHEMA = StreamSchema(
+    pa.schema([pa.field("t", pa.int64(), False), ("x", pa.float64()), ("s", pa.string())]), "t"
+)
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_ranges_over_many_segments_are_those_of_a_scan(
+    tmp_path: Path, codec: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(5)
+    count = 6000
+    data = pa.table(
+        {
+            "t": np.sort(random.integers(0, 3000, count)),
+            "x": pa.array(random.random(count), mask=random.random(count) < 0.1),
+            "s": [None if n % 11 == 0 else f"s{n % 13}" for n in range(count)],
+        },
+        schema=SCHEMA.arrow,
+    )
+    asked = []
+    plain = gather._read_part
+    monkeypatch.setattr(
+        gather, "_read_part", lambda part, *rest: (asked.append(part.start), plain(part, *rest))
+    )
+    with Store.open(tmp_path, "rw") as store:
+        options = StreamOptions(leaf_bytes=1024, segment_bytes=4096, codec=codec)
+        stream = store.create_stream("s", SCHEMA, options)
+        for first in range(0, count, 500):
+            stream.append(data.slice(first, 500))
+        timeline = Timeline(stream.snapshot())
+        parts = timeline.parts
+        assert len(parts) > 10
+        assert parts[-1].tail is not None
+        borders = [part.end for part in parts]
+        for width in (1, 7, 200, 2500):
+            for _ in range(20):
+                picked = random.choice(np.arange(0, count, width), max(1, 60 // width), False)
+                ranges = [
+                    (first, min(count, first + int(random.integers(1, width + 1))))
+                    for first in np.sort(picked).tolist()
+                ]
+                asked.clear()
+                found = read_ranges(timeline, SCHEMA.arrow, ranges)
+                rows = np.concatenate([np.arange(first, end) for first, end in ranges])
+                assert pa.Table.from_batches([found]).equals(data.take(pa.array(rows)))
+                assert asked == sorted(set(asked)), "a part is read once"
+        for border in borders[:-1]:  # from the last event of a part to the first of the next
+            found = read_ranges(timeline, SCHEMA.arrow, [(border - 1, border + 1)])
+            assert pa.Table.from_batches([found]).equals(data.slice(border - 1, 2))
+        whole = read_ranges(timeline, SCHEMA.arrow, [(0, count)])
+        assert pa.Table.from_batches([whole]).equals(data)
+        assert read_ranges(timeline, SCHEMA.arrow, []).num_rows == 0
+
+
+def test_parts_that_nothing_is_wanted_of_are_not_looked_at() -> None:
+    class Watched(list):  # type: ignore[type-arg]
+        looked = 0
+
+        def __getitem__(self, index):  # type: ignore[no-untyped-def]
+            self.looked += 1
+            return super().__getitem__(index)
+
+    parts = Watched(Part(10 * n, 10 * n + 10, None, None, None) for n in range(100_000))
+    ranges = [(7 * n, 7 * n + 2) for n in range(70_000, 71_000)]
+    found = [(part.start + a, part.start + b) for part, some in gather._by_part(parts, ranges)
+             for a, b in some]  # fmt: skip
+    assert sum(b - a for a, b in found) == 2000
+    assert parts.looked < 20 * 1000
