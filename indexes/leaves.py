@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..schema import Storage
 from ..store.layout import ROW_COUNT, ROW_FIRST, ROW_LAST, ROW_LENGTH, ROW_OFFSET
 from ..store.leaf import LeafReader
 from ..store.segment import SegmentView
@@ -107,15 +106,10 @@ class LeafMap:
         schema = self.view.file.schema
         if name not in schema:
             return None
-        attribute = schema.attribute(name)
-        text = attribute.storage in (Storage.STRING, Storage.BINARY)
-        parts = []
-        for leaf, low, high in self.pieces(first, end):
-            dictionary = None
-            if text and leaf.uses_dictionary(name):
-                dictionary = self.view.file.dictionary(name, self.view.pages.get(name, ()))
-            parts.append(leaf.column(name, low, high, dictionary))
-        return pa.chunked_array(parts, attribute.type)
+        parts = [
+            self.view.column(leaf, name, low, high) for leaf, low, high in self.pieces(first, end)
+        ]
+        return pa.chunked_array(parts, schema.attribute(name).type)
 
 
 def _collect(view: SegmentView, level: int, table: Table, parts: list[Table]) -> None:

@@ -240,10 +240,7 @@ def _check_leaf(view: SegmentView, leaf: LeafReader) -> None:
     schema = view.file.schema
     columns = []
     for attribute in schema.attributes:
-        dictionary = None
-        if leaf.uses_dictionary(attribute.name):
-            dictionary = view.file.dictionary(attribute.name, view.pages.get(attribute.name, ()))
-        array = leaf.column(attribute.name, 0, leaf.events, dictionary)
+        array = view.column(leaf, attribute.name, 0, leaf.events)
         array.validate(full=True)
         columns.append(ColumnView(attribute, array))
     ticks = leaf.ticks()

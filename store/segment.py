@@ -33,7 +33,7 @@ import pyarrow as pa
 import xxhash
 
 from ..errors import CorruptBlock, UnsupportedFormat
-from ..schema import Storage, StreamSchema
+from ..schema import StreamSchema
 from .aggregates import merge_children
 from .block import open_block
 from .columns import ColumnView
@@ -416,18 +416,43 @@ class SegmentView:
         bounds.flags.writeable = False
         row = 5
         for attribute in selection.attributes:
-            dictionary = self._dictionary(leaf, attribute.name)
-            array = leaf.column(attribute.name, first, end, dictionary)
+            array = self.column(leaf, attribute.name, first, end)
             ColumnView(attribute, array).aggregate(bounds, table, row)
             row += ROWS_PER_ATTRIBUTE
         table.flags.writeable = False
         every = np.arange(len(selection.names))
         merge_children(table, 0, 1, every, selection.kinds, words)
 
-    def _dictionary(self, leaf: LeafReader, name: str) -> pa.Array | None:
+    def column(
+        self,
+        leaf: LeafReader,
+        name: str,
+        first: int,
+        end: int,
+        *,
+        type_: pa.DataType | None = None,
+        encoded: bool = False,
+    ) -> pa.Array:
+        """Rows [first, end) of one column of a leaf, as every reader of leaves wants them.
+
+        Parameters
+        ----------
+        leaf : LeafReader
+            Of this segment.
+        name : str
+        first, end : int
+        type_ : pyarrow.DataType, optional
+            Of the nulls that stand for an attribute that this segment is older than; without it
+            the attribute must be there.
+        encoded : bool
+            Leave strings that are stored as codes encoded.
+        """
+        if type_ is not None and name not in self.file.schema:
+            return pa.nulls(end - first, type_)
         if leaf.uses_dictionary(name):
-            return self.file.dictionary(name, self.pages.get(name, ()))
-        return None
+            values = self.file.dictionary(name, self.pages.get(name, ()))
+            return leaf.column(name, first, end, values, encoded)
+        return leaf.column(name, first, end)
 
     def leaves(
         self, start: int, last: int, pruner: Pruner | None, metrics: ScanMetrics | None
@@ -489,34 +514,21 @@ class SegmentView:
         dictionary : bool
             Leave dictionary-encoded strings encoded (the batch then has its own schema).
         """
-        schema = self.file.schema
-        missing = [name not in schema for name in columns]
-        strings = [
-            not absent and schema.attribute(name).storage in (Storage.STRING, Storage.BINARY)
-            for name, absent in zip(columns, missing, strict=True)
-        ]
-        plan = list(zip(columns, missing, strings, output, strict=True))
+        wanted = list(zip(columns, (field.type for field in output), strict=True))
         for leaf in self.leaves(start, last, pruner, metrics):
             for first, end in rows_within(leaf, start, last, pruner):
                 if metrics is not None:
                     metrics.events_read += end - first
                     metrics.bytes_read += sum(
-                        leaf.chunk_bytes(name) for name in columns if name in schema
+                        leaf.chunk_bytes(name) for name in columns if name in self.file.schema
                     )
-                arrays = []
-                encoded = False
-                for name, absent, is_string, field in plan:
-                    if absent:
-                        arrays.append(pa.nulls(end - first, field.type))
-                    elif is_string:
-                        values = self._dictionary(leaf, name)
-                        arrays.append(leaf.column(name, first, end, values, dictionary))
-                        encoded |= dictionary and values is not None
-                    else:
-                        arrays.append(leaf.column(name, first, end))
+                arrays = [
+                    self.column(leaf, name, first, end, type_=type_, encoded=dictionary)
+                    for name, type_ in wanted
+                ]
                 if not arrays:
                     yield _counted(end - first)
-                elif encoded:
+                elif dictionary and any(pa.types.is_dictionary(array.type) for array in arrays):
                     yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
                 else:
                     yield pa.RecordBatch.from_arrays(arrays, schema=output)

@@ -26,7 +26,7 @@ import pyarrow as pa
 from ...compiled import kernel
 from ...indexes.keys import KEY_MAX, encode, key_range
 from ...indexes.leaves import LeafMap
-from ...schema import Attribute, Storage, StreamSchema
+from ...schema import Attribute, StreamSchema
 from ...store.layout import ZONE_EVENTS
 from ...store.prune import AnyOf, IsNull, NotNull, Pruner, Range
 from .timeline import Timeline
@@ -151,21 +151,17 @@ def _mark_leaves(
         if any(isinstance(atom, IsNull) for atom in atoms):
             _set_bits(np.ones(end - first, np.bool_), base + first, bits, size)
         return 0
-    text = attribute.storage in (Storage.STRING, Storage.BINARY)
     pruner = Pruner(AnyOf(tuple(atoms)), view.file.schema)
     read, at = 0, first
     for leaf, low, high in leaves.pieces(first, end):
         zones = np.flatnonzero(pruner.mask(leaf.zones))
         zones = zones[(zones >= low // ZONE_EVENTS) & (zones * ZONE_EVENTS < high)]
-        dictionary = None
-        if text and leaf.uses_dictionary(name):
-            dictionary = view.file.dictionary(name, view.pages.get(name, ()))
         for group in np.split(zones, np.flatnonzero(np.diff(zones) > 1) + 1):
             if not len(group):
                 continue
             a = max(low, int(group[0]) * ZONE_EVENTS)
             b = min(high, (int(group[-1]) + 1) * ZONE_EVENTS)
-            column = leaf.column(name, a, b, dictionary)
+            column = view.column(leaf, name, a, b)
             _set_bits(satisfied(column, atoms, attribute), base + at + a - low, bits, size)
             read += b - a
         at += high - low

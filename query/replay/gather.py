@@ -208,9 +208,6 @@ def _slices(
     if name not in view.file.schema:  # older than the attribute
         yield pa.nulls(sum(end - first for first, end in ranges), field.type)
         return
-    strings = None
-    if leaf.uses_dictionary(name):
-        strings = view.file.dictionary(name, view.pages.get(name, ()))
     entry = leaf.chunk_entry(name)
     as_it_is = entry.codec is Codec.NONE and entry.encoding in (Encoding.PLAIN, Encoding.VARIABLE)
     begin = 0
@@ -218,7 +215,7 @@ def _slices(
         if i < len(ranges) and (as_it_is or ranges[i][0] - ranges[i - 1][1] <= DECODED_GAP):
             continue
         low, high = ranges[begin][0], ranges[i - 1][1]
-        array = leaf.column(name, low, high, strings)
+        array = view.column(leaf, name, low, high)
         if i - begin == 1:
             yield array
         else:

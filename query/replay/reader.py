@@ -69,20 +69,12 @@ def read_arrays(
             continue
         leaves = part.leaves
         assert leaves is not None
-        view = leaves.view
-        schema = view.file.schema
         at = low
         for leaf, a, b in leaves.pieces(low - part.start, high - part.start):
-            arrays = []
-            for field in output:
-                if field.name not in schema:
-                    arrays.append(pa.nulls(b - a, field.type))
-                    continue
-                strings = None
-                if leaf.uses_dictionary(field.name):
-                    pages = view.pages.get(field.name, ())
-                    strings = view.file.dictionary(field.name, pages)
-                arrays.append(leaf.column(field.name, a, b, strings, dictionary))
+            arrays = [
+                leaves.view.column(leaf, field.name, a, b, type_=field.type, encoded=dictionary)
+                for field in output
+            ]
             if metrics is not None:
                 metrics.blocks_read += 1
                 metrics.events_read += b - a
