@@ -74,15 +74,16 @@ class _Setting:
         plan = measured.plan
         if plan.phases.get("selection_ms") is not None:
             self.choosing.append(plan.phases["selection_ms"])
-            self.examined.append(plan.examined)
-        if plan.estimate is None or plan.estimate_uniform is None or plan.spans is None:
+            self.examined.append(plan.choice.examined)
+        choice = plan.choice
+        if choice.estimate is None or choice.estimate_uniform is None or plan.spans is None:
             return
         if not plan.needed:
             self.empty += 1
             return
-        self.expected.append(plan.estimate.intervals)
-        self.errors.append(abs(plan.needed - plan.estimate.events) / plan.needed)
-        told = plan.estimate_uniform()
+        self.expected.append(choice.estimate.intervals)
+        self.errors.append(abs(plan.needed - choice.estimate.events) / plan.needed)
+        told = choice.estimate_uniform()
         self.uniform_errors.append(abs(plan.needed - told.events) / plan.needed)
 
 

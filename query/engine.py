@@ -428,6 +428,7 @@ class Execution:
             self._subquery,
             self._analyze,
             getattr(self._engine.catalog, "indexes_of", None),
+            getattr(self._engine.catalog, "path", None),
             getattr(self._engine.catalog, "division", None),
         )
 

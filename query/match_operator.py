@@ -26,7 +26,6 @@ import pyarrow as pa
 from sqlglot import exp
 
 from ..errors import SqlError, StreamNotFound
-from ..store.segment import ScanMetrics
 from .binder import bind, relation_name
 from .constants import Constant, Folder, Kind
 from .dialect import MatchRelation, error_at, position_of, to_text
@@ -37,6 +36,7 @@ from .operators import OperatorSite, RunContext, register_match, table_function_
 from .pattern.scalar import evaluate
 from .plan import Operator
 from .relations import figures_of
+from .replay.cost import load_weights
 from .replay.planning import plan_match
 from .replay.replay_plan import ReplayPlan
 from .replay.running import ReplayRun, run_match
@@ -243,7 +243,7 @@ class MatchResult:
         self._run = run
         self._stream = stream
         self._query = query
-        self._metrics = ScanMetrics()
+        self._done = ReplayRun()
         self._rows = 0
         self._seconds = 0.0
 
@@ -260,13 +260,12 @@ class MatchResult:
         if plan is not None and plan.spans is not None:
             assert self._under is not None
             query = restricted(query, plan, self._run.snapshot(self._under).schema)
-            plan.given = 0
         _, batches = self._run.subquery(query)
         names = self._compiled.columns.arrow.names
         for batch in batches:
-            if plan is not None and plan.given is not None:
-                plan.given += batch.num_rows
+            self._done.events += batch.num_rows
             yield pa.RecordBatch.from_arrays(batch.columns, names=names)
+        self._done.ended = True
 
     def _planned_subquery(self) -> ReplayPlan | None:
         """When rows of a subquery can match; None for one that is not plain rows of a stream."""
@@ -279,6 +278,7 @@ class MatchResult:
                 None if find is None else find(self._under),
                 self._strategy,
                 self._run.folder,
+                load_weights(self._run.store),
                 self._run.control.check,
             )
         return self._replay
@@ -294,6 +294,7 @@ class MatchResult:
                 indexes,
                 self._strategy,
                 folder=self._run.folder,
+                weights=load_weights(self._run.store),
                 check=self._run.control.check,
             )
             if self._run.division is not None:
@@ -309,12 +310,11 @@ class MatchResult:
         part = None if division is None else division.part(self._stream)
         if part is not None:
             found: Iterator[pa.RecordBatch] = part.run(
-                snapshot, self._compiled, self._metrics, check=check, limits=LIMITS
+                snapshot, self._compiled, self._done.metrics, check=check, limits=LIMITS
             )
             return found
         plan = self._planned()
-        done = ReplayRun(self._metrics)
-        return run_match(snapshot, self._compiled, plan, run=done, check=check, limits=LIMITS)
+        return run_match(snapshot, self._compiled, plan, run=self._done, check=check, limits=LIMITS)
 
     def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         """Run the matcher from the start; rows of the named columns."""
@@ -335,15 +335,16 @@ class MatchResult:
         below: tuple[tuple[str, int | float], ...] = ()
         if self._run.analyze:
             figures = (("rows", self._rows), ("time_ms", self._seconds * 1000))
-            below = figures_of(self._metrics) if self._stream is not None else ()
+            below = figures_of(self._done.metrics) if self._stream is not None else ()
         plan = self._planned_subquery() if self._stream is None else self._planned()
         if plan is None:
             return Operator(
                 "MatchRecognize", compiled.details(), figures, (Operator("Subquery", scan, below),)
             )
-        found = plan.figures() if self._run.analyze else ()
+        given = self._done.given if plan.spans is not None else None
+        found = plan.figures(given) if self._run.analyze else ()
         source = Operator("Subquery" if self._stream is None else "Scan", scan, below)
-        replay = Operator("Replay", plan.details(), found, (source,))
+        replay = Operator("Replay", plan.details(given), found, (source,))
         return Operator("MatchRecognize", compiled.details(), figures, (replay,))
 
 

@@ -63,6 +63,9 @@ class MatchStream:
     limits : MatchLimits
     check : callable, optional
         Called now and then; may raise to stop.
+    mask : callable, optional
+        Given numbers of rows in the input, ascending within a partition, says which of them may be
+        part of a match; the others are only looked at.
     """
 
     def __init__(
@@ -70,7 +73,9 @@ class MatchStream:
         compiled: CompiledMatch,
         limits: MatchLimits,
         check: Callable[[], None] | None = None,
+        mask: Callable[[IntArray], npt.NDArray[np.bool_]] | None = None,
     ) -> None:
+        self.mask = mask
         self.compiled = compiled
         self.limits = limits
         self.check = check
@@ -197,6 +202,9 @@ class MatchStream:
             table = table.take(pa.array(self.order))
         if self.rows.num_rows:
             prepared = self.compiled.conditions.prepare(table, groups.offsets)
+            if self.mask is not None:  # no condition holds in a row that is only looked at
+                sequence = self.sequence if self.order is None else self.sequence[self.order]
+                prepared.words[~self.mask(sequence)] = 0
             for matches in self.matcher.run(prepared, groups, self.check):
                 self.pending.append(self._results(matches, groups))
                 if self.mode == "all with unmatched":

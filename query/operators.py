@@ -22,6 +22,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -69,6 +70,8 @@ class RunContext:
         Whether figures are wanted.
     indexes : callable, optional
         Secondary indexes of a stream by name; None for a stream without any.
+    store : path, optional
+        Directory of the store, where calibrated weights are kept.
     division : Division, optional
         For a query of which only a part is run here.
     """
@@ -79,6 +82,7 @@ class RunContext:
     subquery: Callable[[Any], tuple[pa.Schema, Iterator[pa.RecordBatch]]]
     analyze: bool = False
     indexes: Callable[[str], Any] | None = None
+    store: Path | None = None
     division: Division | None = None
 
 

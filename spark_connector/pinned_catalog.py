@@ -86,6 +86,12 @@ class PinnedCatalog:
         self.pattern: tuple[str, CompiledMatch, ReplayPlan] | None = None
 
     @property
+    def path(self) -> Path | None:
+        """Directory of the store, where it has one."""
+        local = self._store.files.local_path("")
+        return None if local is None else Path(local)
+
+    @property
     def mode(self) -> str:
         """Always ``"r"``."""
         return "r"

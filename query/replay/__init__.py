@@ -1,1 +1,13 @@
-"""Replay intervals: run a pattern only where history can hold a match."""
+"""Replay intervals: run a pattern only where history can hold a match.
+
+Reading order: ``spans`` (sets of positions), ``timeline`` (positions and times), ``symbols`` (what
+every match contains), ``applicability`` (which clauses), ``cost`` (weights and the model),
+``context`` (what is planned on), ``coarse`` (what leaves rule out), ``evaluated`` (conditions
+without an index), ``candidates`` (Algorithm 3.1), ``rates`` and ``offers`` (terms to look up),
+``base_reader``, ``partition_keys`` and ``partition_spans`` (under PARTITION BY), ``choice``,
+``replay_plan`` (the outcome), ``pricing``, ``term_selection`` (Algorithm 3.2), ``choosing``,
+``lookups``, ``intervals``, ``stream_intervals``, ``partition_intervals``, ``late_ranges``,
+``planning`` (all of it in order); ``gather``, ``reader``, ``partition_reader``, ``masked`` and
+``running`` (the replay itself); ``filtering`` (WHERE through indexes), ``subqueries``,
+``calibration``.
+"""

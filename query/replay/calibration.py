@@ -38,6 +38,7 @@ from .cost import Weights
 from .partition_keys import PartitionKeys
 from .planning import plan_match
 from .reader import read_spans
+from .replay_plan import ReplayIntervals
 from .running import run_match
 from .spans import Spans
 from .timeline import Timeline
@@ -135,10 +136,10 @@ def _intervals(snapshot: Snapshot, indexes: StreamIndexes, events: int) -> float
     """Nanoseconds to begin reading an interval."""
     timeline = Timeline(snapshot, indexes, indexes.catalogue())
     starts = np.linspace(1000, events - 1000, SPANS).astype(np.int64)
-    spans = Spans(starts, starts + 1)
+    intervals = ReplayIntervals(Spans(starts, starts + 1), before=1, after=1)
 
     def measure() -> list[object]:
-        return list(read_spans(snapshot, timeline, spans, {}, ["t", "x"], 1, 1))
+        return list(read_spans(snapshot, timeline, intervals, ["t", "x"]))
 
     return _least(measure) / SPANS
 

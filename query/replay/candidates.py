@@ -19,7 +19,8 @@ Layout
     matter: the intervals of all candidates between overlap (see ``docs/indexes.md``).
 
     Under PARTITION BY an occurrence is one event, the occurrences of a block are sorted by
-    (partition, position), and the second merge runs partition by partition (see :mod:`.located`).
+    (partition, position), and the second merge runs partition by partition (see
+    :mod:`.partition_intervals`).
 
 Guarantee
     Every match that has no late event among or between its own has a candidate.
@@ -28,7 +29,7 @@ Guarantee
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +51,6 @@ __all__ = [
     "ChosenBlock",
     "ChosenTerm",
     "Chunk",
-    "Offer",
     "chunks_of",
     "find_candidates",
     "in_any_order",
@@ -64,37 +64,6 @@ EVALUATED_EVENTS = 1 << 17
 
 Ints = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.uint64]
-
-
-@dataclass
-class Offer:
-    """A term that could be looked up.
-
-    Attributes
-    ----------
-    term : Term
-    symbol : int
-        Place of its symbol among all symbols of the outline.
-    block, offset : int
-        Its block, and the place of its symbol there.
-    share : float
-        Of the events of its alive buckets that satisfy it.
-    entries : float
-        About how many events satisfy it.
-    runs : int
-        Runs that the coarse map leaves.
-    rates : float64[buckets]
-        Chance that an event of each bucket of the coarse map satisfies it.
-    """
-
-    term: Term
-    symbol: int
-    block: int
-    offset: int
-    share: float = 0.0
-    entries: float = 0.0
-    runs: int = 0
-    rates: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), repr=False)
 
 
 @dataclass(frozen=True)

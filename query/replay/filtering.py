@@ -19,7 +19,7 @@ Cost
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,11 +29,12 @@ from ...store.prune import Never, Prune
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
 from .applicability import Demands
+from .context import PlanContext
 from .cost import Weights
-from .planning import Offer, Planner
+from .offers import Offer
+from .planning import plan_intervals
 from .reader import read_spans
 from .replay_plan import ReplayPlan
-from .spans import Spans
 from .symbols import Block, Outline, Symbol, index_terms
 
 __all__ = ["FilterPlan", "plan_filter"]
@@ -44,7 +45,7 @@ SHARE_MAX = 0.02
 """A term that more events than this satisfy is not worth a lookup for a filter."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class FilterPlan:
     """Where the events that may satisfy a predicate are.
 
@@ -73,15 +74,16 @@ class FilterPlan:
     ) -> Iterator[pa.RecordBatch]:
         """Events with low <= t <= high (ticks) that satisfy a filter, in time order."""
         schema, timeline = self.snapshot.schema, self.replay.timeline
+        intervals = self.replay.intervals
         assert timeline is not None
-        assert self.replay.spans is not None
+        assert intervals is not None
         wanted = schema.select(columns)
         text = "" if filter is None else str(filter)
         needed = wanted + [n for n in schema.names if n not in wanted and n in text]
         with_time = needed if schema.time in needed else [*needed, schema.time]
         pieces = read_spans(
-            self.snapshot, timeline, self.replay.spans, self.replay.by_time, with_time, 0, 0,
-            metrics, check,
+            self.snapshot, timeline, replace(intervals, before=0, after=0), with_time, metrics,
+            check,
         )  # fmt: skip
         remaining = limit
         for batch, _ in pieces:
@@ -136,32 +138,23 @@ def plan_filter(
         return None
     symbol = Symbol("filter", prune, terms)
     pattern = Outline((Block((symbol,)),), False, False, 1, None, True, False)
-    catalogue = indexes.catalogue()
-    plan = ReplayPlan("filter", outline=pattern)
-    planner = Planner(
-        snapshot,
-        Demands((), False, False, 0, 0),
-        pattern,
-        indexes,
-        catalogue,
-        plan,
-        Weights(event=SCAN_EVENT_NS),
-        check,
+    nothing = Demands((), False, False, 0, 0)
+    context = PlanContext.of(
+        snapshot, pattern, nothing, indexes, Weights(event=SCAN_EVENT_NS), check
     )
+    most = SHARE_MAX * max(1, context.total)
 
-    def choose(offers: Sequence[Offer]) -> Sequence[int]:
-        rare = [
-            i for i, offer in enumerate(offers) if offer.entries <= SHARE_MAX * max(1, plan.total)
-        ]
+    def rarest(offers: Sequence[Offer]) -> Sequence[int]:
+        rare = [i for i, offer in enumerate(offers) if offer.entries <= most]
         return sorted(rare, key=lambda i: offers[i].entries)[:2]
 
     try:
-        planner.run(choose, bounds=(low, high))
+        plan = plan_intervals(context, "filter", picker=rarest, bounds=(low, high))
     except RunsChanged:
         return None
-    if plan.reason or plan.spans is None or not plan.chosen:
+    spans = plan.spans
+    if spans is None or not plan.picked:
         return None
-    spans: Spans = plan.spans
     scanned = plan.allowed * SCAN_EVENT_NS
     if len(spans) * SPAN_NS + spans.total * SCAN_EVENT_NS > 0.8 * scanned:
         return None

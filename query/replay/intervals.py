@@ -27,7 +27,7 @@ from .candidates import Candidates
 from .spans import Spans
 from .timeline import Timeline
 
-__all__ = ["candidate_spans", "dirty_spans", "shift"]
+__all__ = ["candidate_spans", "dirty_spans", "shift", "whole_ticks"]
 
 Ints = npt.NDArray[np.int64]
 _LEAST, _MOST = -(2**63), 2**63 - 1
@@ -113,3 +113,12 @@ def dirty_spans(
     low = np.clip(np.minimum(low, high - 1), 0, timeline.total - 1)
     high = np.clip(np.maximum(high, low + 1), 1, timeline.total)
     return Spans.of(low, high), starts, ends
+
+
+def whole_ticks(spans: Spans, timeline: Timeline) -> Spans:
+    """Spans that begin and end between two times."""
+    if not len(spans):
+        return spans
+    first = timeline.lower(timeline.ticks_at(spans.starts))
+    end = timeline.upper(timeline.ticks_at(spans.ends - 1))
+    return Spans.of(first, end)

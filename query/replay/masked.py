@@ -15,10 +15,7 @@ Guarantee
 from __future__ import annotations
 
 import bisect
-import copy
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,26 +23,9 @@ import pyarrow as pa
 
 from ..match import CompiledMatch
 from ..match_stream import MatchStream
-from ..pattern.conditions import ConditionPlan, Prepared
 from ..pattern.matcher import MatchLimits
 
 __all__ = ["IntervalStream"]
-
-
-class _Masked(ConditionPlan):
-    """A condition plan that knows which rows may match."""
-
-    stream: IntervalStream
-
-    def prepare(self, table: pa.Table, offsets: npt.NDArray[np.int64]) -> Prepared:
-        """Evaluate the conditions; where a row only surrounds an interval they are all false."""
-        prepared = super().prepare(table, offsets)
-        sequence = self.stream.sequence
-        if self.stream.order is not None:
-            sequence = sequence[self.stream.order]
-        inside = self.stream.inside(sequence)
-        prepared.words[~inside] = 0
-        return prepared
 
 
 class IntervalStream(MatchStream):
@@ -64,10 +44,7 @@ class IntervalStream(MatchStream):
         limits: MatchLimits,
         check: Callable[[], None] | None = None,
     ) -> None:
-        masked: Any = copy.copy(compiled.conditions)
-        masked.__class__ = _Masked
-        masked.stream = self
-        super().__init__(replace(compiled, conditions=masked), limits, check)
+        super().__init__(compiled, limits, check, mask=self.inside)
         self._fed = 0
         self._starts: list[int] = []  # sequence numbers at which rows of an interval begin
         self._ends: list[int] = []

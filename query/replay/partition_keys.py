@@ -34,7 +34,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...schema import StreamSchema
-from .reader import read_arrays
+from .base_reader import read_arrays
 from .timeline import Timeline, near
 
 __all__ = ["PartitionKeys"]

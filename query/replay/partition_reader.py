@@ -29,10 +29,10 @@ import pyarrow as pa
 
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
+from .base_reader import read_arrays
 from .gather import Piece
 from .partition_spans import PartitionSpans, RowFlags
-from .reader import read_arrays
-from .spans import Spans
+from .replay_plan import ReplayIntervals
 from .timeline import Timeline, near
 
 __all__ = ["read_partitions"]
@@ -46,8 +46,7 @@ BATCH_ROWS = 1 << 16
 def read_partitions(
     snapshot: Snapshot,
     timeline: Timeline,
-    spans: Spans,
-    by_time: dict[int, tuple[int, int]],
+    intervals: ReplayIntervals,
     partitions: PartitionSpans,
     columns: Sequence[str],
     metrics: ScanMetrics | None = None,
@@ -59,10 +58,8 @@ def read_partitions(
     ----------
     snapshot : Snapshot
     timeline : Timeline
-    spans : Spans
-        Positions that contain all of ``partitions``.
-    by_time : dict of int to (int, int)
-        Spans (by number) that are read by these ticks, inclusive, for all partitions.
+    intervals : ReplayIntervals
+        Whose spans contain all of ``partitions``; what is read by time is for all partitions.
     partitions : PartitionSpans
     columns : sequence of str
     metrics : ScanMetrics, optional
@@ -72,11 +69,12 @@ def read_partitions(
     check = check or (lambda: None)
     output = pa.schema([snapshot.schema.arrow.field(name) for name in columns])
     flags = RowFlags(partitions)
+    spans = intervals.spans
     bounds = zip(spans.starts.tolist(), spans.ends.tolist(), strict=True)
     gathered = _Gathered(output)
     for number, (start, end) in enumerate(bounds):
         check()
-        ticks = by_time.get(number)
+        ticks = intervals.by_time.get(number)
         if ticks is not None:
             yield from gathered.flush()
             stop = None if ticks[1] >= 2**63 - 1 else ticks[1] + 1

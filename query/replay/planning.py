@@ -2,45 +2,56 @@
 
 Purpose
     :func:`plan_match` turns a compiled clause and a snapshot into a :class:`ReplayPlan`: either
-    the whole stream, with the reason, or spans of positions that contain every match.
+    the whole stream, with the reason, or intervals that contain every match.
 
 Layout
-    ::
+    Each stage is a function from values to a value that never changes again::
 
-        clause -> outline -> coarse pattern map -> choice of terms -> candidates -> spans
-                                    |                                             + uncovered, late
-                                    '-- what it excludes costs nothing further
+        clause     -> Outline          symbols.outline            what every match contains
+        Outline    -> PlanContext      context.PlanContext.of     of one snapshot and its indexes
+        context    -> CoarseMap        coarse.coarse_map          where leaves leave room for it
+        + map      -> Offers           offers.list_offers         terms, and how often they hold
+        + offers   -> Choice           choosing.choose_terms      terms to look up
+        + choice   -> spans            stream_intervals, partition_intervals
+        + spans    -> ReplayIntervals  late_ranges                with what is late
+        everything -> ReplayPlan       planning.plan_intervals
+
+    What the coarse map excludes costs nothing further.
 
 Guarantee
-    Whatever is chosen, the spans contain every match of the snapshot.  A run that disappears while
-    it is read makes the plan start again.
+    Whatever is chosen, the intervals contain every match of the snapshot.  A run that disappears
+    while it is read makes the plan start again.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ...indexes.lookup import IndexMetrics
-from ...indexes.stream_indexes import Catalogue, RunsChanged, StreamIndexes
+from ...indexes.stream_indexes import RunsChanged, StreamIndexes
 from ...store.snapshot import Snapshot
 from ..constants import Folder
 from ..match import CompiledMatch
+from ..ranges import describe
 from .applicability import Demands, demands, not_applicable
-from .candidates import Offer
-from .choosing import Chooser
+from .choosing import Judge, Picker, choose_terms, probe_pays
 from .coarse import CoarseMap, coarse_map
-from .cost import Weights, load_weights
-from .located import READ_GAP, Locator, ReplayIsCheaper
-from .replay_plan import ReplayPlan
+from .context import READ_GAP, PlanContext
+from .cost import Weights
+from .late_ranges import intervals_of_partitions, intervals_of_stream
+from .lookups import Lookups
+from .offers import Offer, list_offers
+from .partition_intervals import partition_intervals
+from .pricing import Pricing
+from .replay_plan import ReplayIntervals, ReplayPlan
 from .spans import Spans
+from .stream_intervals import stream_intervals
 from .symbols import Outline, outline
-from .timeline import Timeline
 
-__all__ = ["STRATEGIES", "Offer", "Planner", "ReplayPlan", "plan_match"]
+__all__ = ["STRATEGIES", "plan_intervals", "plan_match", "retrying"]
 
 STRATEGIES = ("auto", "replay", "none", "all", "greedy", "optimal")
 RETRIES = 4
@@ -56,8 +67,9 @@ def plan_match(
     *,
     folder: Folder | None = None,
     weights: Weights | None = None,
-    choose: Callable[[Sequence[Offer]], Sequence[int]] | None = None,
+    choose: Picker | None = None,
     check: Callable[[], None] | None = None,
+    gap: int = READ_GAP,
 ) -> ReplayPlan:
     """Plan a pattern query over all events of a snapshot.
 
@@ -77,40 +89,47 @@ def plan_match(
         Chooses among the offered terms, by number, instead of the cost model.
     check : callable, optional
         Called between steps; may raise.
+    gap : int
+        Intervals nearer than this are read as one.
     """
-    plan = ReplayPlan(strategy)
     if strategy == "replay":
-        plan.reason = "asked for"
-        return plan
-    plan.reason = not_applicable(compiled)
-    if plan.reason:
-        return plan
+        return ReplayPlan(strategy, "asked for")
+    reason = not_applicable(compiled)
+    if reason:
+        return ReplayPlan(strategy, reason)
     begun = time.perf_counter()
     wants = demands(compiled)
     pattern = outline(compiled, snapshot.schema, folder)
-    plan.outline = pattern
-    if not pattern.blocks:
-        plan.reason = "no symbol is needed by every match"
-    elif not pattern.bounded:
-        plan.reason = "the pattern has no WITHIN and no bound on its events"
-    plan.reason = plan.reason or _obstacle(snapshot, pattern, wants)
-    if plan.reason:
-        return plan
-    plan.phases["outline_ms"] = _since(begun)
+    reason = _obstacle(snapshot, pattern, wants)
+    if reason:
+        return ReplayPlan(strategy, reason, outline=pattern)
+    phases = {"outline_ms": _since(begun)}
+
+    def plan() -> ReplayPlan:
+        context = PlanContext.of(snapshot, pattern, wants, indexes, weights, check, gap)
+        return plan_intervals(context, strategy, picker=choose, phases=phases)
+
+    return retrying(plan) or ReplayPlan(
+        strategy, "the indexes kept changing", outline=pattern, phases=phases
+    )
+
+
+def retrying(plan: Callable[[], ReplayPlan]) -> ReplayPlan | None:
+    """A plan, made again when runs that it reads are replaced; None when they keep changing."""
     for _ in range(RETRIES):
-        catalogue = None if indexes is None else indexes.catalogue()
         try:
-            planner = Planner(snapshot, wants, pattern, indexes, catalogue, plan, weights, check)
-            planner.run(choose)
-            return plan
+            return plan()
         except RunsChanged:
             continue
-    plan.reason, plan.spans = "the indexes kept changing", None
-    return plan
+    return None
 
 
 def _obstacle(snapshot: Snapshot, pattern: Outline, wants: Demands) -> str:
-    """Why the rows that a partitioned clause looks at cannot be found; empty when they can."""
+    """Why intervals cannot be found for a pattern; empty when they can."""
+    if not pattern.blocks:
+        return "no symbol is needed by every match"
+    if not pattern.bounded:
+        return "the pattern has no WITHIN and no bound on its events"
     if not wants.partition_by or (pattern.within is not None and not wants.neighbours):
         return ""
     if wants.ties:
@@ -122,121 +141,124 @@ def _obstacle(snapshot: Snapshot, pattern: Outline, wants: Demands) -> str:
     return ""
 
 
+def plan_intervals(
+    context: PlanContext,
+    strategy: str,
+    *,
+    picker: Picker | None = None,
+    bounds: tuple[int, int] | None = None,
+    phases: Mapping[str, float] | None = None,
+) -> ReplayPlan:
+    """One attempt at a plan; raises RunsChanged when runs are replaced meanwhile.
+
+    Parameters
+    ----------
+    context : PlanContext
+    strategy : str
+        See :func:`plan_match`.
+    picker : callable, optional
+        Chooses among the offered terms, by number, instead of the cost model.
+    bounds : (int, int), optional
+        Ticks, inclusive, that matter at all.
+    phases : mapping of str to float, optional
+        Milliseconds of what was done before.
+    """
+    plan = ReplayPlan(
+        strategy, outline=context.pattern, timeline=context.timeline, metrics=context.metrics,
+        show=_Shown(context),
+    )  # fmt: skip
+    clock = _Clock(dict(phases or {}))
+    if not context.total:
+        why = "there are only late events" if context.snapshot.count else "no events"
+        return replace(plan, reason=why, phases=clock.phases)
+    if context.pattern.impossible:
+        return replace(plan, intervals=ReplayIntervals(Spans.empty()), phases=clock.phases)
+    coarse = _coarse(context, bounds)
+    clock.mark("coarse_ms")
+    everything = context.partitioned and (picker is not None or strategy == "auto")
+    pricing = Pricing(context, coarse, list_offers(context, coarse, everything))
+    choice, judge = choose_terms(pricing, strategy, picker)
+    clock.mark("selection_ms")
+    plan = replace(plan, choice=choice, allowed=coarse.allowed.total, phases=clock.phases)
+    if choice.picked is None:
+        return replace(plan, reason=choice.reason)
+    unknown = context.partitioned and context.wants.neighbours
+    if unknown and not choice.picked and len(coarse.allowed):
+        why = "no index can be used, and neighbours in the partition are looked at"
+        return replace(plan, reason=why)
+    plan = _located(context, plan, coarse, judge)
+    if choice.probe and plan.intervals is not None:
+        pays, choice = probe_pays(pricing, choice, plan.intervals)
+        plan = replace(plan, choice=choice)
+        if not pays:
+            plan = replace(plan, intervals=None, picked=(), reason=choice.reason)
+    clock.mark("lookup_ms")
+    return replace(plan, phases=clock.phases)
+
+
+def _coarse(context: PlanContext, bounds: tuple[int, int] | None) -> CoarseMap:
+    low, high = 0, context.total
+    if bounds is not None:
+        low = int(context.timeline.lower(np.array([bounds[0]], np.int64))[0])
+        high = int(context.timeline.upper(np.array([bounds[1]], np.int64))[0])
+    # a filter's alternative, a pruned scan, looks at zones by itself
+    return coarse_map(context.timeline, context.pattern, low, high, zones=bounds is None)
+
+
+def _located(
+    context: PlanContext, plan: ReplayPlan, coarse: CoarseMap, judge: Judge | None
+) -> ReplayPlan:
+    """The plan with the intervals of the terms that were picked, or the reason for none."""
+    picked = plan.choice.picked
+    assert picked is not None
+    if not picked:
+        return replace(
+            plan, intervals=intervals_of_stream(context, coarse.allowed),
+            needed=coarse.allowed.total,
+        )  # fmt: skip
+    lookups = Lookups.of(context, coarse, picked)
+    plan = replace(plan, covered=lookups.indexed / context.total)
+    if context.partitioned:
+        partitions = partition_intervals(lookups)
+        return replace(
+            plan, intervals=intervals_of_partitions(context, partitions), picked=picked,
+            needed=partitions.hull().total,
+        )  # fmt: skip
+    found = stream_intervals(lookups, judge)
+    if found.too_frequent:
+        return replace(plan, reason=found.too_frequent)
+    intervals = intervals_of_stream(context, found.spans)
+    why = "" if judge is None else judge.too_wide(intervals)
+    if why:
+        return replace(plan, reason=why)
+    return replace(plan, intervals=intervals, picked=found.used, needed=found.spans.total)
+
+
 def _since(begun: float) -> float:
     return (time.perf_counter() - begun) * 1000
 
 
-def _store_of(indexes: StreamIndexes | None) -> Path | None:
-    """The directory of the store: indexes lie in ``<store>/streams/<stream>/indexes``."""
-    above = [] if indexes is None else list(indexes.path.absolute().parents)
-    return above[2] if len(above) > 2 else None
+@dataclass
+class _Clock:
+    """Milliseconds of each phase."""
+
+    phases: dict[str, float]
+    _begun: float = field(default_factory=time.perf_counter)
+
+    def mark(self, name: str) -> None:
+        """A phase has ended."""
+        self.phases[name] = _since(self._begun)
+        self._begun = time.perf_counter()
 
 
-class Planner:
-    """One attempt at a plan.
+@dataclass(frozen=True)
+class _Shown:
+    """Texts of offers for people."""
 
-    Parameters
-    ----------
-    snapshot : Snapshot
-    wants : Demands
-        What the clause looks at besides its matches.
-    pattern : Outline
-    indexes, catalogue : optional
-    plan : ReplayPlan
-        Filled in.
-    weights : Weights, optional
-    check : callable, optional
-    """
+    context: PlanContext
 
-    def __init__(
-        self,
-        snapshot: Snapshot,
-        wants: Demands,
-        pattern: Outline,
-        indexes: StreamIndexes | None,
-        catalogue: Catalogue | None,
-        plan: ReplayPlan,
-        weights: Weights | None,
-        check: Callable[[], None] | None,
-    ) -> None:
-        self.snapshot = snapshot
-        self.pattern = pattern
-        self.wants = wants
-        plan.before, plan.after = wants.before, wants.after
-        self.indexes = indexes
-        self.catalogue = catalogue
-        self.plan = plan
-        self.weights = weights or load_weights(_store_of(indexes))
-        self.check = check or (lambda: None)
-
-    def run(
-        self,
-        choose: Callable[[Sequence[Offer]], Sequence[int]] | None = None,
-        bounds: tuple[int, int] | None = None,
-    ) -> None:
-        """Fill the plan in; ``bounds`` are the ticks, inclusive, that matter at all."""
-        plan, pattern = self.plan, self.pattern
-        begun = time.perf_counter()
-        timeline = Timeline(self.snapshot, self.indexes, self.catalogue)
-        plan.timeline, plan.total, plan.metrics = timeline, timeline.total, IndexMetrics()
-        if not timeline.total:
-            plan.reason = "there are only late events" if self.snapshot.count else "no events"
-            return
-        if pattern.impossible:
-            plan.spans = Spans.empty()
-            return
-        low, high = 0, timeline.total
-        if bounds is not None:
-            low = int(timeline.lower(np.array([bounds[0]], np.int64))[0])
-            high = int(timeline.upper(np.array([bounds[1]], np.int64))[0])
-        # a filter's alternative, a pruned scan, looks at zones by itself
-        self.coarse: CoarseMap = coarse_map(timeline, pattern, low, high, zones=bounds is None)
-        plan.allowed = self.coarse.allowed.total
-        plan.phases["coarse_ms"] = _since(begun)
-        begun = time.perf_counter()
-        everything = self.wants.partition_by and (choose is not None or plan.strategy == "auto")
-        chooser = Chooser(
-            self.snapshot.schema, pattern, self.indexes, self.catalogue, self.coarse, plan,
-            self.wants, self.weights, READ_GAP,
-        )  # fmt: skip
-        offers = chooser.offers(bool(everything))
-        plan.offers, plan.show = offers, self._shown
-        picked = chooser.pick(offers, choose)
-        probed: list[Offer] = []
-        if picked is None:
-            picked = probed = chooser.probe(offers) or []
-        plan.phases["selection_ms"] = _since(begun)
-        if plan.reason and not probed:
-            return
-        begun = time.perf_counter()
-        plan.picked = picked
-        unknown = self.wants.partition_by and self.wants.neighbours
-        if unknown and not picked and len(self.coarse.allowed):
-            plan.reason = "no index can be used, and neighbours in the partition are looked at"
-            return
-        judge = chooser if choose is None and plan.strategy == "auto" else None
-        locator = Locator(
-            self.snapshot, timeline, pattern, self.coarse, self.wants, self.indexes,
-            self.catalogue, plan, self.check, READ_GAP, judge,
-        )  # fmt: skip
-        worth = True
-        try:
-            locator.run(picked)
-        except ReplayIsCheaper:
-            worth = False
-        plan.phases["lookup_ms"] = _since(begun)
-        if probed:
-            worth = chooser.worth(probed)
-            plan.reason = "" if worth else plan.reason
-        elif worth and judge is not None and picked:
-            worth = chooser.pays()
-        if not worth:
-            plan.spans, plan.partitions, plan.by_time, plan.picked = None, None, {}, ()
-
-    def _shown(self, offer: Offer) -> str:
-        from ..ranges import describe
-
-        parts = [describe(atom, self.snapshot.schema) or "true" for atom in offer.term.atoms]
-        known = () if self.catalogue is None else self.catalogue.attributes
-        how = "" if all(n in known for n in offer.term.attributes) else " (no index: evaluated)"
-        return f"{self.pattern.symbols[offer.symbol].name}: {' or '.join(parts)}{how}"
+    def __call__(self, offer: Offer) -> str:
+        parts = [describe(atom, self.context.schema) or "true" for atom in offer.term.atoms]
+        known = all(name in self.context.indexed for name in offer.term.attributes)
+        how = "" if known else " (no index: evaluated)"
+        return f"{self.context.pattern.symbols[offer.symbol].name}: {' or '.join(parts)}{how}"

@@ -20,89 +20,23 @@ import pyarrow as pa
 
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
+from .base_reader import read_positions
 from .gather import Gathered, Piece
-from .spans import Spans
+from .replay_plan import ReplayIntervals
 from .timeline import Timeline
 
-__all__ = ["Piece", "read_arrays", "read_positions", "read_spans"]
+__all__ = ["Piece", "read_spans"]
 
 BATCH_EVENTS = 1 << 17
 ALONE_EVENTS = 1 << 14
 """Spans from this length on are handed on as they lie in their leaves, not copied together."""
 
 
-def read_arrays(
-    timeline: Timeline,
-    columns: Sequence[str],
-    output: pa.Schema,
-    first: int,
-    end: int,
-    metrics: ScanMetrics | None = None,
-    dictionary: bool = False,
-) -> Iterator[tuple[int, list[pa.Array]]]:
-    """Columns of the base events at positions [first, end), leaf by leaf.
-
-    Parameters
-    ----------
-    timeline : Timeline
-    columns : sequence of str
-    output : pyarrow.Schema
-        Of the columns.
-    first, end : int
-    metrics : ScanMetrics, optional
-    dictionary : bool
-        Strings stored as codes stay encoded.
-
-    Yields
-    ------
-    position : int
-        Of the first event.
-    arrays : list of pyarrow.Array
-    """
-    for part in timeline.parts:
-        low, high = max(first, part.start), min(end, part.end)
-        if low >= high:
-            continue
-        if part.tail is not None:
-            batch = part.tail.batch.slice(low - part.start, high - low).select(list(columns))
-            yield low, batch.columns
-            continue
-        leaves = part.leaves
-        assert leaves is not None
-        at = low
-        for leaf, a, b in leaves.pieces(low - part.start, high - part.start):
-            arrays = [
-                leaves.view.column(leaf, field.name, a, b, type_=field.type, encoded=dictionary)
-                for field in output
-            ]
-            if metrics is not None:
-                metrics.blocks_read += 1
-                metrics.events_read += b - a
-            yield at, arrays
-            at += b - a
-
-
-def read_positions(
-    timeline: Timeline,
-    columns: Sequence[str],
-    output: pa.Schema,
-    first: int,
-    end: int,
-    metrics: ScanMetrics | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """Base events at positions [first, end)."""
-    for _, arrays in read_arrays(timeline, columns, output, first, end, metrics):
-        yield pa.RecordBatch.from_arrays(arrays, schema=output)
-
-
 def read_spans(
     snapshot: Snapshot,
     timeline: Timeline,
-    spans: Spans,
-    by_time: dict[int, tuple[int, int]],
+    intervals: ReplayIntervals,
     columns: Sequence[str],
-    before: int,
-    after: int,
     metrics: ScanMetrics | None = None,
     check: Callable[[], None] | None = None,
     ties: bool = False,
@@ -113,13 +47,9 @@ def read_spans(
     ----------
     snapshot : Snapshot
     timeline : Timeline
-    spans : Spans
-        More than ``before + after`` positions apart.
-    by_time : dict of int to (int, int)
-        Spans (by number) that are to be read by these ticks, inclusive.
+    intervals : ReplayIntervals
+        Of the stream, not of partitions; spans are more than ``before + after`` positions apart.
     columns : sequence of str
-    before, after : int
-        Surrounding rows wanted on each side.
     metrics : ScanMetrics, optional
     check : callable, optional
         Called before each span; may raise.
@@ -127,6 +57,7 @@ def read_spans(
         Surrounding rows come with all others of their time, whose order may still change.
     """
     done = 0
+    spans, before, after = intervals.spans, intervals.before, intervals.after
     output = pa.schema([snapshot.schema.arrow.field(name) for name in columns])
     gathered = Gathered(timeline, output, metrics)
     for number, (start, end) in enumerate(
@@ -138,7 +69,7 @@ def read_spans(
         if ties and first < start:
             first = int(timeline.lower(timeline.ticks_at(np.array([first])))[0])
         yield from gathered.add(max(first, done), start, False)
-        ticks = by_time.get(number)
+        ticks = intervals.by_time.get(number)
         if ticks is not None:
             yield from gathered.flush()
             stop = None if ticks[1] >= 2**63 - 1 else ticks[1] + 1

@@ -1,24 +1,60 @@
-"""What a pattern query will replay, as a value: for the run, and for EXPLAIN."""
+"""What a pattern query will replay, as a value: for the run, for other processes, and for EXPLAIN.
+
+Layout
+    ::
+
+        ReplayPlan          what was decided, and why          stays where the query is planned
+          |- intervals      what is replayed; None: the whole stream         can be sent
+          |- timeline       of the snapshot that positions refer to
+          '- choice         terms that were looked up, and what they were expected to cost
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...indexes.lookup import IndexMetrics
-from .cost import Estimate
+from .choice import Choice
 from .partition_spans import PartitionSpans
 from .spans import Spans
 from .symbols import Outline
 from .timeline import Timeline
 
-__all__ = ["ReplayPlan"]
+if TYPE_CHECKING:
+    from .offers import Offer
+
+__all__ = ["ReplayIntervals", "ReplayPlan"]
 
 
-@dataclass
+@dataclass(frozen=True)
+class ReplayIntervals:
+    """Where matches can be.
+
+    Attributes
+    ----------
+    spans : Spans
+        Positions to replay.
+    by_time : mapping of int to (int, int)
+        Spans (by number) read by ticks, inclusive, because late events lie in them.
+    partitions : PartitionSpans or None
+        Under PARTITION BY, which rows of ``spans`` are replayed: those of some partitions.
+        None: all of them.
+    before, after : int
+        Rows around each span that conditions look at.
+    """
+
+    spans: Spans
+    by_time: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    partitions: PartitionSpans | None = None
+    before: int = 0
+    after: int = 0
+
+
+@dataclass(frozen=True)
 class ReplayPlan:
-    """What a pattern query will replay.
+    """See the module.
 
     Attributes
     ----------
@@ -26,63 +62,56 @@ class ReplayPlan:
         As asked for.
     reason : str
         Why the whole stream is replayed; empty when it is not.
+    intervals : ReplayIntervals or None
+        What is replayed; None for the whole stream.
     outline : Outline or None
-    spans : Spans or None
-        Positions to replay; None for the whole stream.
-    by_time : dict
-        Spans (by number) read by ticks because late events lie in them.
-    picked : sequence of Offer
-        Terms that were looked up.
-    offers : sequence of Offer
-        Terms that could have been.
+    timeline : Timeline or None
+    choice : Choice
+        Terms that could have been looked up, and those that were to be.
+    picked : tuple of Offer
+        Terms that were looked up: a lookup may find that further ones are not worth it.
     show : callable
         Text of an offer.
-    estimate : Estimate or None
-    estimate_uniform : callable, optional
-        What the cost model would say of the same terms without the coarse pattern map, as if values
-        did not change with time (for the comparison of thesis Figure 3.14).
-    examined : int
-        Choices of terms that were looked at.
-    total : int
-        Base events.
     covered : float
-        Fraction of them that the indexes used cover.
+        Fraction of the base events that the indexes used cover.
     allowed : int
         Base events that the coarse pattern map leaves.
     needed : int
         Base events in intervals, before near ones are joined: what the estimate is about.
-    partitions : PartitionSpans or None
-        Under PARTITION BY, which rows of ``spans`` are replayed: those of some partitions.
-        None: all of them.
-    given : int or None
-        Events given to the matcher; known when it has run.
     metrics : IndexMetrics
-    phases : dict of str to float
+        What planning read of indexes.
+    phases : mapping of str to float
         Milliseconds.
     """
 
     strategy: str
     reason: str = ""
+    intervals: ReplayIntervals | None = None
     outline: Outline | None = None
-    spans: Spans | None = None
-    by_time: dict[int, tuple[int, int]] = field(default_factory=dict)
-    picked: Sequence[Any] = ()
-    offers: Sequence[Any] = ()
-    show: Callable[[Any], str] = str
-    estimate: Estimate | None = None
-    estimate_uniform: Callable[[], Estimate] | None = None
-    examined: int = 0
-    total: int = 0
+    timeline: Timeline | None = None
+    choice: Choice = field(default_factory=Choice)
+    picked: tuple[Offer, ...] = ()
+    show: Callable[[Offer], str] = str
     covered: float = 0.0
     allowed: int = 0
     needed: int = 0
-    partitions: PartitionSpans | None = None
-    given: int | None = None
     metrics: IndexMetrics = field(default_factory=IndexMetrics)
-    phases: dict[str, float] = field(default_factory=dict)
-    timeline: Timeline | None = None
-    before: int = 1
-    after: int = 1
+    phases: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def spans(self) -> Spans | None:
+        """Positions to replay; None for the whole stream."""
+        return None if self.intervals is None else self.intervals.spans
+
+    @property
+    def partitions(self) -> PartitionSpans | None:
+        """Which rows of the spans are replayed; None: all of them."""
+        return None if self.intervals is None else self.intervals.partitions
+
+    @property
+    def total(self) -> int:
+        """Base events."""
+        return 0 if self.timeline is None else self.timeline.total
 
     @property
     def chosen(self) -> tuple[str, ...]:
@@ -92,62 +121,68 @@ class ReplayPlan:
     @property
     def offered(self) -> tuple[str, ...]:
         """Texts of the terms that could have been looked up."""
-        return tuple(map(self.show, self.offers))
+        return tuple(map(self.show, self.choice.offers))
 
-    @property
-    def replayed(self) -> float:
-        """Fraction of the base events that were replayed or, before the run, will be at most."""
+    def replayed(self, given: int | None = None) -> float:
+        """Fraction of the base events that a run has replayed or, before it, will at most.
+
+        Parameters
+        ----------
+        given : int, optional
+            Events given to the matcher, when it has run.
+        """
         if self.spans is None:
             return 1.0
         if not self.total:
             return 0.0
-        return (self.spans.total if self.given is None else self.given) / self.total
+        return (self.spans.total if given is None else given) / self.total
 
-    def details(self) -> tuple[tuple[str, str | int | float | tuple[str, ...]], ...]:
-        """What EXPLAIN shows."""
+    def details(
+        self, given: int | None = None
+    ) -> tuple[tuple[str, str | int | float | tuple[str, ...]], ...]:
+        """What EXPLAIN shows; ``given`` as in :meth:`replayed`."""
         found: list[tuple[str, str | int | float | tuple[str, ...]]] = [("strategy", self.strategy)]
         if self.outline is not None:
             found.append(("symbols", str(self.outline)))
-        if self.reason:
+        if self.spans is None:
             found.append(("replay", f"whole stream: {self.reason}"))
             return tuple(found)
-        assert self.spans is not None
         chosen = self.chosen
         found.append(("indexes", chosen or ("none: the coarse pattern map alone",)))
         rest = tuple(text for text in self.offered if text not in chosen)
         if rest:
             found.append(("indexes_not_used", rest))
-        if self.estimate is not None and self.total:
-            share = self.estimate.events / self.total
+        if self.choice.estimate is not None and self.total:
+            share = self.choice.estimate.events / self.total
             found.append(("estimated_replay", f"{share:.4%} of the stream"))
         parts = self.partitions
         if parts is None:
-            text = f"{self.replayed:.4%} of the stream in {len(self.spans)} intervals"
+            text = f"{self.replayed(given):.4%} of the stream in {len(self.spans)} intervals"
         else:
             read = self.spans.total / self.total if self.total else 0.0
-            given = "" if self.given is None else f"{self.given / max(1, self.total):.4%}: "
+            share_given = "" if given is None else f"{given / max(1, self.total):.4%}: "
             text = (
-                f"{given}{len(parts.inside)} intervals of {parts.partitions} partitions, "
+                f"{share_given}{len(parts.inside)} intervals of {parts.partitions} partitions, "
                 f"in {len(self.spans)} spans of {read:.4%} of the stream"
             )
         found.append(("replay", text))
         return tuple(found)
 
-    def figures(self) -> tuple[tuple[str, int | float], ...]:
-        """What EXPLAIN ANALYZE shows."""
+    def figures(self, given: int | None = None) -> tuple[tuple[str, int | float], ...]:
+        """What EXPLAIN ANALYZE shows; ``given`` as in :meth:`replayed`."""
         if self.spans is None:
             return tuple(self.phases.items())
-        given = self.spans.total if self.given is None else self.given
+        events = self.spans.total if given is None else given
         parts = self.partitions
         spans = len(self.spans) if parts is None else len(parts.inside)
         return (
             ("intervals", spans),
-            ("events_replayed", given),
-            ("share_replayed", given / self.total if self.total else 0.0),
+            ("events_replayed", events),
+            ("share_replayed", events / self.total if self.total else 0.0),
             ("events_in_spans_read", self.spans.total),
             ("partition_keys_read", 0 if parts is None else parts.keys.events_read),
             ("covered_by_indexes", self.covered),
-            ("choices_examined", self.examined),
+            ("choices_examined", self.choice.examined),
             ("index_entries_read", self.metrics.entries_read),
             ("index_blocks_read", self.metrics.blocks_read),
             ("index_bytes_read", self.metrics.bytes_read),

@@ -14,9 +14,10 @@ from ..match import CompiledMatch, MatchLimits
 from .masked import IntervalStream
 from .partition_reader import read_partitions
 from .reader import read_spans
-from .replay_plan import ReplayPlan
+from .replay_plan import ReplayIntervals, ReplayPlan
+from .timeline import Timeline
 
-__all__ = ["ReplayRun", "run_match"]
+__all__ = ["ReplayRun", "run_intervals", "run_match"]
 
 
 @dataclass
@@ -31,12 +32,20 @@ class ReplayRun:
     events : int
         Events given to the matcher.
     milliseconds : float
+    ended : bool
+        Whether everything was matched; not when nobody wanted the rest.
     """
 
     metrics: ScanMetrics = field(default_factory=ScanMetrics)
     rows: int = 0
     events: int = 0
     milliseconds: float = 0.0
+    ended: bool = False
+
+    @property
+    def given(self) -> int | None:
+        """Events given to the matcher, when everything was matched."""
+        return self.events if self.ended else None
 
 
 def run_match(
@@ -48,16 +57,34 @@ def run_match(
     check: Callable[[], None] | None = None,
     limits: MatchLimits | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Match where the plan says.
+    """Match where the plan says; see :func:`run_intervals`."""
+    return run_intervals(
+        snapshot, compiled, plan.intervals, plan.timeline, run=run, check=check, limits=limits
+    )
+
+
+def run_intervals(
+    snapshot: Snapshot,
+    compiled: CompiledMatch,
+    intervals: ReplayIntervals | None,
+    timeline: Timeline | None,
+    *,
+    run: ReplayRun | None = None,
+    check: Callable[[], None] | None = None,
+    limits: MatchLimits | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Match within intervals.
 
     Parameters
     ----------
     snapshot : Snapshot
-        That of the plan.
     compiled : CompiledMatch
-    plan : ReplayPlan
+    intervals : ReplayIntervals or None
+        None: the whole stream.
+    timeline : Timeline or None
+        Of the snapshot; needed for intervals.
     run : ReplayRun, optional
-        Added to.
+        Filled in.
     check : callable, optional
         Called now and then; may raise to stop.
     limits : MatchLimits, optional
@@ -68,43 +95,43 @@ def run_match(
         The rows of a full replay, in its order.
     """
     run = run or ReplayRun()
-    for batch in _batches(snapshot, compiled, plan, run, check, limits):
+    begun = time.perf_counter()
+    for batch in _batches(snapshot, compiled, intervals, timeline, run, check, limits):
         run.rows += batch.num_rows
         yield batch
+    run.milliseconds = (time.perf_counter() - begun) * 1000
+    run.ended = True
 
 
 def _batches(
     snapshot: Snapshot,
     compiled: CompiledMatch,
-    plan: ReplayPlan,
+    intervals: ReplayIntervals | None,
+    timeline: Timeline | None,
     run: ReplayRun,
     check: Callable[[], None] | None,
     limits: MatchLimits | None,
 ) -> Iterator[pa.RecordBatch]:
-    begun = time.perf_counter()
     columns = compiled.input_columns
-    if plan.spans is None:
+    if intervals is None:
         scan = snapshot.scan(columns=columns, metrics=run.metrics, check=check)
         yield from compiled.run(_counted(scan, run), check=check, limits=limits)
-    elif len(plan.spans):
-        assert plan.timeline is not None
-        stream = IntervalStream(compiled, limits or MatchLimits(), check)
-        if plan.partitions is not None:
-            pieces = read_partitions(
-                snapshot, plan.timeline, plan.spans, plan.by_time, plan.partitions, columns,
-                run.metrics, check,
-            )  # fmt: skip
-        else:
-            pieces = read_spans(
-                snapshot, plan.timeline, plan.spans, plan.by_time, columns, plan.before,
-                plan.after, run.metrics, check, len(compiled.order_by) > 1,
-            )  # fmt: skip
-        for batch, within in pieces:
-            run.events += batch.num_rows
-            yield from stream.feed_piece(batch, within)
-        yield from stream.finish()
-    run.milliseconds = (time.perf_counter() - begun) * 1000
-    plan.given = run.events
+        return
+    if not len(intervals.spans):
+        return
+    assert timeline is not None
+    stream = IntervalStream(compiled, limits or MatchLimits(), check)
+    if intervals.partitions is not None:
+        pieces = read_partitions(
+            snapshot, timeline, intervals, intervals.partitions, columns, run.metrics, check
+        )
+    else:
+        ties = len(compiled.order_by) > 1
+        pieces = read_spans(snapshot, timeline, intervals, columns, run.metrics, check, ties)
+    for batch, within in pieces:
+        run.events += batch.num_rows
+        yield from stream.feed_piece(batch, within)
+    yield from stream.finish()
 
 
 def _counted(batches: Iterator[pa.RecordBatch], run: ReplayRun) -> Iterator[pa.RecordBatch]:

@@ -36,7 +36,7 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
-from ...indexes.stream_indexes import RunsChanged, StreamIndexes
+from ...indexes.stream_indexes import StreamIndexes
 from ...schema import StreamSchema
 from ...store.prune import AllOf, Prune
 from ...store.snapshot import Snapshot
@@ -44,8 +44,9 @@ from ..constants import Folder
 from ..match import CompiledMatch
 from ..predicates import PredicateCompiler
 from .applicability import Demands, demands, not_applicable
-from .located import READ_GAP
-from .planning import Planner
+from .context import READ_GAP, PlanContext
+from .cost import Weights
+from .planning import plan_intervals, retrying
 from .replay_plan import ReplayPlan
 from .symbols import outline
 
@@ -99,6 +100,7 @@ def plan_subquery(
     indexes: StreamIndexes | None,
     strategy: str,
     folder: Folder,
+    weights: Weights | None = None,
     check: Callable[[], None] | None = None,
 ) -> ReplayPlan:
     """Plan a clause over a subquery of :func:`local_stream`.
@@ -113,6 +115,7 @@ def plan_subquery(
     indexes : StreamIndexes, optional
     strategy : str
     folder : Folder
+    weights : Weights, optional
     check : callable, optional
         Called between steps; may raise.
 
@@ -121,56 +124,58 @@ def plan_subquery(
     ReplayPlan
         Whose spans say when; a reason when the whole subquery is to run.
     """
-    plan = ReplayPlan(strategy)
-    schema, columns = snapshot.schema, compiled.columns
+    reason = _obstacle(snapshot.schema, compiled, strategy)
+    if reason:
+        return ReplayPlan(strategy, reason)
+    schema = snapshot.schema
+    pattern = outline(compiled, schema, folder, _filter(query, schema, folder), skipping=True)
+    if not pattern.blocks:
+        return ReplayPlan(strategy, "no symbol is needed by every match", outline=pattern)
+    told = weights or Weights()
+    told = replace(told, event=max(told.event, ROW_NS))
+
+    def plan() -> ReplayPlan:
+        wants = Demands((), True, False, 0, 0)
+        context = PlanContext.of(snapshot, pattern, wants, indexes, told, check)
+        return plan_intervals(context, strategy)
+
+    found = retrying(plan)
+    if found is None:
+        return ReplayPlan(strategy, "the indexes kept changing", outline=pattern)
+    return _fewer(found)
+
+
+def _obstacle(schema: StreamSchema, compiled: CompiledMatch, strategy: str) -> str:
+    """Why the whole subquery is to run; empty when intervals can be looked for."""
+    if strategy == "replay":
+        return "asked for"
+    columns = compiled.columns
     time = schema.arrow.field(schema.time).type
-    wants = demands(compiled)
     # the rows are sorted before they are matched, so their order in the subquery does not matter
     by_time = bool(compiled.order_by) and compiled.order_by[0][:2] == (schema.time, False)
-    if strategy == "replay":
-        plan.reason = "asked for"
-    elif any(name not in schema for name in columns.arrow.names):
-        plan.reason = "the subquery has columns that the stream does not have"
-    elif (
-        not by_time or columns.time != schema.time or columns.arrow.field(schema.time).type != time
-    ):
-        plan.reason = "ORDER BY does not begin with the stream's time"
-    elif pa.types.is_timestamp(time) and time.tz is not None:
-        plan.reason = "the stream's time has a time zone"
-    elif compiled.within is None:
-        plan.reason = "the pattern has no WITHIN, and its rows may lie anywhere in the stream"
-    elif wants.neighbours:
-        plan.reason = "PREV, NEXT, ^ or $ look at rows of the subquery outside of a match"
-    else:
-        plan.reason = not_applicable(compiled, ordered=True)
-    if plan.reason:
-        return plan
-    pattern = outline(compiled, schema, folder, _filter(query, schema, folder), skipping=True)
-    plan.outline = pattern
-    if not pattern.blocks:
-        plan.reason = "no symbol is needed by every match"
-        return plan
-    for _ in range(4):
-        catalogue = None if indexes is None else indexes.catalogue()
-        try:
-            wanted = Demands((), True, False, 0, 0)
-            planner = Planner(snapshot, wanted, pattern, indexes, catalogue, plan, None, check)
-            planner.weights = replace(planner.weights, event=max(planner.weights.event, ROW_NS))
-            planner.run()
-            break
-        except RunsChanged:
-            continue
-    else:
-        plan.reason, plan.spans = "the indexes kept changing", None
-    if plan.spans is not None:
-        gap = READ_GAP
-        while len(plan.spans) > SPANS_MAX:
-            gap *= 2
-            if not plan.by_time:
-                plan.spans = plan.spans.joined(gap)
-            elif gap > plan.total:
-                plan.reason, plan.spans = "there are too many intervals", None
-                break
+    if any(name not in schema for name in columns.arrow.names):
+        return "the subquery has columns that the stream does not have"
+    if not by_time or columns.time != schema.time or columns.arrow.field(schema.time).type != time:
+        return "ORDER BY does not begin with the stream's time"
+    if pa.types.is_timestamp(time) and time.tz is not None:
+        return "the stream's time has a time zone"
+    if compiled.within is None:
+        return "the pattern has no WITHIN, and its rows may lie anywhere in the stream"
+    if demands(compiled).neighbours:
+        return "PREV, NEXT, ^ or $ look at rows of the subquery outside of a match"
+    return not_applicable(compiled, ordered=True)
+
+
+def _fewer(plan: ReplayPlan) -> ReplayPlan:
+    """The plan with so few intervals that a WHERE can name them."""
+    gap = READ_GAP
+    while plan.intervals is not None and len(plan.intervals.spans) > SPANS_MAX:
+        gap *= 2
+        if not plan.intervals.by_time:
+            spans = plan.intervals.spans.joined(gap)
+            plan = replace(plan, intervals=replace(plan.intervals, spans=spans))
+        elif gap > plan.total:
+            plan = replace(plan, intervals=None, reason="there are too many intervals")
     return plan
 
 
@@ -200,15 +205,16 @@ def restricted(query: Any, plan: ReplayPlan, schema: StreamSchema) -> Any:
         With spans.
     schema : StreamSchema
     """
-    assert plan.spans is not None
+    assert plan.intervals is not None
+    spans, by_time = plan.intervals.spans, plan.intervals.by_time
     timeline, type_ = plan.timeline, schema.arrow.field(schema.time).type
     time = exp.column(schema.time, quoted=True)
     ranges: list[Any] = []
     for number, (start, end) in enumerate(
-        zip(plan.spans.starts.tolist(), plan.spans.ends.tolist(), strict=True)
+        zip(spans.starts.tolist(), spans.ends.tolist(), strict=True)
     ):
         assert timeline is not None
-        ticks = plan.by_time.get(number) or (timeline.tick(start), timeline.tick(end - 1))
+        ticks = by_time.get(number) or (timeline.tick(start), timeline.tick(end - 1))
         low, high = (_literal(tick, type_) for tick in ticks)
         inside = exp.and_(
             exp.GTE(this=time.copy(), expression=low), exp.LTE(this=time.copy(), expression=high)

@@ -24,10 +24,10 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from ...indexes.lookup import IndexMetrics
 from ..replay.partition_spans import PartitionSpans
-from ..replay.replay_plan import ReplayPlan
+from ..replay.replay_plan import ReplayIntervals, ReplayPlan
 from ..replay.spans import Spans
+from ..replay.timeline import Timeline
 from .parts import MatchPart, SpanPart
 
 __all__ = ["interval_parts"]
@@ -50,12 +50,14 @@ def interval_parts(
     divided : mapping of int to sequence of MatchPart, optional
         Intervals (by number) that are parts already; they count among those wanted.
     """
-    spans = plan.spans
-    assert spans is not None
+    intervals, timeline = plan.intervals, plan.timeline
+    assert intervals is not None
+    assert timeline is not None
+    spans = intervals.spans
     if not len(spans):
         return ()
-    if plan.partitions is not None:
-        return _of_partitions(plan, plan.partitions, wanted)
+    if intervals.partitions is not None:
+        return _of_partitions(intervals, timeline, intervals.partitions, wanted)
     pieces = divided or {}
     found: list[MatchPart] = [part for parts in pieces.values() for part in parts]
     rest = np.delete(np.arange(len(spans)), list(pieces))
@@ -64,8 +66,9 @@ def interval_parts(
     starts, ends = spans.starts[rest], spans.ends[rest]
     for low, high in _groups(ends - starts, max(1, wanted - len(found))):
         numbers = enumerate(rest[low:high].tolist())
-        by_time = {at: plan.by_time[n] for at, n in numbers if n in plan.by_time}
-        found.append(_part(plan, Spans(starts[low:high], ends[low:high]), by_time, None))
+        by_time = {at: intervals.by_time[n] for at, n in numbers if n in intervals.by_time}
+        mine = replace(intervals, spans=Spans(starts[low:high], ends[low:high]), by_time=by_time)
+        found.append(_part(mine, timeline))
     return tuple(found)
 
 
@@ -78,25 +81,25 @@ def _groups(events: Ints, wanted: int) -> list[tuple[int, int]]:
 
 
 def _of_partitions(
-    plan: ReplayPlan, partitions: PartitionSpans, wanted: int
+    intervals: ReplayIntervals, timeline: Timeline, partitions: PartitionSpans, wanted: int
 ) -> tuple[MatchPart, ...]:
     """Intervals of partitions; what is read by time stays whole, with all that reach into it."""
-    assert plan.spans is not None
+    spans = intervals.spans
     inside, stride = partitions.inside, partitions.stride
     base = inside.starts // stride * stride
     starts, ends = inside.starts - base, inside.ends - base
-    blocks = np.array(sorted(plan.by_time), np.int64)
+    blocks = np.array(sorted(intervals.by_time), np.int64)
     # the first and the last block that an interval reaches into, if it does
-    low = np.searchsorted(blocks, np.searchsorted(plan.spans.ends, starts, side="right"))
-    high = np.searchsorted(blocks, np.searchsorted(plan.spans.starts, ends), side="left") - 1
+    low = np.searchsorted(blocks, np.searchsorted(spans.ends, starts, side="right"))
+    high = np.searchsorted(blocks, np.searchsorted(spans.starts, ends), side="left") - 1
     touching = high >= low
     clump = _clumps(low[touching], high[touching], len(blocks))
     rows = np.flatnonzero(~touching)
     clumps = int(clump[-1]) + 1 if len(blocks) else 0
     # units of work: intervals by themselves, then blocks with all intervals that reach into them
-    weights = plan.spans.ends[blocks] - plan.spans.starts[blocks]
+    weights = spans.ends[blocks] - spans.starts[blocks]
     leading = np.searchsorted(clump, np.arange(clumps))
-    at = np.concatenate([starts[rows], plan.spans.starts[blocks[leading]]])
+    at = np.concatenate([starts[rows], spans.starts[blocks[leading]]])
     weight = np.bincount(clump, weights, clumps).astype(np.int64)
     size = np.concatenate([(ends - starts)[rows], weight])
     order = np.argsort(at, kind="stable")
@@ -119,18 +122,20 @@ def _of_partitions(
             shown=shown,
         )
         positions = _hull(Spans(inside.starts[mine], inside.ends[mine]), shown, stride)
-        whole = Spans(plan.spans.starts[kept], plan.spans.ends[kept])
+        whole = Spans(spans.starts[kept], spans.ends[kept])
         positions = positions.minus(whole)
         begins = np.concatenate([positions.starts, whole.starts])
         ends = np.concatenate([positions.ends, whole.ends])
-        ticks = [None] * len(positions) + [plan.by_time[int(number)] for number in kept]
+        ticks = [None] * len(positions) + [intervals.by_time[int(number)] for number in kept]
         placed = np.argsort(begins, kind="stable")
         by_time = {
             place: bounds
             for place, bounds in enumerate(ticks[i] for i in placed.tolist())
             if bounds is not None
         }
-        found.append(_part(plan, Spans(begins[placed], ends[placed]), by_time, few))
+        placed_spans = Spans(begins[placed], ends[placed])
+        own = replace(intervals, spans=placed_spans, by_time=by_time, partitions=few)
+        found.append(_part(own, timeline))
     return tuple(found)
 
 
@@ -168,23 +173,13 @@ def _shown_for(partitions: PartitionSpans, mine: npt.NDArray[np.bool_]) -> Spans
     return Spans(shown.starts[near], shown.ends[near])
 
 
-def _part(
-    plan: ReplayPlan,
-    spans: Spans,
-    by_time: dict[int, tuple[int, int]],
-    partitions: PartitionSpans | None,
-) -> SpanPart:
-    timeline = plan.timeline
-    assert timeline is not None
-    first = max(0, int(spans.starts[0]) - plan.before)
-    last = min(plan.total - 1, int(spans.ends[-1]) + plan.after - 1)
+def _part(intervals: ReplayIntervals, timeline: Timeline) -> SpanPart:
+    """Some of the intervals of a plan, with the ticks that they need."""
+    spans = intervals.spans
+    first = max(0, int(spans.starts[0]) - intervals.before)
+    last = min(timeline.total - 1, int(spans.ends[-1]) + intervals.after - 1)
     ticks = [timeline.tick(first), timeline.tick(last)]
-    ticks += [tick for pair in by_time.values() for tick in pair]
+    ticks += [tick for pair in intervals.by_time.values() for tick in pair]
     part = next(part for part in timeline.parts if first < part.end)
-    small = replace(
-        plan, outline=None, spans=spans, by_time=by_time, partitions=partitions, picked=(),
-        offers=(), show=str, estimate=None, estimate_uniform=None, metrics=IndexMetrics(),
-        phases={}, timeline=None,
-    )  # fmt: skip
     segment = None if part.view is None else part.view.file.segment_id
-    return SpanPart(small, segment, part.start, min(ticks), max(ticks))
+    return SpanPart(intervals, segment, part.start, min(ticks), max(ticks))

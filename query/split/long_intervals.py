@@ -33,7 +33,8 @@ import numpy.typing as npt
 
 from ...store.snapshot import Snapshot
 from ..match import CompiledMatch
-from ..replay.replay_plan import ReplayPlan
+from ..replay.replay_plan import ReplayIntervals, ReplayPlan
+from ..replay.timeline import Timeline
 from .parts import Cut, RangePart
 from .ranges import Budget, between, find_cuts, reach_of
 
@@ -69,10 +70,11 @@ def divided(
     check : callable, optional
         Called now and then; may raise.
     """
-    spans, timeline = plan.spans, plan.timeline
-    assert spans is not None
+    intervals, timeline = plan.intervals, plan.timeline
+    assert intervals is not None
     assert timeline is not None
-    if wanted < 2 or plan.partitions is not None or not len(spans):
+    spans = intervals.spans
+    if wanted < 2 or intervals.partitions is not None or not len(spans):
         return {}
     lengths = spans.ends - spans.starts
     size = spans.total / wanted
@@ -87,9 +89,9 @@ def divided(
     budget = Budget(snapshot)
     found: dict[int, list[RangePart]] = {}
     for number in long.tolist():
-        low, high = _ticks(plan, number)
-        apart = (number == 0 or _ticks(plan, number - 1)[1] < low) and (
-            number + 1 == len(spans) or high < _ticks(plan, number + 1)[0]
+        low, high = _ticks(intervals, timeline, number)
+        apart = (number == 0 or _ticks(intervals, timeline, number - 1)[1] < low) and (
+            number + 1 == len(spans) or high < _ticks(intervals, timeline, number + 1)[0]
         )
         if not apart:
             continue
@@ -106,15 +108,13 @@ def divided(
     return found
 
 
-def _ticks(plan: ReplayPlan, number: int) -> tuple[int, int]:
+def _ticks(intervals: ReplayIntervals, timeline: Timeline, number: int) -> tuple[int, int]:
     """Least and greatest tick of an interval."""
-    assert plan.spans is not None
-    assert plan.timeline is not None
-    given = plan.by_time.get(number)
+    given = intervals.by_time.get(number)
     if given is not None:
         return given
-    tick = plan.timeline.tick
-    return tick(int(plan.spans.starts[number])), tick(int(plan.spans.ends[number]) - 1)
+    low, high = int(intervals.spans.starts[number]), int(intervals.spans.ends[number])
+    return timeline.tick(low), timeline.tick(high - 1)
 
 
 def _snapped(at: Ints, ticks: Ints, places: Ints, borders: Ints, reach: float) -> Ints:

@@ -44,8 +44,8 @@ from ..match import CompiledMatch, MatchLimits
 from ..match_stream import MatchStream
 from ..pattern.matcher import Groups, Matches
 from ..replay.masked import IntervalStream
-from ..replay.replay_plan import ReplayPlan
-from ..replay.running import ReplayRun, run_match
+from ..replay.replay_plan import ReplayIntervals
+from ..replay.running import ReplayRun, run_intervals
 from ..replay.spans import Spans
 from ..replay.timeline import Timeline
 from .reach import MOST
@@ -86,8 +86,8 @@ class SpanPart:
 
     Attributes
     ----------
-    plan : ReplayPlan
-        Without what only planning needs; positions are those of the whole stream.
+    intervals : ReplayIntervals
+        Positions are those of the whole stream.
     segment : int or None
         A segment that it reads (None: the tail), and ``start``, the position of its first event:
         a snapshot of fewer segments counts from another place.
@@ -96,7 +96,7 @@ class SpanPart:
         Ticks, inclusive.
     """
 
-    plan: ReplayPlan
+    intervals: ReplayIntervals
     segment: int | None
     start: int
     low: int
@@ -123,25 +123,23 @@ class SpanPart:
             for part in timeline.parts
         }
         shift = segments[self.segment] - self.start
-        spans = self.plan.spans
-        assert spans is not None
-        own = self.plan.partitions
+        own = self.intervals.partitions
         if own is not None:
             own = replace(
                 own, keys=own.keys.on(timeline), inside=_moved(own.inside, shift),
                 shown=_moved(own.shown, shift),
             )  # fmt: skip
-        plan = replace(
-            self.plan, spans=_moved(spans, shift), partitions=own, timeline=timeline,
-            total=timeline.total,
-        )  # fmt: skip
+        spans = _moved(self.intervals.spans, shift)
+        intervals = replace(self.intervals, spans=spans, partitions=own)
         done = ReplayRun(metrics)
-        return run_match(snapshot, compiled, plan, run=done, check=check, limits=limits)
+        return run_intervals(
+            snapshot, compiled, intervals, timeline, run=done, check=check, limits=limits
+        )
 
     def describe(self) -> str:
         """What it reads, for people."""
-        assert self.plan.spans is not None
-        return f"{len(self.plan.spans)} replay intervals, {self.plan.spans.total} events"
+        spans = self.intervals.spans
+        return f"{len(spans)} replay intervals, {spans.total} events"
 
 
 @dataclass(frozen=True, eq=False)

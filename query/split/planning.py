@@ -86,7 +86,7 @@ def split_match(
         return MatchSplit((None,), "MATCH_NUMBER counts over the whole stream")
     why = ""
     if plan.spans is not None:
-        wanted = 1 if numbered else max(1, parts(plan.replayed))
+        wanted = 1 if numbered else max(1, parts(plan.replayed()))
         pieces = divided(snapshot, compiled, plan, wanted, check)
         found = interval_parts(plan, wanted, pieces)
         intervals = len(plan.spans if plan.partitions is None else plan.partitions.inside)

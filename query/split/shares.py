@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from ...compiled import kernel
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
-from ..replay.reader import read_positions
+from ..replay.base_reader import read_positions
 from ..replay.timeline import Timeline
 
 __all__ = ["of_share", "shares_of"]

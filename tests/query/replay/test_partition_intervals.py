@@ -17,7 +17,7 @@ from chronicle.query.match_clause import clause_of_text
 from chronicle.query.replay.partition_keys import PartitionKeys
 from chronicle.query.replay.partition_spans import positions, ranks
 from chronicle.query.replay.planning import plan_match
-from chronicle.query.replay.running import run_match
+from chronicle.query.replay.running import ReplayRun, run_match
 from chronicle.query.replay.timeline import Timeline
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
@@ -69,11 +69,14 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> Any:
     store.close()
 
 
-def answers(snapshot: Any, text: str, indexes: Any, strategy: str) -> tuple[list[Any], Any]:
+def answers(
+    snapshot: Any, text: str, indexes: Any, strategy: str
+) -> tuple[list[Any], Any, ReplayRun]:
     compiled = compile_match(clause_of_text(text), SCHEMA)
     plan = plan_match(snapshot, compiled, indexes, strategy)
-    found = [r for batch in run_match(snapshot, compiled, plan) for r in batch.to_pylist()]
-    return found, plan
+    run = ReplayRun()
+    batches = run_match(snapshot, compiled, plan, run=run)
+    return [row for batch in batches for row in batch.to_pylist()], plan, run
 
 
 @pytest.mark.parametrize(
@@ -96,16 +99,16 @@ def test_ten_thousand_partitions_and_a_rare_pattern(
     text = RARE.format(by, more, measures, pattern, within)
     if define:
         text = text[:-1] + f", {define})"
-    expected, full = answers(snapshot, text, indexes, "replay")
+    expected, _, full = answers(snapshot, text, indexes, "replay")
     assert expected or "^" in pattern
     assert full.given == snapshot.count
     for strategy in ("all", "auto"):
-        found, plan = answers(snapshot, text, indexes, strategy)
+        found, plan, run = answers(snapshot, text, indexes, strategy)
         assert found == expected
         assert plan.partitions is not None, plan.reason
-        assert plan.given < 0.01 * snapshot.count
-        told = dict(plan.figures())
-        assert told["events_replayed"] == plan.given
+        assert run.given < 0.01 * snapshot.count
+        told = dict(plan.figures(run.given))
+        assert told["events_replayed"] == run.given
         assert told["events_in_spans_read"] == plan.spans.total
 
 
@@ -146,14 +149,14 @@ def test_a_small_tail_is_looked_at_and_not_replayed(tmp_path: Path) -> None:
     for at_hand in (snapshot, stream.snapshot()):
         for by in ("PARTITION BY k", ""):
             text = RARE.format("k", "", "", "A B", "WITHIN 2000").replace("PARTITION BY k", by)
-            expected, _ = answers(at_hand, text, indexes, "replay")
-            found, plan = answers(at_hand, text, indexes, "all")
+            expected, _, _ = answers(at_hand, text, indexes, "replay")
+            found, plan, run = answers(at_hand, text, indexes, "all")
             assert found == expected
             assert plan.covered > 0.9
             read = plan.metrics.events_evaluated
             assert 0 < read <= 2 * at_hand.state.tail_events
             if by:
-                assert plan.given < 0.05 * at_hand.count
+                assert run.given < 0.05 * at_hand.count
     assert any(row["l"] == last + 1 for row in expected)
     indexes.close()
     store.close()

@@ -17,7 +17,7 @@ from chronicle.indexes import stream_indexes
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.query.match import MatchLimits, compile_match
 from chronicle.query.match_clause import clause_of_text
-from chronicle.query.replay import gather, planning, reader
+from chronicle.query.replay import gather, reader
 from chronicle.query.replay.cost import Weights
 from chronicle.query.replay.planning import plan_match
 from chronicle.query.replay.running import run_match
@@ -238,7 +238,7 @@ def test_every_plan_gives_the_rows_of_a_full_replay(
         snapshot = stream.snapshot()
         for _ in range(PATTERNS):
             text = clause(rng, 0.9 if seed % 2 else 0.2)
-            monkeypatch.setattr(planning, "READ_GAP", rng.choice([0, 0, 5, 200]))
+            gap = rng.choice([0, 0, 5, 200])
             monkeypatch.setattr(gather, "DECODED_GAP", rng.choice([0, 20, 4096]))
             monkeypatch.setattr(gather, "GATHERED_FIRST", rng.choice([1, 50, 4096]))
             monkeypatch.setattr(reader, "ALONE_EVENTS", rng.choice([1, 100, 1 << 14]))
@@ -262,11 +262,11 @@ def test_every_plan_gives_the_rows_of_a_full_replay(
             plans += [("auto", None, weights) for weights in EAGER]
             for strategy, choose, weights in plans:
                 plan = plan_match(
-                    snapshot, compiled, indexes, strategy, choose=choose, weights=weights
+                    snapshot, compiled, indexes, strategy, choose=choose, weights=weights, gap=gap
                 )
                 got = rows(answer(snapshot, compiled, plan))
                 assert got.equals(expected), f"seed {seed}, {strategy}: {text}\n{plan.details()}"
-                reduced += plan.replayed < 0.9
+                reduced += plan.replayed() < 0.9
     finally:
         indexes.close()
         store.close()
@@ -298,7 +298,7 @@ def test_late_events_between_two_others_break_contiguity(tmp_path: Path) -> None
         compiled = compile_match(clause_of_text(text.format(within)), SCHEMA)
         snapshot = stream.snapshot()
         plan = plan_match(snapshot, compiled, indexes, "all")
-        assert plan.replayed < 0.9
+        assert plan.replayed() < 0.9
         assert len(answer(snapshot, compiled, plan)) == 1
     late = pa.table({"t": [10_005], "k": ["z"], "x": [0.0], "y": [1]}, schema=SCHEMA.arrow)
     stream.append(late)
@@ -306,7 +306,7 @@ def test_late_events_between_two_others_break_contiguity(tmp_path: Path) -> None
     for within in ("", "WITHIN 15"):
         compiled = compile_match(clause_of_text(text.format(within)), SCHEMA)
         plan = plan_match(snapshot, compiled, indexes, "all")
-        assert plan.replayed < 0.9
+        assert plan.replayed() < 0.9
         assert len(answer(snapshot, compiled, plan)) == 0
     indexes.close()
     store.close()
@@ -328,9 +328,8 @@ def test_a_pattern_without_bounds_is_replayed_and_says_so(tmp_path: Path) -> Non
 
 
 def test_retention_and_compaction_take_runs_away_but_no_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(planning, "READ_GAP", 0)
     store = Store.open(tmp_path, "rw")
     options = StreamOptions(leaf_bytes=4096, segment_bytes=30_000, retention="9000")
     stream = store.create_stream("s", SCHEMA, options)
@@ -364,7 +363,7 @@ def test_retention_and_compaction_take_runs_away_but_no_rows(
             if not snapshot.count:
                 continue
             full = answer(snapshot, compiled, plan_match(snapshot, compiled, indexes, "replay"))
-            plan = plan_match(snapshot, compiled, indexes, "all")
+            plan = plan_match(snapshot, compiled, indexes, "all", gap=0)
             assert rows(answer(snapshot, compiled, plan)) == rows(full)
     assert dropped
     assert indexes.verify(stream.snapshot().state) == []

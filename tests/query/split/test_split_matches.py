@@ -18,7 +18,6 @@ from chronicle.indexes import stream_indexes
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.query.match import MatchLimits, compile_match
 from chronicle.query.match_clause import clause_of_text
-from chronicle.query.replay import planning
 from chronicle.query.replay.planning import plan_match
 from chronicle.query.split import long_intervals
 from chronicle.query.split.parts import RangePart, SharePart, SpanPart
@@ -149,14 +148,14 @@ def test_parts_have_every_match_once(
         snapshot = stream.snapshot()
         for _ in range(CLAUSES):
             text = random_clause(rng)
-            monkeypatch.setattr(planning, "READ_GAP", rng.choice([0, 5, 200]))
+            gap = rng.choice([0, 5, 200])
             try:
                 compiled = compile_match(clause_of_text(text), SCHEMA)
                 expected = counted(compiled.run(snapshot.scan(), limits=LIMITS))
             except (SqlError, ResourceLimit):
                 continue
             strategy = rng.choice(["replay", "replay", "all", "all", "optimal"])
-            plan = plan_match(snapshot, compiled, indexes, strategy)
+            plan = plan_match(snapshot, compiled, indexes, strategy, gap=gap)
             wanted = rng.choice([2, 3, 7, 20])
             split = split_match(snapshot, compiled, plan, lambda share, n=wanted: n)
             if split.parts == (None,):
@@ -218,7 +217,6 @@ def test_a_long_interval_is_divided_inside(
     rng = random.Random(seed)
     monkeypatch.setattr(stream_indexes, "RUN_EVENTS", 512)
     monkeypatch.setattr(long_intervals, "LEAST_EVENTS", 0)
-    monkeypatch.setattr(planning, "READ_GAP", 5)
     store = Store.open(tmp_path, "rw")
     stream = store.create_stream("s", SCHEMA, StreamOptions(leaf_bytes=4096, segment_bytes=40_000))
     indexes = StreamIndexes(tmp_path / "idx", True)
@@ -247,7 +245,7 @@ def test_a_long_interval_is_divided_inside(
                 "PATTERN (A B+) WITHIN 20 DEFINE A AS y = 50, B AS y = 50 AND x < PREV(x))"
             )
             compiled = compile_match(clause_of_text(text), SCHEMA)
-            plan = plan_match(snapshot, compiled, indexes, "all")
+            plan = plan_match(snapshot, compiled, indexes, "all", gap=5)
             split = split_match(snapshot, compiled, plan, lambda _: 6)
             kinds = Counter(type(part) for part in split.parts)
             assert kinds[RangePart] > 2, split.reason

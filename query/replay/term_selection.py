@@ -26,7 +26,7 @@ import numpy.typing as npt
 from ...compiled import kernel
 from .cost import Estimate, Model
 
-__all__ = ["Choice", "Selection", "greedy", "optimal"]
+__all__ = ["Selected", "greedy", "optimal"]
 
 Counts = tuple[int, ...]
 """Terms taken of each block, rarest first."""
@@ -36,18 +36,19 @@ PRIMARY, SECONDARY = 5, 6
 
 
 @dataclass(frozen=True)
-class Choice:
-    """Terms per block, and what they are expected to cost."""
+class Selected:
+    """The cheapest assignment of a number of terms to every block.
+
+    Attributes
+    ----------
+    counts : tuple of int
+    estimate : Estimate
+    examined : int
+        Assignments that were looked at.
+    """
 
     counts: Counts
     estimate: Estimate
-
-
-@dataclass(frozen=True)
-class Selection:
-    """The cheapest choice and how many were looked at."""
-
-    choice: Choice
     examined: int
 
 
@@ -115,12 +116,14 @@ class _Examiner:
         ).frontier()
 
 
-def _chosen(counts: npt.NDArray[np.int64], priced: npt.NDArray[np.float64]) -> Choice:
-    return Choice(tuple(counts.tolist()), Estimate(*priced.tolist()))
+def _selected(
+    counts: npt.NDArray[np.int64], priced: npt.NDArray[np.float64], examined: int
+) -> Selected:
+    return Selected(tuple(counts.tolist()), Estimate(*priced.tolist()), examined)
 
 
-def optimal(sizes: Sequence[int], model: Model) -> Selection:
-    """The cheapest choice by Algorithm 3.2.
+def optimal(sizes: Sequence[int], model: Model) -> Selected:
+    """The cheapest assignment by Algorithm 3.2.
 
     Parameters
     ----------
@@ -128,21 +131,20 @@ def optimal(sizes: Sequence[int], model: Model) -> Selection:
         Terms that each block offers.
     model : Model
     """
-    blocks = len(sizes)
-    nothing = np.zeros((1, blocks), np.int64)
-    best = _chosen(nothing[0], model.table(nothing)[0])
+    nothing = np.zeros((1, len(sizes)), np.int64)
+    taken = model.table(nothing)[0]
     if not sum(sizes):
-        return Selection(best, 1)
+        return _selected(nothing[0], taken, 1)
     examiner = _Examiner(sizes, model)
-    found = examiner.best_of(0, blocks)
+    found = examiner.best_of(0, len(sizes))
     total = found.priced[:, PRIMARY] + found.priced[:, SECONDARY]
     at = int(total.argmin())
-    if total[at] < best.estimate.total_ns:
-        best = _chosen(found.counts[at], found.priced[at])
-    return Selection(best, examiner.examined)
+    if total[at] < taken[PRIMARY] + taken[SECONDARY]:
+        return _selected(found.counts[at], found.priced[at], examiner.examined)
+    return _selected(nothing[0], taken, examiner.examined)
 
 
-def greedy(order: Sequence[int], sizes: Sequence[int], model: Model) -> Selection:
+def greedy(order: Sequence[int], sizes: Sequence[int], model: Model) -> Selected:
     """The cheapest of taking the 0, 1, 2, ... rarest terms.
 
     Parameters
@@ -158,4 +160,4 @@ def greedy(order: Sequence[int], sizes: Sequence[int], model: Model) -> Selectio
         steps[step, block] += 1
     priced = model.table(steps)
     at = int((priced[:, PRIMARY] + priced[:, SECONDARY]).argmin())
-    return Selection(_chosen(steps[at], priced[at]), len(steps))
+    return _selected(steps[at], priced[at], len(steps))

@@ -1,0 +1,76 @@
+"""Columns of base events by position: the reading that lookups and intervals share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from ...store.segment import ScanMetrics
+from .timeline import Timeline
+
+__all__ = ["read_arrays", "read_positions"]
+
+
+def read_arrays(
+    timeline: Timeline,
+    columns: Sequence[str],
+    output: pa.Schema,
+    first: int,
+    end: int,
+    metrics: ScanMetrics | None = None,
+    dictionary: bool = False,
+) -> Iterator[tuple[int, list[pa.Array]]]:
+    """Columns of the base events at positions [first, end), leaf by leaf.
+
+    Parameters
+    ----------
+    timeline : Timeline
+    columns : sequence of str
+    output : pyarrow.Schema
+        Of the columns.
+    first, end : int
+    metrics : ScanMetrics, optional
+    dictionary : bool
+        Strings stored as codes stay encoded.
+
+    Yields
+    ------
+    position : int
+        Of the first event.
+    arrays : list of pyarrow.Array
+    """
+    for part in timeline.parts:
+        low, high = max(first, part.start), min(end, part.end)
+        if low >= high:
+            continue
+        if part.tail is not None:
+            batch = part.tail.batch.slice(low - part.start, high - low).select(list(columns))
+            yield low, batch.columns
+            continue
+        leaves = part.leaves
+        assert leaves is not None
+        at = low
+        for leaf, a, b in leaves.pieces(low - part.start, high - part.start):
+            arrays = [
+                leaves.view.column(leaf, field.name, a, b, type_=field.type, encoded=dictionary)
+                for field in output
+            ]
+            if metrics is not None:
+                metrics.blocks_read += 1
+                metrics.events_read += b - a
+            yield at, arrays
+            at += b - a
+
+
+def read_positions(
+    timeline: Timeline,
+    columns: Sequence[str],
+    output: pa.Schema,
+    first: int,
+    end: int,
+    metrics: ScanMetrics | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Base events at positions [first, end)."""
+    for _, arrays in read_arrays(timeline, columns, output, first, end, metrics):
+        yield pa.RecordBatch.from_arrays(arrays, schema=output)

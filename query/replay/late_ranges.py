@@ -1,0 +1,81 @@
+"""From what lookups have found to what is replayed: late events added, near spans joined.
+
+Purpose
+    Late events have no position, so indexes and candidates do not know them.  What they make
+    unsure is replayed by time, through the snapshot, which merges them in.
+
+Guarantee
+    With what lookups found over the base events, the intervals contain every match of the
+    snapshot.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .context import PlanContext
+from .intervals import dirty_spans, whole_ticks
+from .partition_spans import PartitionSpans
+from .replay_plan import ReplayIntervals
+from .spans import Spans
+
+__all__ = ["intervals_of_partitions", "intervals_of_stream"]
+
+
+def intervals_of_stream(context: PlanContext, spans: Spans) -> ReplayIntervals:
+    """What is replayed for spans of the stream; both from base events alone.
+
+    Parameters
+    ----------
+    context : PlanContext
+    spans : Spans
+        They contain every match of the base events.
+    """
+    wants = context.wants
+    around = (wants.before, wants.after)
+    if wants.ties:
+        spans = whole_ticks(spans, context.timeline)
+    if wants.partition_by and not wants.neighbours:
+        around = (0, 0)
+    spans, by_time = _with_late(context, spans, max(context.gap, sum(around)))
+    return ReplayIntervals(spans, by_time, None, *around)
+
+
+def intervals_of_partitions(context: PlanContext, found: PartitionSpans) -> ReplayIntervals:
+    """The hull of partitions' intervals, with late events' surroundings for all partitions."""
+    dirty, by_time = _with_late(context, Spans.empty(), 0)
+    rest = found.hull().joined(context.gap).minus(dirty)
+    order = np.argsort(np.concatenate([dirty.starts, rest.starts]), kind="stable")
+    spans = Spans(
+        np.concatenate([dirty.starts, rest.starts])[order],
+        np.concatenate([dirty.ends, rest.ends])[order],
+    )
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    return ReplayIntervals(
+        spans, {int(place[number]): ticks for number, ticks in by_time.items()}, found
+    )
+
+
+def _with_late(
+    context: PlanContext, spans: Spans, gap: int
+) -> tuple[Spans, dict[int, tuple[int, int]]]:
+    """Spans joined with those near late events, and which of them are read by what ticks."""
+    timeline, pattern = context.timeline, context.pattern
+    dirty = context.snapshot.dirty_ranges()
+    by_time: dict[int, tuple[int, int]] = {}
+    if not dirty:
+        return spans.joined(gap), by_time
+    unsure, first, last = dirty_spans(dirty, timeline, pattern.within, pattern.longest)
+    spans = whole_ticks(spans.union(unsure), timeline).joined(gap)
+    hit = spans.touches(unsure)
+    places, untils = timeline.lower(first), timeline.upper(last)
+    for number in np.flatnonzero(hit).tolist():
+        start, end = int(spans.starts[number]), int(spans.ends[number])
+        low, high = timeline.tick(start), timeline.tick(end - 1)
+        # late events in reach may lie before the first or after the last base event of the span
+        near = np.flatnonzero((places <= end) & (untils >= start))
+        if len(near):
+            low, high = min(low, int(first[near].min())), max(high, int(last[near].max()))
+        by_time[number] = (low, high)
+    return spans, by_time

@@ -1,0 +1,142 @@
+"""Looking chosen terms up: which pieces of the stream are asked, and what a block's terms say.
+
+Purpose
+    :class:`Lookups` is the part of :mod:`.stream_intervals` and :mod:`.partition_intervals` that
+    they have in common: the stream in pieces (with runs where there are some, else to be looked
+    at), the order in which blocks are looked up, and the occurrences of one block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from .candidates import ChosenBlock, ChosenTerm, Chunk, chunks_of, occurrences, unindexed
+from .coarse import CoarseMap
+from .context import PlanContext
+from .offers import Offer
+from .spans import Spans
+from .symbols import Outline
+
+__all__ = ["Arrangement", "Lookups"]
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """Blocks that were looked up, at their places in the pattern.
+
+    Attributes
+    ----------
+    blocks : list of ChosenBlock
+    before, after : int
+        Symbols of the pattern before the first and after the last of them.
+    leading, trailing : bool
+        Whether any number of events may come before the first and after the last of them.
+    """
+
+    blocks: list[ChosenBlock]
+    before: int
+    after: int
+    leading: bool
+    trailing: bool
+
+
+@dataclass(frozen=True)
+class Lookups:
+    """See the module.
+
+    Attributes
+    ----------
+    context : PlanContext
+    coarse : CoarseMap
+    picked : tuple of Offer
+    chunks : list of Chunk
+        The stream in pieces, in order.
+    bounds : Spans
+        Of the chunks.
+    indexed : int
+        Base events in chunks that have runs.
+    """
+
+    context: PlanContext
+    coarse: CoarseMap
+    picked: tuple[Offer, ...]
+    chunks: list[Chunk]
+    bounds: Spans
+    indexed: int
+
+    @classmethod
+    def of(cls, context: PlanContext, coarse: CoarseMap, picked: Sequence[Offer]) -> Lookups:
+        """For the terms that were picked."""
+        names = {name for offer in picked for name in offer.term.attributes}
+        known = sorted(names & set(context.indexed))
+        chunks: list[Chunk] = []
+        if known:
+            assert context.catalogue is not None
+            chunks = chunks_of(context.catalogue, context.timeline, known)
+        indexed = sum(chunk.end - chunk.start for chunk in chunks)
+        chunks = sorted(chunks + unindexed(chunks, context.total), key=lambda chunk: chunk.start)
+        bounds = Spans(
+            np.array([chunk.start for chunk in chunks], np.int64),
+            np.array([chunk.end for chunk in chunks], np.int64),
+        )
+        return cls(context, coarse, tuple(picked), chunks, bounds, indexed)
+
+    def order(self) -> list[int]:
+        """Blocks that have a term, the rarest first."""
+
+        def share(block: int) -> float:
+            rate = 1.0
+            for offer in self.picked:
+                if offer.block == block:
+                    rate *= max(offer.share, 1e-12)
+            return rate
+
+        return sorted({offer.block for offer in self.picked}, key=share)
+
+    def occurrences(self, block: int, spans: Spans, inside: Spans | None = None) -> Ints:
+        """Positions at which a block begins, looked for in the chunks that spans touch.
+
+        Parameters
+        ----------
+        block : int
+        spans : Spans
+        inside : Spans, optional
+            Occurrences elsewhere do not matter.
+        """
+        context = self.context
+        return occurrences(
+            self._block(block), self.chunks, self.bounds.touches(spans), context.timeline,
+            context.indexes, context.schema, self.coarse, context.metrics, inside,
+        )  # fmt: skip
+
+    def arranged(self, used: Sequence[int], pattern: Outline | None = None) -> Arrangement:
+        """Some blocks of a pattern (that of the context, or another view of it) at their places."""
+        pattern = pattern or self.context.pattern
+        lengths = [len(block.symbols) for block in pattern.blocks]
+        own = pattern is self.context.pattern
+        blocks = []
+        for i, number in enumerate(used):
+            between = sum(lengths[used[i - 1] + 1 : number]) if i else 0
+            terms = self._block(number).terms if own else ()
+            blocks.append(ChosenBlock(terms, lengths[number], between))
+        return Arrangement(
+            blocks,
+            sum(lengths[: used[0]]),
+            sum(lengths[used[-1] + 1 :]),
+            pattern.leading or used[0] > 0,
+            pattern.trailing or used[-1] < len(lengths) - 1,
+        )
+
+    def _block(self, number: int) -> ChosenBlock:
+        terms = sorted((o for o in self.picked if o.block == number), key=lambda o: o.entries)
+        return ChosenBlock(
+            tuple(ChosenTerm(o.term, o.symbol, o.offset) for o in terms),
+            len(self.context.pattern.blocks[number].symbols),
+            0,
+        )

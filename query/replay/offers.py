@@ -1,0 +1,162 @@
+"""What indexes offer for a pattern: terms that can be looked up, and how often each holds.
+
+Purpose
+    :func:`list_offers` makes an :class:`Offer` of every term of an outline that an index covers,
+    with its rates from the runs' fences and the coarse pattern map (:mod:`.rates`).
+
+Cost
+    Reads no block of an index: only what is in memory about runs and leaves.  Terms without an
+    index, where they are wanted, are counted in :data:`SAMPLES` pieces of the stream.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from ...indexes.kernels import count_bits
+from .candidates import Chunk, chunks_of
+from .coarse import CoarseMap
+from .context import PlanContext
+from .evaluated import mark_events
+from .rates import RateMap
+from .spans import Spans
+from .symbols import Term
+
+__all__ = ["Offer", "Offers", "list_offers"]
+
+Floats = npt.NDArray[np.float64]
+
+SAMPLES = 12
+"""Pieces of the stream in which terms without an index are counted."""
+SAMPLE_EVENTS = 4096
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A term that could be looked up.
+
+    Attributes
+    ----------
+    term : Term
+    symbol : int
+        Place of its symbol among all symbols of the outline.
+    block, offset : int
+        Its block, and the place of its symbol there.
+    share : float
+        Of the events of its alive buckets that satisfy it.
+    entries : float
+        About how many events satisfy it.
+    runs : int
+        Runs that the coarse map leaves.
+    rates : float64[buckets]
+        Chance that an event of each bucket of the coarse map satisfies it.
+    """
+
+    term: Term
+    symbol: int
+    block: int
+    offset: int
+    share: float = 0.0
+    entries: float = 0.0
+    runs: int = 0
+    rates: Floats = field(default_factory=lambda: np.zeros(0), repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Offers:
+    """All offers for an outline.
+
+    Attributes
+    ----------
+    items : tuple of Offer
+    chunks : tuple of Chunk
+        Indexed stretches that the coarse map leaves.
+    covered : int
+        Base events that the indexes of the offers cover, whatever the coarse map leaves.
+    """
+
+    items: tuple[Offer, ...] = ()
+    chunks: tuple[Chunk, ...] = ()
+    covered: int = 0
+
+
+def list_offers(context: PlanContext, coarse: CoarseMap, evaluated: bool = False) -> Offers:
+    """Terms that can be looked up, each with how often it holds.
+
+    Parameters
+    ----------
+    context : PlanContext
+    coarse : CoarseMap
+    evaluated : bool
+        Also those without an index, which take a look at all events.
+    """
+    known = context.indexed
+    if not len(coarse.allowed):
+        return Offers()
+    places = _places(context, evaluated)
+    names = sorted({name for _, _, _, term in places for name in term.attributes} & set(known))
+    chunks: list[Chunk] = []
+    if names:
+        assert context.catalogue is not None
+        chunks = chunks_of(context.catalogue, context.timeline, names)
+    if not chunks and not evaluated:
+        return Offers()
+    starts = np.array([chunk.start for chunk in chunks], np.int64)
+    spans = Spans(starts, np.array([chunk.end for chunk in chunks], np.int64))
+    left = tuple(chunks[i] for i in np.flatnonzero(spans.touches(coarse.allowed)))
+    rates = RateMap(context.schema, coarse, left, context.indexes)
+    entries: dict[Term, Floats] = {}
+    measured: dict[tuple[Term, bytes], tuple[Floats, float, int]] = {}
+    offers = []
+    for symbol, block, offset, term in places:
+        alive = coarse.alive[symbol]
+        key = (term, alive.tobytes())
+        if key not in measured:
+            if term not in entries:
+                indexed = left and all(name in known for name in term.attributes)
+                entries[term] = (
+                    rates.entries(term) if indexed else _guess(context, coarse, term, rates)
+                )
+            found = rates.rates(term, symbol, entries[term])
+            held = float(found @ rates.sizes)
+            share = held / max(1.0, float(rates.sizes[alive].sum()))
+            measured[key] = found, share, rates.chunks_with(found)
+        found, share, runs = measured[key]
+        total = float(entries[term].sum())
+        offers.append(Offer(term, symbol, block, offset, share, total, runs, found))
+    return Offers(tuple(offers), left, spans.total)
+
+
+def _places(context: PlanContext, evaluated: bool) -> list[tuple[int, int, int, Term]]:
+    """Symbol, block, place in the block, and term, of every term that may be offered."""
+    found: list[tuple[int, int, int, Term]] = []
+    symbol = 0
+    for number, block in enumerate(context.pattern.blocks):
+        for offset, wanted in enumerate(block.symbols):
+            found.extend(
+                (symbol, number, offset, term)
+                for term in wanted.terms
+                if evaluated or all(name in context.indexed for name in term.attributes)
+            )
+            symbol += 1
+    return found
+
+
+def _guess(context: PlanContext, coarse: CoarseMap, term: Term, rates: RateMap) -> Floats:
+    """About how many events satisfy a term without an index, from pieces of the stream."""
+    allowed, size, hits, seen = coarse.allowed, SAMPLE_EVENTS, 0, 0
+    bits = np.zeros(size // 64, np.uint64)
+    for number in np.unique(np.linspace(0, len(allowed) - 1, SAMPLES).astype(np.int64)):
+        low, high = int(allowed.starts[number]), int(allowed.ends[number])
+        first = low if len(allowed) > 1 else low + max(0, high - low - size) // 2
+        end = min(high, first + size)
+        bits[:] = 0
+        for name in term.attributes:
+            atoms = [atom for atom in term.atoms if atom.column == name]
+            mark_events(context.timeline, context.schema, atoms, first, end, first, bits, size)
+        hits, seen = hits + int(count_bits(bits)), seen + end - first
+    # a term that no sample meets is rare, not absent
+    return rates.spread(max(hits, 0.5) / max(1, seen))

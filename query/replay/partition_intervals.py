@@ -1,0 +1,207 @@
+"""Intervals of a pattern under PARTITION BY: spans of single partitions.
+
+Layout
+    ::
+
+        terms -> occurrences -> partition codes (rarest first; the next symbol's
+                 occurrences only where an interval of their partition is)
+                 -> candidates per partition -> intervals per partition
+                 -> + neighbouring rows where the clause looks at them
+
+    Within a partition events are found by time; where the pattern is bounded by its number of
+    events alone, by their places in the partition, which takes two passes over the PARTITION BY
+    columns, as looking for neighbours does.
+
+Guarantee
+    What is found contains every match of the base events; late events are added by
+    :mod:`.late_ranges`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from .candidates import find_candidates, in_any_order
+from .intervals import shift
+from .lookups import Lookups
+from .partition_keys import PartitionKeys
+from .partition_spans import PartitionSpans, RowFlags, positions, ranks
+from .spans import Spans
+from .timeline import Timeline
+
+__all__ = ["partition_intervals"]
+
+Ints = npt.NDArray[np.int64]
+CHECKED_OCCURRENCES = 1 << 20
+"""Occurrences whose partitions are looked at in one go."""
+
+
+def partition_intervals(lookups: Lookups) -> PartitionSpans:
+    """Intervals of the candidates of each partition, of the terms that were picked.
+
+    Parameters
+    ----------
+    lookups : Lookups
+        With at least one term.
+    """
+    return _Search(lookups).run()
+
+
+class _Search:
+    """One search; ``found`` and ``codes`` are the occurrences of blocks, sorted by partition."""
+
+    def __init__(self, lookups: Lookups) -> None:
+        context = lookups.context
+        self.lookups = lookups
+        self.wants = context.wants
+        self.timeline = context.timeline
+        self.within = context.pattern.within
+        self.keys = PartitionKeys(context.timeline, context.wants.partition_by, context.schema)
+        self.found: dict[int, Ints] = {}
+        self.codes: dict[int, Ints] = {}
+
+    def run(self) -> PartitionSpans:
+        """See :func:`partition_intervals`."""
+        none = np.zeros(0, np.int64)
+        nothing = PartitionSpans.of(self.keys, none, none, none, self.timeline.total + 1)
+        allowed = self.lookups.coarse.allowed
+        reach: PartitionSpans | None = None
+        for number, block in enumerate(self.lookups.order()):
+            self.lookups.context.check()
+            spans = allowed if reach is None else allowed.intersect(reach.hull())
+            at = self.lookups.occurrences(block, spans, spans)
+            if number:
+                at, of = self._in_reach(at, reach)
+            else:
+                of = self.keys.learn(at)
+            arranged = np.argsort(of, kind="stable")
+            self.found[block], self.codes[block] = at[arranged], of[arranged]
+            if not len(at):
+                return nothing
+            if self.within is not None:
+                reach = self._in_time([block], self.within)
+        if self.within is None:
+            return self._in_places()
+        result = self._in_time(sorted(self.found), self.within).intersect(allowed)
+        return self._with_neighbours(result) if self.wants.neighbours else result
+
+    def _in_reach(self, at: Ints, reach: PartitionSpans | None) -> tuple[Ints, Ints]:
+        """Occurrences whose partition has an interval where they are, and their codes."""
+        kept, codes = [], []
+        flags = None if reach is None else RowFlags(reach)
+        for low in range(0, len(at), CHECKED_OCCURRENCES):
+            some = at[low : low + CHECKED_OCCURRENCES]
+            of = self.keys.codes_at(some)
+            known = of >= 0
+            if flags is not None:
+                known &= flags.at(of, some) > 0
+            kept.append(some[known])
+            codes.append(of[known])
+        if not kept:
+            return at, at
+        return np.concatenate(kept), np.concatenate(codes)
+
+    def _in_time(self, used: Sequence[int], within: int) -> PartitionSpans:
+        """Intervals in time of the candidates of each partition, made of some blocks."""
+        timeline = self.timeline
+        at = self.lookups.arranged(used)
+        candidates = find_candidates(
+            [self.found[number] for number in used], at.blocks, at.before, at.after, timeline,
+            within, None, codes=[self.codes[number] for number in used],
+            partitions=self.keys.count, ties=self.wants.ties,
+        )  # fmt: skip
+        low, high = candidates.first, candidates.farthest + 1
+        if at.leading:
+            ticks = shift(candidates.nearest_ticks, -within)
+            low = in_any_order(timeline, ticks, Timeline.lower)
+        if at.trailing:
+            ticks = shift(candidates.first_ticks, within)
+            high = in_any_order(timeline, ticks, Timeline.upper)
+        elif self.wants.ties:
+            high = in_any_order(timeline, candidates.farthest_ticks, Timeline.upper)
+        return PartitionSpans.of(self.keys, candidates.partition, low, high, timeline.total + 1)
+
+    def _in_places(self) -> PartitionSpans:
+        """Intervals in places of the partition, for a pattern bounded by its number of events."""
+        inner, total = self.lookups.context.pattern.within_partition, self.timeline.total
+        assert inner is not None
+        assert inner.longest is not None
+        keys, found, codes = self.keys, self.found, self.codes
+        every = np.arange(keys.count)
+        sizes = [*map(len, found.values()), keys.count]
+        told = ranks(
+            keys,
+            total,
+            np.concatenate([*codes.values(), every]),
+            np.concatenate([*found.values(), np.full(keys.count, total)]),
+        )
+        *places, events = np.split(told, np.cumsum(sizes)[:-1])
+        place = dict(zip(found, places, strict=True))
+        stride = total + 1
+        at_block: dict[int, Ints] = {}
+        symbol = 0
+        for number, block in enumerate(inner.blocks):
+            for offset in range(len(block.symbols)):
+                if symbol in place:
+                    start = place[symbol] - offset
+                    some = (codes[symbol] * stride + start)[start >= 0]
+                    known = at_block.get(number)
+                    at_block[number] = some if known is None else np.intersect1d(known, some)
+                symbol += 1
+        used = sorted(at_block)
+        at = self.lookups.arranged(used, inner)
+        starts = [np.unique(at_block[number]) for number in used]
+        candidates = find_candidates(
+            [s % stride for s in starts], at.blocks, at.before, at.after, self.timeline, None,
+            inner.longest, codes=[s // stride for s in starts], partitions=keys.count,
+        )  # fmt: skip
+        low, high = candidates.first, candidates.farthest + 1
+        if at.leading:
+            low = np.maximum(candidates.nearest - inner.longest + 1, 0)
+        if at.trailing:
+            high = candidates.first + inner.longest
+        high = np.minimum(high, events[candidates.partition])
+        return self._placed(PartitionSpans.of(keys, candidates.partition, low, high, stride))
+
+    # -- neighbours ---------------------------------------------------------------------------
+
+    def _with_neighbours(self, spans: PartitionSpans) -> PartitionSpans:
+        """The same rows, and those of their partitions right before and after them shown."""
+        stride = spans.stride
+        code = spans.inside.starts // stride
+        ends = np.concatenate([spans.inside.starts, spans.inside.ends]) - np.tile(code, 2) * stride
+        place = ranks(self.keys, self.timeline.total, np.tile(code, 2), ends)
+        low, high = place[: len(code)], place[len(code) :]
+        around = self._rows(code, self._beside(low, high))
+        return replace(spans, shown=_single(code, around, stride))
+
+    def _placed(self, spans: PartitionSpans) -> PartitionSpans:
+        """Spans of places within partitions as spans of positions, with neighbours shown."""
+        stride = spans.stride
+        code = spans.inside.starts // stride
+        low, high = spans.inside.starts - code * stride, spans.inside.ends - code * stride
+        first, last, *around = self._rows(code, [low, high - 1, *self._beside(low, high)])
+        inside = Spans.of(code * stride + first, code * stride + last + 1)
+        return PartitionSpans(self.keys, inside, _single(code, around, stride), stride)
+
+    def _beside(self, low: Ints, high: Ints) -> list[Ints]:
+        """Ranks of the rows before and after spans of ranks."""
+        before, after = self.wants.before, self.wants.after
+        return [low - 1 - i for i in range(before)] + [high + i for i in range(after)]
+
+    def _rows(self, code: Ints, wanted: list[Ints]) -> list[Ints]:
+        """Positions of several ranks of each partition named, in one pass over the keys."""
+        codes = np.tile(code, len(wanted))
+        found = positions(self.keys, self.timeline.total, codes, np.concatenate(wanted))
+        return np.split(found, len(wanted))
+
+
+def _single(code: Ints, found: Sequence[Ints], stride: int) -> Spans:
+    """The places of single rows; those that are not there are negative."""
+    parts = [(code * stride + rows)[rows >= 0] for rows in found]
+    place = np.concatenate(parts) if parts else np.zeros(0, np.int64)
+    return Spans.of(place, place + 1)
