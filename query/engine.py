@@ -29,7 +29,6 @@ from ..errors import SqlError, StreamNotFound
 from ..store.segment import ScanMetrics
 from ..store.snapshot import Snapshot
 from . import statements
-from .binder import relation_name
 from .cancellation import Cancellation, QueryControl
 from .catalog import Catalog
 from .constants import Folder
@@ -404,7 +403,7 @@ class Execution:
                 relation = self._stream(site.index, site.name, specs[site.index])
             dataset = ScanDataset(relation, self._control, self._failures)
             self._leaves.append((relation, dataset))
-            datasets[relation_name(site.index)] = dataset
+            datasets[site.relation] = dataset
         return datasets
 
     def _stream(self, index: int, name: str, spec: ScanSpec) -> StreamRelation:
@@ -496,7 +495,7 @@ class Execution:
 
             control, failures = QueryControl(), FailureBox()
             datasets = {
-                relation_name(site.index): ScanDataset(
+                site.relation: ScanDataset(
                     self._stream(site.index, site.name, specs[site.index])
                     if site.operator is None
                     else OperatorRelation(site.operator.open(self._context())),
@@ -512,7 +511,7 @@ class Execution:
         return names
 
     def _names(self) -> list[str]:
-        return [relation_name(site.index) for site in self._prepared.sites]
+        return [site.relation for site in self._prepared.sites]
 
 
 def _declared(schema: pa.Schema, prepared: Prepared) -> pa.Schema:

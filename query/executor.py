@@ -304,7 +304,7 @@ def _first_line(message: str) -> str:
 def _sql_error(error: BaseException, text: str) -> SqlError:
     message = str(error).split("\nLINE ")[0].strip()
     message = re.sub(r"^[A-Z][A-Za-z ]*(?:Error|Exception): ?", "", message)
-    message = re.sub(r"\bchronicle_\d+\b", "the stream", message)
+    message = re.sub(r"\bchronicle_+\d+\b", "the stream", message)
     message = re.split(r"\s*Candidate functions:", " ".join(message.split()))[0]
     found = re.search(r"\"([^\"]+)\"|[Ff]unction with name (\w+)|'(\w+)\(", message)
     name = next((group for group in found.groups() if group), None) if found else None

@@ -10,10 +10,12 @@ Guarantee
     compiles to "anything".
 
 Layout
-    A condition is compiled twice over, for being TRUE and for being FALSE, because under NOT the
-    second is what matters; NULL is neither.  Bounds are computed in exact arithmetic in the unit of
-    the column; where the executor would compare in binary floating point, bounds are widened
-    by a unit in the last place and lose their exactness.
+    A condition is compiled for being TRUE or for being FALSE: NOT, and the ``negate`` mark that the
+    parser leaves on NOT LIKE, swap the two; NULL is neither.  Bounds are computed in exact
+    arithmetic in the unit of the column; where the executor would compare in binary floating
+    point, bounds are widened by units in the last place and lose their exactness.  The executor
+    compares all sides of IN and BETWEEN in one type, so their constants are first read together
+    (:meth:`PredicateCompiler._constants`): one double among integers makes doubles of all.
 
 Limits
     One column against one constant; arithmetic on columns, other functions than casts to DATE and
@@ -25,7 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -36,7 +38,7 @@ from sqlglot import exp
 
 from ..schema import Attribute, Storage, StreamSchema
 from ..store.prune import AllOf, AnyOf, IsNull, Never, NotNull, Prune, Range
-from .constants import Constant, Folder, Kind, parse_time
+from .constants import UNKNOWN, Constant, Folder, Kind, parse_time
 from .ranges import tick_ns
 
 __all__ = [
@@ -156,6 +158,8 @@ class PredicateCompiler:
         return self._compile(condition, True)
 
     def _compile(self, node: Any, truth: bool) -> Compiled:
+        if node.args.get("negate"):  # NOT LIKE and NOT ILIKE are one node, negated
+            truth = not truth
         if isinstance(node, exp.Paren):
             return self._compile(node.this, truth)
         if isinstance(node, exp.Not):
@@ -169,10 +173,8 @@ class PredicateCompiler:
         if isinstance(node, exp.Between):
             if node.args.get("symmetric"):
                 return _NOTHING
-            parts = [
-                self._comparison(node.this, ">=", node.args["low"], truth),
-                self._comparison(node.this, "<=", node.args["high"], truth),
-            ]
+            bounds = [(">=", node.args["low"]), ("<=", node.args["high"])]
+            parts = self._comparisons(node.this, bounds, truth)
             return all_of(parts) if truth else any_of(parts)
         if isinstance(node, exp.In):
             return self._membership(node, truth)
@@ -204,21 +206,51 @@ class PredicateCompiler:
     # ------------------------------------------------------------------ comparisons
 
     def _comparison(self, left: Any, operator: str, right: Any, truth: bool) -> Compiled:
-        if not truth:
-            operator = _NEGATED[operator]
-        column, other = self._side(left), right
+        if self._side(left) is None:
+            left, operator, right = right, _FLIPPED[operator], left
+        return self._comparisons(left, [(operator, right)], truth)[0]
+
+    def _comparisons(
+        self, subject: Any, others: list[tuple[str, Any]], truth: bool
+    ) -> list[Compiled]:
+        """Comparisons of one subject with several values that are all made in one type."""
+        column = self._side(subject)
         if column is None:
-            column, other = self._side(right), left
-            operator = _FLIPPED[operator]
-        if column is None:
-            return _NOTHING
-        constant = self._folder.fold(other)
-        if constant.kind is Kind.NULL:
-            return _NEVER
-        if constant.kind is Kind.UNKNOWN:
-            return _NOTHING
-        name, wrapper = column
-        return self._bounds(self._schema.attribute(name), wrapper, operator, constant)
+            return [_NOTHING] * len(others)
+        attribute, wrapper = self._schema.attribute(column[0]), column[1]
+        constants = self._constants(attribute, wrapper, [node for _, node in others])
+        return [
+            self._bounds(attribute, wrapper, operator if truth else _NEGATED[operator], constant)
+            for (operator, _), constant in zip(others, constants, strict=True)
+        ]
+
+    def _constants(self, attribute: Attribute, wrapper: Any, nodes: list[Any]) -> list[Constant]:
+        """Values as the executor compares them: UNKNOWN where the common type is not certain."""
+        constants = [self._folder.fold(node) for node in nodes]
+        if len(constants) == 1:
+            return constants
+        # a NULL under a cast has a type, which counts like that of any other value
+        known = [
+            UNKNOWN if constant.kind is Kind.NULL and not _is_untyped(node) else constant
+            for node, constant in zip(nodes, constants, strict=True)
+        ]
+        kinds = {constant.kind for constant in known} - {Kind.NULL}
+        if _is_time(attribute):
+            if wrapper is None and len(kinds) > 1:
+                ns_per_tick = tick_ns(attribute.type)
+                return [_whole_time(constant, ns_per_tick) for constant in known]
+            sound = len(kinds) == 1
+        elif _is_number(attribute):
+            sound = kinds <= {Kind.EXACT, Kind.FLOAT} or kinds == {Kind.TEXT}
+        else:
+            sound = len(kinds) == 1
+        if not sound and kinds:
+            return [UNKNOWN] * len(known)
+        floats = [constant for constant in known if constant.kind is Kind.FLOAT]
+        if not floats or (attribute.storage is Storage.FLOAT and wrapper is None):
+            return known
+        single = all(constant.is_single for constant in floats)
+        return [_as_floating(constant, single) for constant in known]
 
     def _side(self, node: Any) -> tuple[str, Any] | None:
         """The column of one side of a comparison, and the function around it if there is one."""
@@ -243,6 +275,10 @@ class PredicateCompiler:
         self, attribute: Attribute, wrapper: Any, operator: str, constant: Constant
     ) -> Compiled:
         type_ = attribute.type
+        if constant.kind is Kind.NULL:
+            return _NEVER
+        if constant.kind is Kind.UNKNOWN:
+            return _NOTHING
         if wrapper is not None:
             return self._wrapped(attribute, wrapper, operator, constant)
         if pa.types.is_timestamp(type_) or pa.types.is_date(type_):
@@ -253,9 +289,10 @@ class PredicateCompiler:
             if constant.kind is Kind.EXACT:
                 return exact_bounds(attribute.name, operator, Fraction(constant.value))
             if constant.kind is Kind.FLOAT:
-                if abs(constant.value) < 2.0**53:  # doubles hold every integer up to here
+                # whole numbers up to here keep their values where both sides become floats
+                if abs(constant.value) < (2.0**24 if constant.is_single else 2.0**53):
                     return exact_bounds(attribute.name, operator, Fraction(constant.value))
-                return widened_bounds(attribute.name, operator, constant.value)
+                return widened_bounds(attribute.name, operator, constant.value, constant.is_single)
             return _NOTHING
         if attribute.storage is Storage.FLOAT:
             if constant.kind is Kind.TEXT:
@@ -287,7 +324,7 @@ class PredicateCompiler:
     ) -> Compiled:
         """Bounds on ``f(column)`` for monotone f that moves a value by a bounded distance."""
         type_ = attribute.type
-        is_time = pa.types.is_timestamp(type_)
+        is_timestamp = pa.types.is_timestamp(type_)
         if isinstance(wrapper, exp.Anonymous):
             unit = self._folder.fold(wrapper.expressions[0])
             slack = _TRUNCATED_NS.get(str(unit.value).lower()) if unit.kind is Kind.TEXT else None
@@ -300,13 +337,11 @@ class PredicateCompiler:
             slack = 1_000_000_000
         else:
             return self._cast_number(attribute, wrapper, operator, constant)
-        if not is_time or slack is None:
+        if not is_timestamp or slack is None:
             return _NOTHING
-        if constant.kind is Kind.TEXT:
-            nanoseconds = parse_time(constant.value)
-            if nanoseconds is None:
-                return _NOTHING
-            constant = Constant(Kind.TIME, nanoseconds)
+        if constant.kind is Kind.TEXT:  # a text takes the type of the other side
+            cast = wrapper.to.sql("duckdb") if isinstance(wrapper, exp.Cast) else "TIMESTAMP"
+            constant = self._folder.cast_text(constant.value, cast)
         if constant.kind is not Kind.TIME:
             return _NOTHING
         per_tick = tick_ns(type_)
@@ -319,30 +354,34 @@ class PredicateCompiler:
     def _cast_number(
         self, attribute: Attribute, wrapper: Any, operator: str, constant: Constant
     ) -> Compiled:
-        numeric = attribute.storage in (Storage.SIGNED, Storage.UNSIGNED, Storage.FLOAT)
-        time_or_date = pa.types.is_timestamp(attribute.type) or pa.types.is_date(attribute.type)
-        if not numeric or time_or_date or constant.kind not in (Kind.EXACT, Kind.FLOAT):
+        if not _is_number(attribute) or constant.kind not in (Kind.EXACT, Kind.FLOAT):
             return _NOTHING
         value = _as_float(constant.value)
-        if wrapper.to.is_type("double", "float", "decimal") and math.isfinite(value):
-            single = wrapper.to.is_type("float") or pa.types.is_float32(attribute.type)
-            if wrapper.to.is_type("decimal"):
-                scale = _decimal_scale(wrapper.to)
-                slack = Fraction(1, 10**scale) + Fraction(2 * math.ulp(value))
-                exact = Fraction(value)
-                return _between(attribute.name, operator, exact - slack, exact + slack)
+        if not math.isfinite(value):
+            return _NOTHING
+        single = constant.is_single or pa.types.is_float32(attribute.type)
+        if wrapper.to.is_type("double", "float"):
+            single = single or wrapper.to.is_type("float")
             return widened_bounds(attribute.name, operator, value, single)
-        if wrapper.to.is_type(*_INTEGER_TYPES) and math.isfinite(value):
-            exact, slack = Fraction(value), 1 + Fraction(2 * math.ulp(value))
-            return _between(attribute.name, operator, exact - slack, exact + slack)
-        return _NOTHING
+        if wrapper.to.is_type("decimal"):
+            rounding = Fraction(1, 10 ** _decimal_scale(wrapper.to))
+        elif wrapper.to.is_type(*_INTEGER_TYPES):
+            rounding = Fraction(1)
+        else:
+            return _NOTHING
+        low, high = _spread(value, single)
+        if not (math.isfinite(low) and math.isfinite(high)):
+            return _NOTHING
+        return _between(
+            attribute.name, operator, Fraction(low) - rounding, Fraction(high) + rounding
+        )
 
     # --------------------------------------------------------------- other predicates
 
     def _membership(self, node: Any, truth: bool) -> Compiled:
         if node.args.get("query") or node.args.get("unnest") or node.args.get("field"):
             return _NOTHING
-        parts = [self._comparison(node.this, "=", item, truth) for item in node.expressions]
+        parts = self._comparisons(node.this, [("=", item) for item in node.expressions], truth)
         if not parts:
             return _NOTHING
         return any_of(parts) if truth else all_of(parts)
@@ -417,6 +456,44 @@ class PredicateCompiler:
 _INTEGER_TYPES = (
     "tinyint", "smallint", "int", "bigint", "utinyint", "usmallint", "uint", "ubigint", "int128",
 )  # fmt: skip
+
+
+def _is_untyped(node: Any) -> bool:
+    """Whether a NULL has no type of its own: the literal, or a parameter without a value."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return isinstance(node, (exp.Null, exp.Placeholder))
+
+
+def _is_time(attribute: Attribute) -> bool:
+    return bool(pa.types.is_timestamp(attribute.type) or pa.types.is_date(attribute.type))
+
+
+def _is_number(attribute: Attribute) -> bool:
+    numeric = attribute.storage in (Storage.SIGNED, Storage.UNSIGNED, Storage.FLOAT)
+    return numeric and not _is_time(attribute)
+
+
+def _whole_time(constant: Constant, ns_per_tick: int) -> Constant:
+    """A time that means the same whatever type of time it is compared in; else UNKNOWN."""
+    if constant.kind is Kind.TEXT:
+        nanoseconds = parse_time(constant.value)
+        if nanoseconds is not None and nanoseconds % ns_per_tick == 0:
+            return Constant(Kind.TIME, nanoseconds)
+    return constant if constant.kind in (Kind.TIME, Kind.NULL) else UNKNOWN
+
+
+def _as_floating(constant: Constant, single: bool) -> Constant:
+    """A number as it is compared beside doubles, or beside floats of single precision."""
+    value = constant.value
+    if isinstance(value, Decimal) and value != value.to_integral_value():
+        # the executor may round a fraction otherwise than we do, but small ones stay between the
+        # same whole numbers
+        clear = abs(value) < 2**24 and abs(value - value.to_integral_value()) > Decimal("0.001")
+        return constant if clear and not single else UNKNOWN
+    if constant.kind is Kind.EXACT:
+        return Constant(Kind.FLOAT, _as_float(value), is_single=single)
+    return replace(constant, is_single=single)
 
 
 def _floors(wrapper: Any) -> bool:
