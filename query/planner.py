@@ -43,7 +43,7 @@ from .scope import Condition, Output, Site
 from .straight import picked_columns
 from .tree_aggregates import Candidate, find_candidate, rewrite
 
-__all__ = ["Prepared", "Rows", "prepare", "row_bounds", "scan_spec", "tail_start"]
+__all__ = ["Prepared", "Rows", "Written", "prepare", "row_bounds", "scan_spec", "tail_start"]
 
 _TODAY = ("current_date", "today")
 _NOW = ("now", "current_timestamp", "transaction_timestamp", "get_current_timestamp")
@@ -66,6 +66,26 @@ class Rows:
     newest: bool
 
 
+@dataclass(frozen=True)
+class Written:
+    """A query as the executor is given it.
+
+    Attributes
+    ----------
+    sql : str
+    parameters : frozenset of str
+        Names of the parameters that occur in it; the executor refuses any other.
+    """
+
+    sql: str
+    parameters: frozenset[str]
+
+    @classmethod
+    def of(cls, root: Any) -> Written:
+        """Write a tree."""
+        return cls(to_text(root), frozenset(p.name for p in root.find_all(exp.Placeholder)))
+
+
 @dataclass
 class Prepared:
     """A query that can be run; see :func:`prepare`."""
@@ -80,10 +100,10 @@ class Prepared:
     rows: dict[int, Rows]
     static: bool
     specs: dict[int, ScanSpec] = field(default_factory=dict)
-    written: dict[frozenset[int], str] = field(default_factory=dict)
+    written: dict[frozenset[int], Written] = field(default_factory=dict)
 
-    def sql(self, answered: frozenset[int], names: Callable[[str], list[str]]) -> str:
-        """The text for the executor, with these candidates answered by the tree.
+    def write(self, answered: frozenset[int], names: Callable[[Written], list[str]]) -> Written:
+        """The query for the executor, with these candidates answered by the tree.
 
         ``names`` gives the column names of a query, which a rewritten one must keep.
         """
@@ -95,9 +115,9 @@ class Prepared:
                 for select in list(holder.find_all(exp.Select)):
                     if select.meta.get("candidate") in answered:
                         whole = select is holder.this
-                        rewrite(select, names(to_text(self.root)) if whole else None)
+                        rewrite(select, names(Written.of(self.root)) if whole else None)
                 root = holder.this
-            found = self.written[answered] = to_text(root)
+            found = self.written[answered] = Written.of(root)
         return found
 
     @cached_property
