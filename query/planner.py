@@ -40,6 +40,7 @@ from .predicates import Compiled, PredicateCompiler, all_of
 from .ranges import time_bounds
 from .relations import ScanSpec, half_open
 from .scope import Condition, Output, Site
+from .silent_loss import check_literals
 from .straight import picked_columns
 from .tree_aggregates import Candidate, find_candidate, rewrite
 
@@ -152,6 +153,7 @@ def prepare(root: Any, text: str, catalog: Catalog) -> Prepared:
     SqlError
     """
     check_query(root, text, table_function_names())
+    check_literals(root, text)
     parameters = number_placeholders(root, text)
     uses_now = _fix_now(root)
     bound: Bound = bind(root, text, catalog)

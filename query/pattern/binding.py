@@ -23,6 +23,7 @@ Limits
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -45,6 +46,8 @@ __all__ = [
 ]
 
 CLASSIFIER = "@classifier"
+_OUR_COLUMNS = re.compile(r"@(classifier|match|match_number|order|row|s\d+)", re.IGNORECASE)
+"""Columns that stand beside those of the input where expressions are evaluated."""
 SHIFT_MAX = 1_000_000
 
 
@@ -409,9 +412,16 @@ class Binder:
 
     def _column(self, part: Any) -> str:
         try:
-            return self.schema.resolve(part.name)
+            name = self.schema.resolve(part.name)
         except AttributeNotFound as error:
             raise self.fail(str(error), part) from None
+        if _OUR_COLUMNS.fullmatch(name):
+            raise self.fail(
+                f"MATCH_RECOGNIZE has a column {name!r} of its own; rename yours in a subquery: "
+                f'FROM (SELECT *, "{name}" AS x FROM ...) MATCH_RECOGNIZE (...)',
+                part,
+            )
+        return name
 
     def _variable(self, identifier: Any) -> str:
         name = identifier.name
