@@ -36,6 +36,8 @@ from .scalar import AGGREGATES, check_functions, function_name, quote
 
 __all__ = [
     "CLASSIFIER",
+    "NUMBER",
+    "PSEUDO",
     "Aggregate",
     "Binder",
     "Bound",
@@ -46,6 +48,9 @@ __all__ = [
 ]
 
 CLASSIFIER = "@classifier"
+NUMBER = "@match_number"
+PSEUDO = frozenset({CLASSIFIER, NUMBER})
+"""Columns that a row has by its match: what CLASSIFIER() and MATCH_NUMBER() are there."""
 _OUR_COLUMNS = re.compile(r"@(classifier|match|match_number|order|row|s\d+)", re.IGNORECASE)
 """Columns that stand beside those of the input where expressions are evaluated."""
 SHIFT_MAX = 1_000_000
@@ -60,7 +65,8 @@ class RowExpression:
     sql : str
         The expression in DuckDB's SQL; column names are quoted.
     columns : tuple of str
-        The columns it reads; :data:`CLASSIFIER` among them stands for the row's variable.
+        The columns it reads; :data:`CLASSIFIER` among them stands for the row's variable,
+        :data:`NUMBER` for the number of its match (in aggregates only).
     column : str or None
         The column's name, when the expression is nothing but a column.
     """
@@ -144,6 +150,10 @@ class Bound:
         return to_text(self.scalar)
 
 
+_DIVISIBLE = frozenset(
+    ("count", "sum", "min", "max", "bool_and", "bool_or", "arbitrary", "any_value")
+)
+"""Aggregates that follow from those over parts of the rows."""
 _COMPARISONS = (exp.LT, exp.LTE, exp.GT, exp.GTE, exp.EQ, exp.NEQ)
 
 
@@ -261,7 +271,12 @@ class Binder:
                 raise self.fail("MATCH_NUMBER() takes no argument", node)
             return self._leaf(MatchNumber(), leaves)
         if _is_aggregate(node):
-            return self._leaf(self._aggregate(node, final), leaves)
+            leaf = self._aggregate(node, final)
+            if self.in_define and not PSEUDO.isdisjoint(leaf.columns):
+                found = self._spelled_out(node, leaf, leaves)
+                if found is not None:
+                    return found
+            return self._leaf(leaf, leaves)
         if isinstance(node, exp.Column):
             row, variables = self._row(node, "a column")
             return self._leaf(Navigation(row, variables, final=final), leaves)
@@ -376,6 +391,10 @@ class Binder:
                 columns[CLASSIFIER] = None
                 lone = part is node
                 return exp.column(exp.to_identifier(CLASSIFIER, quoted=True))
+            if kind == "match_number" and (of.endswith("()") or of == "FILTER"):
+                columns[NUMBER] = None
+                lone = part is node
+                return exp.column(exp.to_identifier(NUMBER, quoted=True))
             if kind:
                 raise self.fail(f"{kind.upper()} cannot be used inside {of}", part)
             if _is_aggregate(part):
@@ -487,6 +506,57 @@ class Binder:
             basic and not distinct and call is inner, basic, distinct, condition, to_text(inner),
         )  # fmt: skip
 
+    def _spelled_out(self, node: Any, leaf: Aggregate, leaves: list[Leaf]) -> Any:
+        """An aggregate over CLASSIFIER() or MATCH_NUMBER(), for the matcher, which has neither.
+
+        Within the rows of one variable CLASSIFIER() is a constant: ``max(f(CLASSIFIER()))`` is the
+        greatest of ``max(f('A'))`` over the rows of A and ``max(f('B'))`` over those of B.  What
+        only asks for MATCH_NUMBER() asks whether there is a row.  None for every other form.
+        """
+        function = leaf.function
+        if leaf.argument is not None and leaf.argument.column == NUMBER and leaf.plain:
+            rows = self._leaf(
+                Aggregate("count", "count(*)", None, (), leaf.variables, False, True, True), leaves
+            )
+            number = self._leaf(MatchNumber(), leaves)
+            if function == "count":
+                return rows
+            some = exp.GT(this=rows.copy(), expression=exp.Literal.number(0))
+            value = exp.Mul(this=number, expression=rows) if function == "sum" else number
+            known = function in ("sum", "min", "max", "arbitrary", "any_value")
+            return exp.Case(ifs=[exp.If(this=some, true=value)]) if known else None
+        if NUMBER in leaf.columns or (leaf.distinct and function not in ("min", "max")):
+            return None
+        if function in ("avg", "mean"):
+            parts = [self._for_each_variable(node, leaf, name, leaves) for name in ("sum", "count")]
+            if None in parts:
+                return None
+            count = exp.Anonymous(this="nullif", expressions=[parts[1], exp.Literal.number(0)])
+            return exp.Paren(this=exp.Div(this=exp.Paren(this=parts[0]), expression=count))
+        return self._for_each_variable(node, leaf, function, leaves)
+
+    def _for_each_variable(
+        self, node: Any, leaf: Aggregate, function: str, leaves: list[Leaf]
+    ) -> Any:
+        """One aggregate a variable, and what they come to together."""
+        if not leaf.basic or function not in _DIVISIBLE:
+            return None
+        chosen = leaf.variables
+        if chosen is None:
+            chosen = frozenset(name for name, own in self.variables.items() if own == {name})
+        parts = []
+        for variable in sorted(chosen):
+            copy = node.copy()
+            for part in list(copy.walk()):
+                if _special(part) == "classifier":
+                    part.replace(exp.Literal.string(variable))
+            inner = copy.this if isinstance(copy, exp.Filter) else copy
+            if isinstance(inner, exp.Anonymous):
+                inner.set("this", function)
+            one = self._aggregate(copy, False)
+            parts.append(self._leaf(replace(one, variables=frozenset({variable})), leaves))
+        return exp.Paren(this=_added(function, parts))
+
     def _condition(self, call: Any) -> RowExpression | None:
         """The condition of a FILTER right around an aggregate."""
         if not isinstance(call, exp.Filter) or isinstance(call.this, exp.Filter | exp.WithinGroup):
@@ -502,11 +572,12 @@ class Binder:
             if part is inner or part is call or (part.parent is None and part is not call):
                 continue
             kind = _special(part)
-            if kind == "classifier" or isinstance(part, exp.Column):
+            if kind in ("classifier", "match_number") or isinstance(part, exp.Column):
                 if isinstance(part, exp.Column) and _special(part.parent) == "classifier":
                     continue
                 row, variables = self._row(part, f"{function}()")
-                chosen.add(variables)
+                if kind != "match_number":
+                    chosen.add(variables)
                 columns[row.columns[0]] = None
                 part.replace(exp.column(exp.to_identifier(row.columns[0], quoted=True)))
             elif kind:
@@ -516,6 +587,27 @@ class Binder:
         if len(chosen) > 1:
             raise self.fail(f"the arguments of {function}() must use one variable", call)
         return call, next(iter(chosen), None), columns
+
+
+def _added(function: str, values: list[Any]) -> Any:
+    """What an aggregate over all rows is, from those over the rows of each variable."""
+
+    def call(name: str, arguments: list[Any]) -> Any:
+        return exp.Anonymous(this=name, expressions=[value.copy() for value in arguments])
+
+    if len(values) == 1:
+        return values[0]
+    if function in ("min", "bool_and"):
+        return call("least", values)
+    if function in ("max", "bool_or"):
+        return call("greatest", values)
+    if function in ("arbitrary", "any_value"):
+        return call("coalesce", values)
+    none = exp.Is(this=call("coalesce", values), expression=exp.Null())
+    total = call("coalesce", [values[0], exp.Literal.number(0)])
+    for value in values[1:]:
+        total = exp.Add(this=total, expression=call("coalesce", [value, exp.Literal.number(0)]))
+    return exp.Case(ifs=[exp.If(this=exp.Not(this=exp.Paren(this=none)), true=total)])
 
 
 def _special(node: Any) -> str:
