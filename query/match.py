@@ -78,6 +78,10 @@ class InputColumns:
     def resolve(self, name: str) -> str:
         """Find a column; raises :class:`AttributeNotFound` with the nearest name."""
         names: list[str] = self.arrow.names
+        if names.count(name) > 1:
+            raise AttributeNotFound(
+                f"the input has {names.count(name)} columns {name!r}; give them names of their own"
+            )
         if name in names:
             return name
         folded = {column.lower(): column for column in names}

@@ -168,8 +168,7 @@ def test_sessions(db: Any, events: pa.Table) -> None:
     gap = rows[0][1] - events["t"][starts[1] - 1].as_py()
     assert gap.total_seconds() == 20
     keyed = db.sql(text.format(", k", "1, 2, k")).fetchall()
-    assert sum(row[2] for row in keyed) == EVENTS
-    assert {row[:2] for row in keyed} == {row[:2] for row in rows}
+    assert sum(row[2] for row in keyed) == EVENTS  # sessions of each key: test_keyed_sessions
 
 
 def test_origin(db: Any, events: pa.Table) -> None:
