@@ -339,13 +339,9 @@ class _Binder:
         self._rename_item(item, site, item.alias or name)
 
     def _site(
-        self,
-        name: str,
-        schema: StreamSchema | None = None,
-        operator: BoundOperator | None = None,
+        self, name: str, schema: StreamSchema | None = None, operator: BoundOperator | None = None
     ) -> Site:
-        index = len(self.sites)
-        site = Site(index, name, f"{self._prefix}{index}", schema, operator)
+        site = Site(len(self.sites), name, f"{self._prefix}{len(self.sites)}", schema, operator)
         self.sites.append(site)
         return site
 

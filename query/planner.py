@@ -30,13 +30,14 @@ from ..schema import StreamSchema
 from ..store.prune import AllOf, AnyOf, IsNull, Never, Prune, Range
 from ..store.snapshot import Snapshot
 from .binder import Bound, bind, conjuncts, is_plain
+from .bounds import Compiled, all_of
 from .catalog import Catalog
 from .constants import Folder, Kind
 from .dialect import to_text
 from .gate import check_query
 from .operators import table_function_names
 from .parameters import NOW, number_placeholders
-from .predicates import Compiled, PredicateCompiler, all_of
+from .predicates import PredicateCompiler
 from .ranges import time_bounds
 from .relations import ScanSpec, half_open
 from .scope import Condition, Output, Site

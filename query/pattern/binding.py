@@ -31,8 +31,20 @@ from sqlglot import exp
 
 from ...errors import AttributeNotFound, SqlError
 from ..dialect import to_text
+from .leaves import (
+    CLASSIFIER,
+    NUMBER,
+    PSEUDO,
+    Aggregate,
+    Leaf,
+    MatchNumber,
+    Navigation,
+    RowExpression,
+    special,
+)
 from .parse import position_error
 from .scalar import AGGREGATES, check_functions, function_name, quote
+from .spelled_out import spelled_out
 
 __all__ = [
     "CLASSIFIER",
@@ -47,90 +59,9 @@ __all__ = [
     "RowExpression",
 ]
 
-CLASSIFIER = "@classifier"
-NUMBER = "@match_number"
-PSEUDO = frozenset({CLASSIFIER, NUMBER})
-"""Columns that a row has by its match: what CLASSIFIER() and MATCH_NUMBER() are there."""
 _OUR_COLUMNS = re.compile(r"@(classifier|match|match_number|order|row|s\d+)", re.IGNORECASE)
 """Columns that stand beside those of the input where expressions are evaluated."""
 SHIFT_MAX = 1_000_000
-
-
-@dataclass(frozen=True)
-class RowExpression:
-    """A scalar expression over the columns of one row.
-
-    Attributes
-    ----------
-    sql : str
-        The expression in DuckDB's SQL; column names are quoted.
-    columns : tuple of str
-        The columns it reads; :data:`CLASSIFIER` among them stands for the row's variable,
-        :data:`NUMBER` for the number of its match (in aggregates only).
-    column : str or None
-        The column's name, when the expression is nothing but a column.
-    """
-
-    sql: str
-    columns: tuple[str, ...]
-    column: str | None = None
-
-
-@dataclass(frozen=True)
-class Navigation:
-    """The value of an expression in a row found from the match; see the module's docstring."""
-
-    row: RowExpression
-    variables: frozenset[str] | None
-    first: bool = False
-    offset: int = 0
-    final: bool = False
-    shift: int = 0
-
-
-@dataclass(frozen=True)
-class Aggregate:
-    """An aggregate over the rows of the match that carry one of ``variables``.
-
-    Attributes
-    ----------
-    function : str
-        Its name, lower case.
-    sql : str
-        The whole call in DuckDB's SQL, over the columns of the rows.
-    argument : RowExpression or None
-        The only argument of a basic call; None for ``count(*)`` and for calls of other forms.
-    columns : tuple of str
-    plain : bool
-        Neither DISTINCT, FILTER, ORDER BY nor a second argument.
-    basic : bool
-        As ``plain``, but perhaps with DISTINCT or FILTER.
-    distinct : bool
-    condition : RowExpression or None
-        What FILTER says.
-    head : str
-        ``sql`` without FILTER.
-    """
-
-    function: str
-    sql: str
-    argument: RowExpression | None
-    columns: tuple[str, ...]
-    variables: frozenset[str] | None
-    final: bool
-    plain: bool
-    basic: bool = False
-    distinct: bool = False
-    condition: RowExpression | None = None
-    head: str = ""
-
-
-@dataclass(frozen=True)
-class MatchNumber:
-    """MATCH_NUMBER()."""
-
-
-Leaf = Navigation | Aggregate | MatchNumber
 
 
 @dataclass(frozen=True)
@@ -150,10 +81,6 @@ class Bound:
         return to_text(self.scalar)
 
 
-_DIVISIBLE = frozenset(
-    ("count", "sum", "min", "max", "bool_and", "bool_or", "arbitrary", "any_value")
-)
-"""Aggregates that follow from those over parts of the rows."""
 _COMPARISONS = (exp.LT, exp.LTE, exp.GT, exp.GTE, exp.EQ, exp.NEQ)
 
 
@@ -241,7 +168,7 @@ class Binder:
 
     # -- expressions ----------------------------------------------------------------------------
 
-    def _leaf(self, leaf: Leaf, leaves: list[Leaf]) -> exp.Expression:
+    def place(self, leaf: Leaf, leaves: list[Leaf]) -> exp.Expression:
         if leaf in leaves:
             index = leaves.index(leaf)
         else:
@@ -252,10 +179,10 @@ class Binder:
     def _transform(
         self, node: Any, leaves: list[Leaf], final: bool, marked: bool
     ) -> exp.Expression:
-        name = _special(node)
+        name = special(node)
         if name in ("running", "final"):
             inner = node.expressions[0]
-            kind = _special(inner)
+            kind = special(inner)
             if kind not in ("first", "last") and not _is_aggregate(inner):
                 raise self.fail(f"{name.upper()} stands before FIRST, LAST or an aggregate", node)
             if name == "final" and self.in_define:
@@ -265,21 +192,21 @@ class Binder:
             navigation = self._navigation(node, final)
             if navigation.row in self.mixed:
                 return self._spread(navigation, leaves)
-            return self._leaf(navigation, leaves)
+            return self.place(navigation, leaves)
         if name == "match_number":
             if node.expressions:
                 raise self.fail("MATCH_NUMBER() takes no argument", node)
-            return self._leaf(MatchNumber(), leaves)
+            return self.place(MatchNumber(), leaves)
         if _is_aggregate(node):
-            leaf = self._aggregate(node, final)
+            leaf = self.aggregate(node, final)
             if self.in_define and not PSEUDO.isdisjoint(leaf.columns):
-                found = self._spelled_out(node, leaf, leaves)
+                found = spelled_out(self, node, leaf, leaves)
                 if found is not None:
                     return found
-            return self._leaf(leaf, leaves)
+            return self.place(leaf, leaves)
         if isinstance(node, exp.Column):
             row, variables = self._row(node, "a column")
-            return self._leaf(Navigation(row, variables, final=final), leaves)
+            return self.place(Navigation(row, variables, final=final), leaves)
         for key, value in list(node.args.items()):
             if isinstance(value, exp.Expr):
                 node.set(key, self._transform(value, leaves, False, False))
@@ -300,13 +227,13 @@ class Binder:
 
         def at_place(name: str) -> exp.Expression:
             column = RowExpression(quote(name), (name,), name)
-            return self._leaf(replace(navigation, row=column), leaves)
+            return self.place(replace(navigation, row=column), leaves)
 
         def visit(part: Any) -> Any:
             return at_place(part.name) if isinstance(part, exp.Column) else part
 
         value = self.mixed[navigation.row].copy().transform(visit)
-        there = self._leaf(replace(navigation, row=RowExpression("true", ())), leaves)
+        there = self.place(replace(navigation, row=RowExpression("true", ())), leaves)
         return exp.Case(ifs=[exp.If(this=there, true=value)])
 
     def _offset(self, node: Any, of: str) -> int:
@@ -318,14 +245,14 @@ class Binder:
         raise self.fail(f"the offset of {of} must be a literal integer, 0 or more", node)
 
     def _navigation(self, node: Any, final: bool) -> Navigation:
-        name = _special(node)
+        name = special(node)
         if name in ("prev", "next"):
             arguments = node.expressions
             if not 1 <= len(arguments) <= 2:
                 raise self.fail(f"{name.upper()} takes an expression and an offset", node)
             shift = self._offset(arguments[1], name.upper()) if len(arguments) == 2 else 1
             inner = arguments[0]
-            kind = _special(inner)
+            kind = special(inner)
             if kind in ("running", "final"):
                 if kind == "final" and self.in_define:
                     raise self.fail(
@@ -333,7 +260,7 @@ class Binder:
                     )
                 final = kind == "final"
                 inner = inner.expressions[0]
-                kind = _special(inner)
+                kind = special(inner)
                 if kind not in ("first", "last"):
                     raise self.fail("RUNNING and FINAL stand before FIRST or LAST here", node)
             if kind in ("prev", "next"):
@@ -380,7 +307,7 @@ class Binder:
 
         def visit(part: Any) -> Any:
             nonlocal lone
-            kind = _special(part)
+            kind = special(part)
             if kind == "classifier":
                 arguments = part.expressions
                 if len(arguments) > 1 or (
@@ -412,7 +339,7 @@ class Binder:
                 return exp.column(exp.to_identifier(found, quoted=True))
             return part
 
-        if isinstance(node, exp.Column) or _special(node):
+        if isinstance(node, exp.Column) or special(node):
             shaped = visit(node)
             lone = lone or isinstance(node, exp.Column)
         else:
@@ -452,7 +379,7 @@ class Binder:
             )
         return str(folded)
 
-    def _aggregate(self, node: Any, final: bool) -> Aggregate:
+    def aggregate(self, node: Any, final: bool) -> Aggregate:
         call = node.copy()
         inner = call
         while isinstance(inner, exp.Filter | exp.WithinGroup):
@@ -506,57 +433,6 @@ class Binder:
             basic and not distinct and call is inner, basic, distinct, condition, to_text(inner),
         )  # fmt: skip
 
-    def _spelled_out(self, node: Any, leaf: Aggregate, leaves: list[Leaf]) -> Any:
-        """An aggregate over CLASSIFIER() or MATCH_NUMBER(), for the matcher, which has neither.
-
-        Within the rows of one variable CLASSIFIER() is a constant: ``max(f(CLASSIFIER()))`` is the
-        greatest of ``max(f('A'))`` over the rows of A and ``max(f('B'))`` over those of B.  What
-        only asks for MATCH_NUMBER() asks whether there is a row.  None for every other form.
-        """
-        function = leaf.function
-        if leaf.argument is not None and leaf.argument.column == NUMBER and leaf.plain:
-            rows = self._leaf(
-                Aggregate("count", "count(*)", None, (), leaf.variables, False, True, True), leaves
-            )
-            number = self._leaf(MatchNumber(), leaves)
-            if function == "count":
-                return rows
-            some = exp.GT(this=rows.copy(), expression=exp.Literal.number(0))
-            value = exp.Mul(this=number, expression=rows) if function == "sum" else number
-            known = function in ("sum", "min", "max", "arbitrary", "any_value")
-            return exp.Case(ifs=[exp.If(this=some, true=value)]) if known else None
-        if NUMBER in leaf.columns or (leaf.distinct and function not in ("min", "max")):
-            return None
-        if function in ("avg", "mean"):
-            parts = [self._for_each_variable(node, leaf, name, leaves) for name in ("sum", "count")]
-            if None in parts:
-                return None
-            count = exp.Anonymous(this="nullif", expressions=[parts[1], exp.Literal.number(0)])
-            return exp.Paren(this=exp.Div(this=exp.Paren(this=parts[0]), expression=count))
-        return self._for_each_variable(node, leaf, function, leaves)
-
-    def _for_each_variable(
-        self, node: Any, leaf: Aggregate, function: str, leaves: list[Leaf]
-    ) -> Any:
-        """One aggregate a variable, and what they come to together."""
-        if not leaf.basic or function not in _DIVISIBLE:
-            return None
-        chosen = leaf.variables
-        if chosen is None:
-            chosen = frozenset(name for name, own in self.variables.items() if own == {name})
-        parts = []
-        for variable in sorted(chosen):
-            copy = node.copy()
-            for part in list(copy.walk()):
-                if _special(part) == "classifier":
-                    part.replace(exp.Literal.string(variable))
-            inner = copy.this if isinstance(copy, exp.Filter) else copy
-            if isinstance(inner, exp.Anonymous):
-                inner.set("this", function)
-            one = self._aggregate(copy, False)
-            parts.append(self._leaf(replace(one, variables=frozenset({variable})), leaves))
-        return exp.Paren(this=_added(function, parts))
-
     def _condition(self, call: Any) -> RowExpression | None:
         """The condition of a FILTER right around an aggregate."""
         if not isinstance(call, exp.Filter) or isinstance(call.this, exp.Filter | exp.WithinGroup):
@@ -571,9 +447,9 @@ class Binder:
         for part in list(call.walk(bfs=False)):
             if part is inner or part is call or (part.parent is None and part is not call):
                 continue
-            kind = _special(part)
+            kind = special(part)
             if kind in ("classifier", "match_number") or isinstance(part, exp.Column):
-                if isinstance(part, exp.Column) and _special(part.parent) == "classifier":
+                if isinstance(part, exp.Column) and special(part.parent) == "classifier":
                     continue
                 row, variables = self._row(part, f"{function}()")
                 if kind != "match_number":
@@ -587,42 +463,6 @@ class Binder:
         if len(chosen) > 1:
             raise self.fail(f"the arguments of {function}() must use one variable", call)
         return call, next(iter(chosen), None), columns
-
-
-def _added(function: str, values: list[Any]) -> Any:
-    """What an aggregate over all rows is, from those over the rows of each variable."""
-
-    def call(name: str, arguments: list[Any]) -> Any:
-        return exp.Anonymous(this=name, expressions=[value.copy() for value in arguments])
-
-    if len(values) == 1:
-        return values[0]
-    if function in ("min", "bool_and"):
-        return call("least", values)
-    if function in ("max", "bool_or"):
-        return call("greatest", values)
-    if function in ("arbitrary", "any_value"):
-        return call("coalesce", values)
-    none = exp.Is(this=call("coalesce", values), expression=exp.Null())
-    total = call("coalesce", [values[0], exp.Literal.number(0)])
-    for value in values[1:]:
-        total = exp.Add(this=total, expression=call("coalesce", [value, exp.Literal.number(0)]))
-    return exp.Case(ifs=[exp.If(this=exp.Not(this=exp.Paren(this=none)), true=total)])
-
-
-def _special(node: Any) -> str:
-    """Name of a row pattern function (FIRST, LAST, PREV, NEXT, CLASSIFIER, ...), else empty."""
-    if isinstance(node, exp.First):
-        return "first"
-    if isinstance(node, exp.Last):
-        return "last"
-    if isinstance(node, exp.Anonymous):
-        name = str(node.this).lower()
-        if name in (
-            "prev", "next", "classifier", "match_number", "running", "final", "first", "last",
-        ):  # fmt: skip
-            return name
-    return ""
 
 
 def _is_aggregate(node: Any) -> bool:
@@ -643,11 +483,11 @@ def _without_navigation(node: exp.Expression) -> exp.Expression:
     For the check of the other functions.
     """
 
-    if not any(_special(part) for part in node.walk()):
+    if not any(special(part) for part in node.walk()):
         return node
 
     def visit(part: Any) -> Any:
-        if _special(part):
+        if special(part):
             inside = part.expressions if isinstance(part, exp.Anonymous) else [part.this]
             return exp.Tuple(expressions=[item.transform(visit) for item in inside])
         return part

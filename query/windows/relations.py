@@ -25,9 +25,10 @@ from ...errors import InvalidArgument
 from ...schema import StreamSchema
 from ...store.prune import AllOf, Prune, Range
 from ...store.snapshot import Snapshot
+from ..bounds import all_of
 from ..operators import OperatorSite, RunContext, register_table_function
 from ..plan import Operator
-from ..predicates import PredicateCompiler, all_of
+from ..predicates import PredicateCompiler
 from ..ranges import time_bounds
 from .aggregation import (
     IndexAggregation,
