@@ -122,15 +122,16 @@ class _Append:
     def run(self, keys: IdempotencyKeys, key: str | None) -> tuple[dict[str, Any], bool]:
         """The answer, and whether it is that of an earlier request with the same key."""
         if key is None:
-            return self._store(), False
+            return self._store()[0], False
         said = (self.stream, self.format, self.precision, self.on_error, self.body.encoding)
         fingerprint = hashlib.sha256(repr((*said, self.body.digest)).encode()).hexdigest()
         with keys.request(self.stream, key, fingerprint) as work:
             if work.answer is None:
-                work.answer = self._store()
+                work.answer, work.version = self._store()
             return work.answer, work.replayed
 
-    def _store(self) -> dict[str, Any]:
+    def _store(self) -> tuple[dict[str, Any], int]:
+        """The answer, and the version that the append made."""
         server = self.server
         found = server.database.stream(self.stream)
         started = time.perf_counter()
@@ -152,7 +153,7 @@ class _Append:
         answer: dict[str, Any] = {"appended": done.appended, "late": done.late, "count": done.count}
         if self.on_error == "skip":
             answer |= {"rejected": rejected, "errors": [bad_row_json(row) for row in bad]}
-        return answer
+        return answer, done.version
 
 
 @router.get("/events", summary="Read events")

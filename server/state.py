@@ -20,11 +20,14 @@ from typing import TYPE_CHECKING, TypeVar
 from starlette.requests import HTTPConnection
 
 from ..errors import ChronicleError, ReadOnlyStore, StreamNotFound
+from ..store import EventStream
+from ..store.files import RealFiles
 from .guard import Guard
 from .idempotency import IdempotencyKeys
 from .limits import ByteBudget, Gate
 from .metrics import Metrics, StreamFigures
 from .pipe import Pipe
+from .places import server_directory
 from .positions import Positions
 from .problems import Problem
 from .running import RunningQueries
@@ -102,7 +105,10 @@ class Server:
             None
             if database.mode == "r"
             else IdempotencyKeys(
-                database.path, settings.idempotency_hours * 3600.0, self.version_of
+                RealFiles(str(server_directory(database.path, create=True))),
+                settings.idempotency_hours * 3600.0,
+                self.version_of,
+                self.sound,
             )
         )
         self.transactions = Transactions(database)
@@ -177,6 +183,11 @@ class Server:
         except StreamNotFound:
             return None
 
+    def sound(self, stream: str) -> bool:
+        """Whether an append to a stream that raised has left nothing in it."""
+        handle = self.database.stream(stream).handle
+        return isinstance(handle, EventStream) and handle.sound
+
     def forget_stream(self, stream: str) -> None:
         """Let go of everything that was kept for a stream that is no more."""
         self.snapshots.forget(stream)
@@ -217,6 +228,7 @@ class Server:
         """Let go of what nobody has used for too long; blocks."""
         self.snapshots.sweep()
         if self._keys is not None:
+            self._keys.tidy()
             self.transactions.sweep()
             self.positions.sweep()
 
