@@ -44,6 +44,7 @@ from .streams import Stream
 
 if TYPE_CHECKING:
     from .query.cancellation import Cancellation, QueryControl
+    from .query.catalog import Catalog
     from .query.engine import QueryEngine
     from .query.plan import Plan
     from .query.result import Result
@@ -255,6 +256,7 @@ class Database:
         *,
         read_only: bool = False,
         cancellation: Cancellation | None = None,
+        catalog: Catalog | None = None,
     ) -> Result:
         """Run one SQL statement.
 
@@ -270,6 +272,8 @@ class Database:
             Refuse statements that change the store, whatever its mode.
         cancellation : Cancellation, optional
             A token by which another thread can end the query with :class:`QueryCancelled`.
+        catalog : Catalog, optional
+            The streams that the statement may know of, instead of all.
 
         Returns
         -------
@@ -281,7 +285,7 @@ class Database:
         SqlError
             With line and column of what is wrong.
         """
-        return self._query_engine().run(
+        return self._query_engine(catalog).run(
             text, params, timeout, read_only=read_only, cancellation=cancellation
         )
 
@@ -291,15 +295,19 @@ class Database:
         analyze: bool = False,
         params: Parameters | None = None,
         timeout: float | None = None,
+        *,
+        catalog: Catalog | None = None,
     ) -> Plan:
         """Plan a query, and with ``analyze`` run it and say what it read.
+
+        ``catalog`` is as for :meth:`sql`.
 
         Returns
         -------
         Plan
             ``str(plan)`` is a tree for people, ``plan.to_dict()`` the same for programs.
         """
-        return self._query_engine().explain(text, params, analyze=analyze, timeout=timeout)
+        return self._query_engine(catalog).explain(text, params, analyze=analyze, timeout=timeout)
 
     def snapshot(self, name: str) -> Snapshot:
         """A consistent view of a stream as of now, beside and below all writing."""
@@ -384,7 +392,7 @@ class Database:
             name, snapshot, predicate, start, end, columns, limit, control
         )
 
-    def _query_engine(self) -> QueryEngine:
+    def _query_engine(self, catalog: Catalog | None = None) -> QueryEngine:
         self._check_open()
         engine = self._engine
         if engine is None:
@@ -398,7 +406,7 @@ class Database:
                         threads=self._query_threads,
                     )
                 engine = self._engine
-        return engine
+        return engine if catalog is None else engine.over(catalog)
 
     # ---------------------------------------------------------------- life cycle
 

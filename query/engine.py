@@ -20,6 +20,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -81,6 +82,13 @@ class QueryEngine:
         self.executor = Executor(memory_bytes, threads)
         self._prepared: OrderedDict[Any, Prepared] = OrderedDict()
         self._guard = threading.Lock()
+
+    def over(self, catalog: Catalog) -> QueryEngine:
+        """An engine for another catalog that shares the executor, and no prepared query."""
+        twin = copy(self)
+        twin.catalog = catalog
+        twin._prepared, twin._guard = OrderedDict(), threading.Lock()
+        return twin
 
     def close(self) -> None:
         """End the executor; results that are still open end with an error."""

@@ -34,10 +34,12 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
 from .. import __version__
-from ..errors import ChronicleError
+from ..errors import ChronicleError, StreamNotFound
+from .door import SLASH
 from .edge import Edge
 from .parameters import only_known
 from .problems import Problem, as_problem, problem_response
+from .reach import unknown_stream
 from .settings import Settings, load_settings
 from .state import TIDY_EVERY_S, Server
 from .warmup import warm_up
@@ -146,8 +148,13 @@ async def _tidy(server: Server) -> None:
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:
-    problem = as_problem(error)
     server: Server = request.app.state.server
+    if isinstance(error, StreamNotFound) and "stream" in request.path_params:
+        catalog = server.catalog(request.state.principal)
+        if catalog is not None:  # its text names all streams
+            name = request.path_params["stream"].replace(SLASH, "/")
+            error = unknown_stream(name, await server.call(catalog.streams))
+    problem = as_problem(error)
     if problem.status in (413, 429, 503):
         server.metrics.rejected.labels(problem.code).inc()
     if problem.status == 500:

@@ -29,6 +29,7 @@ from typing import Any
 
 from ..database import open_database
 from ..errors import InvalidArgument, MissingDependency
+from .logs import configure_logging
 from .settings import Settings, is_loopback, load_settings
 from .tokens import TokenFile
 
@@ -70,6 +71,7 @@ def serve(settings: Settings | None = None, announce: Callable[[str], None] | No
 
             from .app import create_app
             from .listening import Listening
+            from .protocol import bounded
             from .warmup import warm_up
         except ImportError as error:
             raise MissingDependency(
@@ -82,6 +84,8 @@ def serve(settings: Settings | None = None, announce: Callable[[str], None] | No
         app = create_app(database, settings, close_database=True)
         config = uvicorn.Config(
             app,
+            http=bounded(settings.header_timeout_ms / 1000),
+            ws="none",
             log_config=None,
             access_log=False,
             server_header=False,
@@ -99,13 +103,23 @@ def serve(settings: Settings | None = None, announce: Callable[[str], None] | No
 
 
 def check_binding(settings: Settings) -> None:
-    """Refuse to be reachable by others without tokens.
+    """Refuse to be reachable by others without tokens, and openly if the store has had some.
 
     Raises
     ------
     InvalidArgument
     """
-    if is_loopback(settings.host) or TokenFile(settings.store, settings.token_file).any():
+    tokens = TokenFile(settings.store, settings.token_file)
+    if tokens.any():
+        return
+    if tokens.guarded():
+        raise InvalidArgument(
+            f"refusing to serve {settings.store} to everybody: the store has had tokens, and there "
+            "is none now (a backup restored without its directory server/, or the last one was "
+            "revoked); create one with `chronicle token create NAME --scope admin`, or set "
+            "CHRONICLE_TOKEN_FILE"
+        )
+    if is_loopback(settings.host):
         return
     raise InvalidArgument(
         f"refusing to listen on {settings.host}, which others can reach, without tokens: create "
@@ -113,25 +127,6 @@ def check_binding(settings: Settings) -> None:
         "`chronicle token create NAME --scope admin`, set CHRONICLE_TOKEN_FILE, or listen on "
         "127.0.0.1"
     )
-
-
-def configure_logging(settings: Settings) -> None:
-    """Send the log of Chronicle and Uvicorn to stderr, as text or JSON."""
-    from .edge import JsonFormatter
-
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        JsonFormatter()
-        if settings.log_format == "json"
-        else logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
-    )
-    for name in ("chronicle", "uvicorn"):
-        target = logging.getLogger(name)
-        target.handlers[:] = [handler]
-        target.setLevel(settings.log_level.upper())
-        target.propagate = False
-    if settings.log_level == "info":  # what Uvicorn tells at this level, the application tells
-        logging.getLogger("uvicorn").setLevel(logging.WARNING)
 
 
 @contextlib.contextmanager

@@ -19,6 +19,8 @@ from chronicle.errors import QueryTimeout, StreamNotFound
 from chronicle.query.cancellation import QueryControl
 from chronicle.server.app import create_app
 from chronicle.server.settings import Settings
+from chronicle.store.files import RealFiles
+from chronicle.store.manifest import write_manifest
 
 SCHEMA = pa.schema([pa.field("n", pa.int64()), pa.field("s", pa.string())])
 
@@ -151,6 +153,7 @@ class FakeDatabase:
         *,
         read_only: bool = False,
         cancellation: Any = None,
+        catalog: Any = None,
     ) -> FakeResult:
         self.read_only.append(read_only)
         told = self.taught.get(text, rows(1))
@@ -216,6 +219,7 @@ def fake(tmp_path: Path) -> FakeDatabase:
     """A database that is none."""
     database = FakeDatabase(tmp_path / "store")
     (database.path / "CHRONICLE").mkdir(parents=True)
+    write_manifest(RealFiles(str(database.path)), "CHRONICLE", {"store": 1, "identity": "0"})
     return database
 
 
