@@ -118,7 +118,12 @@ async def send_rows(
         finally:
             rows.close()
 
-    job = server.submit(pipe, work)
+    try:
+        job = server.submit(pipe, work)
+    except Problem:
+        server.running.remove(query)
+        place.release()
+        raise
 
     def ended(job: Future[BaseException | None]) -> None:
         place.release()

@@ -10,6 +10,7 @@ Limits
 
 from __future__ import annotations
 
+import logging
 import shutil
 from functools import partial
 from typing import Annotated, Any
@@ -18,7 +19,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.security import HTTPAuthorizationCredentials
 
 from .. import __version__
-from ..errors import Unauthorized
+from ..errors import ChronicleError, Unauthorized
 from .guard import Principal, authenticate, bearer
 from .problems import Problem
 from .replies import reply
@@ -26,6 +27,7 @@ from .state import Server, server_of
 
 __all__ = ["router"]
 
+logger = logging.getLogger("chronicle.server")
 router = APIRouter(tags=["service"])
 
 
@@ -73,7 +75,11 @@ async def readyz(
         raise _not_ready(trouble, "failed")
     if principal is None:
         return reply({"status": "ready"})
-    return reply(await server.call(_readiness, server, principal))
+    try:
+        return reply(await server.call(_readiness, server, principal))
+    except (ChronicleError, OSError):
+        logger.exception("not ready: the store cannot be read")
+        raise _not_ready("the store cannot be read", "failed") from None
 
 
 def _not_ready(detail: str, state: str) -> Problem:

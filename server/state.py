@@ -136,6 +136,11 @@ class Server:
             "chronicle_queries_waiting", "Queries that wait.", lambda: self.queries.waiting
         )
         metrics.watch("chronicle_reads_running", "Reads of events.", lambda: self.reads.running)
+        metrics.watch(
+            "chronicle_uploads_running",
+            "Bodies of events received and stored.",
+            lambda: self.bodies.running,
+        )
         metrics.watch("chronicle_appends_running", "Appends.", lambda: self.appends.running)
         metrics.watch("chronicle_upload_bytes", "Bytes held by uploads.", lambda: self.uploads.used)
         metrics.watch(

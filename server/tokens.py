@@ -318,7 +318,7 @@ def _expiry(given: str | dt.datetime | dt.timedelta | None) -> str | None:
 def _stamp(path: Path) -> tuple[int, int, int] | None:
     try:
         found = path.stat()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     return found.st_ino, found.st_size, found.st_mtime_ns
 

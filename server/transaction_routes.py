@@ -63,9 +63,12 @@ async def put_part(
     principal.require("write", stream)
     server = server_of(request)
     name = body_format(request)
-    async with server.receiving(
-        request, principal.client, server.settings.max_part_bytes, staged=True
-    ) as body, server.appends.held(principal.client):
+    async with (
+        server.receiving(
+            request, principal.client, server.settings.max_part_bytes, staged=True
+        ) as body,
+        server.appends.held(principal.client),
+    ):
         return reply(await server.call(_stage, server, stream, transaction, part, name, body))
 
 

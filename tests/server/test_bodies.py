@@ -61,7 +61,11 @@ def take(
         }
         with given.account("c") as account:
             async with receive(
-                Request(scope, more), account, body_max=body_max, pace=Pace(silence_s, 1 << 30), hashed=True
+                Request(scope, more),
+                account,
+                body_max=body_max,
+                pace=Pace(silence_s, 1 << 30),
+                hashed=True,
             ) as body:
                 return await asyncio.to_thread(then, body)
 
