@@ -103,7 +103,12 @@ def _content(content_type: str, body: bytes, *, sql: bool) -> Any:
     if sql and media_type in ("", _FORM) and not text.startswith((b"{", b"[")):
         fields = {}
         if text.startswith((b"sql=", b"q=")):
-            fields = urllib.parse.parse_qs(_decoded(text), max_num_fields=FIELDS_MAX)
+            try:
+                fields = urllib.parse.parse_qs(_decoded(text), max_num_fields=FIELDS_MAX)
+            except ValueError:
+                raise Problem(
+                    "bad-request", 400, f"a form has at most {FIELDS_MAX} fields"
+                ) from None
         if fields:
             return {"sql": (fields.get("sql") or fields["q"])[0]}
         return {"sql": _decoded(text)}
