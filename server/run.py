@@ -25,7 +25,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..database import open_database
 from ..errors import InvalidArgument, MissingDependency
@@ -33,7 +33,11 @@ from .logs import configure_logging
 from .settings import Settings, is_loopback, load_settings
 from .tokens import TokenFile
 
-__all__ = ["check_binding", "serve"]
+if TYPE_CHECKING:
+    import uvicorn
+    from fastapi import FastAPI
+
+__all__ = ["check_binding", "serve", "uvicorn_config"]
 
 HARD_STOP_S = 5
 """Seconds between cancelling what still runs and closing its connections."""
@@ -67,11 +71,8 @@ def serve(settings: Settings | None = None, announce: Callable[[str], None] | No
         stack.callback(database.close)  # again is fine: the application closes it first
         listener = stack.enter_context(_listen(settings))
         try:
-            import uvicorn
-
             from .app import create_app
             from .listening import Listening
-            from .protocol import bounded
             from .warmup import warm_up
         except ImportError as error:
             raise MissingDependency(
@@ -82,16 +83,7 @@ def serve(settings: Settings | None = None, announce: Callable[[str], None] | No
             logger.info("stopped before it was warm")
             return
         app = create_app(database, settings, close_database=True)
-        config = uvicorn.Config(
-            app,
-            http=bounded(settings.header_timeout_ms / 1000),
-            ws="none",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=-(-settings.drain_timeout_ms // 1000) + HARD_STOP_S,
-            lifespan="on",
-        )
+        config = uvicorn_config(app, settings)
         url = _url(listener)
         server = Listening(
             config,
@@ -100,6 +92,24 @@ def serve(settings: Settings | None = None, announce: Callable[[str], None] | No
         )
         with _quiet_signals():
             server.run(sockets=[listener])
+
+
+def uvicorn_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
+    """How Uvicorn serves the application: with bounds for headers, and nothing but HTTP."""
+    import uvicorn
+
+    from .protocol import bounded
+
+    return uvicorn.Config(
+        app,
+        http=bounded(settings.header_timeout_ms / 1000),
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=-(-settings.drain_timeout_ms // 1000) + HARD_STOP_S,
+        lifespan="on",
+    )
 
 
 def check_binding(settings: Settings) -> None:
