@@ -40,7 +40,7 @@ from starlette.types import Receive, Scope, Send
 from ..errors import ChronicleError, QueryCancelled, QueryTimeout, ResourceLimit
 from ..formats import media_type_of
 from .bodies import Pace
-from .edge import BrokenAnswer, note_time
+from .edge import ABORT, BrokenAnswer, note_time
 from .encoding import Encoding, Tally, encode
 from .guard import Principal
 from .limits import Gate
@@ -246,6 +246,8 @@ class _Stream(Response):
                 request_id,
                 sent,
             )
+            if ABORT in scope:
+                scope[ABORT]()
             raise BrokenAnswer from None
         except QueryCancelled as error:
             logger.info("request %s: %s", request_id, error)

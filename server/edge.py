@@ -33,10 +33,13 @@ from .guard import Guard
 from .metrics import Metrics
 from .problems import problem_response
 
-__all__ = ["BrokenAnswer", "Edge", "note_time", "timed"]
+__all__ = ["ABORT", "BrokenAnswer", "Edge", "note_time", "timed"]
 
 logger = logging.getLogger("chronicle.server")
 access = logging.getLogger("chronicle.server.access")
+ABORT = "chronicle.abort"
+"""Key of the scope: called, it ends the connection without waiting for the client."""
+
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 

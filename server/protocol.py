@@ -11,6 +11,10 @@ Guarantee
     :data:`HEADER_BYTES_MAX` are answered with 431.  Neither touches a request that is being
     answered: bodies and answers have limits of their own (:class:`chronicle.server.bodies.Pace`).
 
+    An application finds in the scope, under :data:`~chronicle.server.edge.ABORT`, how to end a
+    connection at once: to close one waits until the client has taken what is on its way, and a
+    client that takes nothing is the very reason.
+
 Limits
     The last piece that the socket gives is parsed before it is counted.
 """
@@ -21,7 +25,10 @@ import asyncio
 import logging
 from typing import Any
 
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+from .edge import ABORT
 
 __all__ = ["HEADER_BYTES_MAX", "bounded"]
 
@@ -54,6 +61,13 @@ def bounded(header_s: float, base: Any = AutoHTTPProtocol) -> type[asyncio.Proto
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
+            application = self.app
+
+            async def app(scope: Scope, receive: Receive, send: Send) -> None:
+                scope[ABORT] = transport.abort
+                await application(scope, receive, send)
+
+            self.app = app
             self._await_headers()
 
         def data_received(self, data: bytes) -> None:

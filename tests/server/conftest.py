@@ -271,6 +271,10 @@ class Live:
         made.connect(("127.0.0.1", self.port))
         return made
 
+    @property
+    def connections(self) -> int:
+        return len(self._server.server_state.connections)
+
     def close(self) -> None:
         self.http.close()
         self._server.should_exit = True
