@@ -278,7 +278,6 @@ class Live:
     def close(self) -> None:
         self.http.close()
         self._server.should_exit = True
-        self._server.force_exit = True
         self._thread.join(30)
         self.listener.close()
 
@@ -289,7 +288,8 @@ def live() -> Iterator[Callable[..., Live]]:
     with contextlib.ExitStack() as stack:
 
         def make(database: Any, **settings: Any) -> Live:
-            served = Live(database, Settings(store=database.path, **settings))
+            more = {"drain_timeout_ms": 200, **settings}
+            served = Live(database, Settings(store=database.path, **more))
             return stack.enter_context(contextlib.closing(served))
 
         yield make

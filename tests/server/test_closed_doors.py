@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,9 @@ def test_an_address_forges_no_line(
     served = live(database)
     with caplog.at_level(logging.INFO, "chronicle.server.access"):
         served.http.get(path)
+        deadline = time.monotonic() + 5
+        while not caplog.records and time.monotonic() < deadline:
+            time.sleep(0.01)  # the line is written when the answer has gone
     for formatter in (TextFormatter(), JsonFormatter()):
         lines = [line for line in lines_of(formatter, caplog) if "GET" in line]
         assert len(lines) == 1
