@@ -132,7 +132,7 @@ def create_app(
             allow_headers=["*"],
             expose_headers=["X-Request-Id", "X-Query-Id", "X-Row-Count", "X-Truncated"],
         )
-    app.add_middleware(Edge, guard=server.guard, metrics=server.metrics)
+    app.add_middleware(Edge, guard=server.guard, metrics=server.metrics, drops=server.drops)
     for kind in (ChronicleError, Problem, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, _answer_error)
     return app
@@ -154,6 +154,7 @@ async def _answer_error(request: Request, error: Exception) -> Response:
         if catalog is not None:  # its text names all streams
             name = request.path_params["stream"].replace(SLASH, "/")
             error = unknown_stream(name, await server.call(catalog.streams))
+    error = server.drops.explain(request.scope, error)
     problem = as_problem(error)
     if problem.status in (413, 429, 503):
         server.metrics.rejected.labels(problem.code).inc()

@@ -29,7 +29,7 @@ import contextlib
 import hashlib
 import io
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -254,7 +254,7 @@ class Pace:
         return min(self.silence_s, self.silence_s + moved / self.bytes_per_s - waited)
 
 
-async def pieces_of(request: Request, body_max: int, pace: Pace) -> AsyncIterator[bytes]:
+async def pieces_of(request: Request, body_max: int, pace: Pace) -> AsyncGenerator[bytes, None]:
     """The pieces of a body as they come; only the time that the client takes is counted.
 
     Raises

@@ -29,6 +29,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .door import check_headers, raw_path, routed_path
+from .drops import BEGUN, Drops
 from .guard import Guard
 from .metrics import Metrics
 from .problems import problem_response
@@ -65,9 +66,10 @@ def timed(request: Request, name: str) -> Iterator[None]:
 class Edge:
     """ASGI middleware; see the module's docstring."""
 
-    def __init__(self, app: ASGIApp, guard: Guard, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, guard: Guard, metrics: Metrics, drops: Drops) -> None:
         self.app = app
         self.guard = guard
+        self.drops = drops
         self.metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -82,6 +84,7 @@ class Edge:
         scope.setdefault("state", {})["request_id"] = request_id
         timings: list[tuple[str, float]] = []
         scope["chronicle.timings"] = timings
+        scope[BEGUN] = time.monotonic()
         status = 0
         received = sent = 0
         complete = False
@@ -121,7 +124,8 @@ class Edge:
                     logger.exception("request %s failed in the middle of its answer", request_id)
                     status = 500
                 else:
-                    response = problem_response(error, request_id)
+                    told = self.drops.explain(scope, error)
+                    response = problem_response(told, request_id)
                     if response.status_code == 500:
                         logger.exception("request %s failed", request_id)
                     await response(scope, counted_receive, counted_send)

@@ -25,7 +25,7 @@ import asyncio
 import logging
 from typing import Any
 
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from .edge import ABORT
@@ -56,6 +56,7 @@ def bounded(header_s: float, base: Any = AutoHTTPProtocol) -> type[asyncio.Proto
     """
 
     class Bounded(base):  # type: ignore[misc]
+        app: ASGIApp
         _deadline: asyncio.TimerHandle | None = None
         _head_bytes = 0
 

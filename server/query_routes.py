@@ -10,6 +10,7 @@ Limits
 
 from __future__ import annotations
 
+import contextlib
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -130,16 +131,18 @@ async def _run(
 
     def open_rows(query: RunningQuery) -> Rows:
         statement = authorize(principal, spec.sql)
-        result = server.database.sql(
-            spec.sql,
-            spec.params,
-            timeout,
-            read_only=read_only,
-            cancellation=query.cancellation,
-            catalog=server.catalog(principal),
-        )
-        if statement.kind == "DropStream" and statement.target is not None:
-            server.forget_stream(statement.target)
+        dropped = statement.target if statement.kind == "DropStream" else None
+        with contextlib.nullcontext() if dropped is None else server.drops.dropping(dropped):
+            result = server.database.sql(
+                spec.sql,
+                spec.params,
+                timeout,
+                read_only=read_only,
+                cancellation=query.cancellation,
+                catalog=server.catalog(principal),
+            )
+        if dropped is not None:
+            server.forget_stream(dropped)
         return Rows(result.schema, result.batches(), result.close)
 
     return await send_rows(

@@ -23,6 +23,7 @@ from ..errors import ChronicleError, ReadOnlyStore, StreamNotFound
 from ..store import EventStream
 from ..store.files import RealFiles
 from .bodies import MEMORY_BYTES, Body, Pace, receive
+from .drops import Drops
 from .guard import Guard, Principal
 from .idempotency import IdempotencyKeys
 from .limits import ByteBudget, Gate
@@ -81,6 +82,7 @@ class Server:
         self.guard = Guard(settings, self.tokens)
         self.probe = Probe(database)
         self.running = RunningQueries()
+        self.drops = Drops()
         self.ready = False
         self.stopping = False
         wait_s = settings.queue_timeout_ms / 1000

@@ -190,7 +190,8 @@ async def drop_stream(request: Request, principal: Requester, stream: PathName) 
     server = server_of(request)
 
     def drop() -> None:
-        server.database.drop_stream(stream)
+        with server.drops.dropping(stream):
+            server.database.drop_stream(stream)
         server.forget_stream(stream)
 
     await server.call(drop)
