@@ -13,6 +13,7 @@ Guarantee
 
 from __future__ import annotations
 
+import asyncio
 import re
 import urllib.parse
 from typing import Any, TypeVar
@@ -31,11 +32,14 @@ __all__ = ["read_spec", "spec_body"]
 BYTES_MAX = 1 << 20
 DEPTH_MAX = 32
 FIELDS_MAX = 1000
+LONG_BYTES = 1 << 16
+"""From this size on a body is decoded beside the event loop."""
 _FORM = "application/x-www-form-urlencoded"
 _TEXT = ("application/sql", "text/plain", "text/sql")
 
-_MARKS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
-"""Brackets, and the strings that they do not count in."""
+_MARKS = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
+"""Brackets, and the strings that they do not count in; one without an end goes to the end, so that
+the search never goes back."""
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -82,7 +86,9 @@ async def read_spec(request: Request, model: type[Model], bytes_max: int = BYTES
         async for piece in pieces_of(request, bytes_max, Pace.of(server.settings)):
             account.hold(len(piece))
             body += piece
-        return _parsed(request, bytes(body), model)
+        if len(body) < LONG_BYTES:
+            return _parsed(request, bytes(body), model)
+        return await asyncio.to_thread(_parsed, request, bytes(body), model)
 
 
 def _parsed(request: Request, body: bytes, model: type[Model]) -> Model:
@@ -128,19 +134,17 @@ def _content(content_type: str, body: bytes, *, sql: bool) -> Any:
 
 def _check_depth(text: bytes) -> None:
     """Refuse values that nest deeper than any request needs."""
-    deepest = depth = 0
-    for mark in _MARKS.findall(text):
+    depth = 0
+    for found in _MARKS.finditer(text):
+        mark = found[0]
         if mark in (b"[", b"{"):
             depth += 1
-            deepest = max(deepest, depth)
+            if depth > DEPTH_MAX:
+                raise Problem(
+                    "bad-request", 400, f"the values of the body nest deeper than {DEPTH_MAX}"
+                )
         elif mark in (b"]", b"}"):
             depth -= 1
-    if deepest > DEPTH_MAX:
-        raise Problem(
-            "bad-request",
-            400,
-            f"the values of the body nest {deepest} deep, {DEPTH_MAX} are the most",
-        )
 
 
 def _decoded(text: bytes) -> str:

@@ -41,9 +41,21 @@ class Statement(NamedTuple):
     reads: bool = True
 
 
-@lru_cache(maxsize=512)
+KEPT_CHARACTERS_MAX = 4096
+"""Longer texts are not kept: what clients send must not fill the memory."""
+
+
 def statement_of(text: str) -> Statement:
     """Classify a text; raises :class:`SqlError` when it cannot be read."""
+    return _kept(text) if len(text) <= KEPT_CHARACTERS_MAX else _classified(text)
+
+
+@lru_cache(maxsize=512)
+def _kept(text: str) -> Statement:
+    return _classified(text)
+
+
+def _classified(text: str) -> Statement:
     from sqlglot import exp
 
     from ..query import dialect

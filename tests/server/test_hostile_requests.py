@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -269,3 +270,31 @@ def test_headers(client: Any) -> None:
             "/v1/streams/s/events?format=json", content=b"[]", headers=[(name, value)]
         )
         assert fine(response), (name, value, response.text[:300])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"sql": "' + b'\\"' * 400_000,
+        b'"' * 900_000,
+        b"[" * 900_000,
+        b"[]," * 300_000,
+        b'{"sql": "SELECT 1", "params": ' + b"[" * 33 + b"]" * 33 + b"}",
+    ],
+)
+def test_bodies_that_are_no_json_cost_little(body: bytes, client: Any) -> None:
+    began = time.monotonic()
+    answer = client.post("/v1/query", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code in (400, 422), answer.text
+    assert time.monotonic() - began < 5
+
+
+def test_depth_counts_outside_of_strings_only(client: Any) -> None:
+    text = "SELECT '" + "[{" * 50 + "' AS a, $1 AS b"
+    answer = client.post("/v1/query", json={"sql": text, "params": [1]})
+    assert answer.status_code == 200, answer.text
+
+
+def test_json_bodies_have_a_size(client: Any) -> None:
+    answer = client.post("/v1/query", content=b"SELECT 1" + b" " * (1 << 20))
+    assert (answer.status_code, answer.json()["code"]) == (413, "body-too-large")
