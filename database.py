@@ -23,7 +23,7 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
@@ -45,7 +45,6 @@ from .streams import Stream
 
 if TYPE_CHECKING:
     from .query.cancellation import Cancellation, QueryControl
-    from .query.catalog import Catalog
     from .query.engine import QueryEngine
     from .query.plan import Plan
     from .query.result import Result
@@ -265,7 +264,7 @@ class Database:
         *,
         read_only: bool = False,
         cancellation: Cancellation | None = None,
-        catalog: Catalog | None = None,
+        visible: Callable[[str], bool] | None = None,
     ) -> Result:
         """Run one SQL statement.
 
@@ -281,8 +280,8 @@ class Database:
             Refuse statements that change the store, whatever its mode.
         cancellation : Cancellation, optional
             A token by which another thread can end the query with :class:`QueryCancelled`.
-        catalog : Catalog, optional
-            The streams that the statement may know of, instead of all.
+        visible : callable, optional
+            Says by name which streams exist for this caller; all unless given.
 
         Returns
         -------
@@ -294,8 +293,10 @@ class Database:
         SqlError
             With line and column of what is wrong.
         """
-        return self._query_engine(catalog).run(
-            text, params, timeout, read_only=read_only, cancellation=cancellation
+        return (
+            self._query_engine()
+            .seen_by(visible)
+            .run(text, params, timeout, read_only=read_only, cancellation=cancellation)
         )
 
     def explain(
@@ -304,19 +305,17 @@ class Database:
         analyze: bool = False,
         params: Parameters | None = None,
         timeout: float | None = None,
-        *,
-        catalog: Catalog | None = None,
+        visible: Callable[[str], bool] | None = None,
     ) -> Plan:
         """Plan a query, and with ``analyze`` run it and say what it read.
-
-        ``catalog`` is as for :meth:`sql`.
 
         Returns
         -------
         Plan
             ``str(plan)`` is a tree for people, ``plan.to_dict()`` the same for programs.
         """
-        return self._query_engine(catalog).explain(text, params, analyze=analyze, timeout=timeout)
+        engine = self._query_engine().seen_by(visible)
+        return engine.explain(text, params, analyze=analyze, timeout=timeout)
 
     def snapshot(self, name: str) -> Snapshot:
         """A consistent view of a stream as of now, beside and below all writing."""
@@ -401,7 +400,7 @@ class Database:
             name, snapshot, predicate, start, end, columns, limit, control
         )
 
-    def _query_engine(self, catalog: Catalog | None = None) -> QueryEngine:
+    def _query_engine(self) -> QueryEngine:
         self._check_open()
         engine = self._engine
         if engine is None:
@@ -415,7 +414,7 @@ class Database:
                         threads=self._query_threads,
                     )
                 engine = self._engine
-        return engine if catalog is None else engine.over(catalog)
+        return engine
 
     # ---------------------------------------------------------------- life cycle
 

@@ -16,11 +16,11 @@ Cost
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -30,6 +30,7 @@ from ..errors import SqlError, StreamNotFound
 from ..store.segment import ScanMetrics
 from ..store.snapshot import Snapshot
 from . import statements
+from .access import VisibleStreams
 from .binder import relation_name
 from .cancellation import Cancellation, QueryControl
 from .catalog import Catalog
@@ -83,16 +84,17 @@ class QueryEngine:
         self._prepared: OrderedDict[Any, Prepared] = OrderedDict()
         self._guard = threading.Lock()
 
-    def over(self, catalog: Catalog) -> QueryEngine:
-        """An engine for another catalog that shares the executor, and no prepared query."""
-        twin = copy(self)
-        twin.catalog = catalog
-        twin._prepared, twin._guard = OrderedDict(), threading.Lock()
-        return twin
-
     def close(self) -> None:
         """End the executor; results that are still open end with an error."""
         self.executor.close()
+
+    def seen_by(self, visible: Callable[[str], bool] | None) -> QueryEngine:
+        """The engine for a caller to whom only some streams exist; it shares everything else."""
+        if visible is None:
+            return self
+        view = copy.copy(self)
+        view.catalog = VisibleStreams(self.catalog, visible)
+        return view
 
     # ------------------------------------------------------------------- statements
 

@@ -39,9 +39,9 @@ from .door import SLASH
 from .edge import Edge
 from .parameters import only_known
 from .problems import Problem, as_problem, problem_response
-from .reach import unknown_stream
 from .settings import Settings, load_settings
 from .state import TIDY_EVERY_S, Server
+from .statements import visible_to
 from .warmup import warm_up
 
 if TYPE_CHECKING:
@@ -150,10 +150,10 @@ async def _tidy(server: Server) -> None:
 async def _answer_error(request: Request, error: Exception) -> Response:
     server: Server = request.app.state.server
     if isinstance(error, StreamNotFound) and "stream" in request.path_params:
-        catalog = server.catalog(request.state.principal)
-        if catalog is not None:  # its text names all streams
+        visible = visible_to(request.state.principal)
+        if visible is not None:  # its text names all streams
             name = request.path_params["stream"].replace(SLASH, "/")
-            error = unknown_stream(name, await server.call(catalog.streams))
+            error = StreamNotFound(f"no stream {name!r} within the token's reach")
     error = server.drops.explain(request.scope, error)
     problem = as_problem(error)
     if problem.status in (413, 429, 503):

@@ -34,7 +34,7 @@ from .replies import reply
 from .running import RunningQuery
 from .specs import read_spec, spec_body
 from .state import server_of
-from .statements import authorize
+from .statements import authorize, visible_to
 
 __all__ = ["router"]
 
@@ -139,7 +139,7 @@ async def _run(
                 timeout,
                 read_only=read_only,
                 cancellation=query.cancellation,
-                catalog=server.catalog(principal),
+                visible=visible_to(principal),
             )
         if dropped is not None:
             server.forget_stream(dropped)
@@ -171,7 +171,7 @@ async def explain(request: Request, principal: Requester) -> Response:
             analyze=spec.analyze,
             params=spec.params,
             timeout=timeout,
-            catalog=server.catalog(principal),
+            visible=visible_to(principal),
         )
 
     async with server.queries.held(principal.client):

@@ -24,7 +24,7 @@ from ..store import EventStream
 from ..store.files import RealFiles
 from .bodies import MEMORY_BYTES, Body, Pace, receive
 from .drops import Drops
-from .guard import Guard, Principal
+from .guard import Guard
 from .idempotency import IdempotencyKeys
 from .limits import ByteBudget, Gate
 from .metrics import Metrics, StreamFigures
@@ -33,7 +33,6 @@ from .places import server_directory
 from .positions import Positions
 from .probe import Probe
 from .problems import Problem
-from .reach import Reach
 from .running import RunningQueries
 from .settings import Settings
 from .snapshots import PinnedSnapshots
@@ -186,13 +185,6 @@ class Server:
                 with contextlib.suppress(ChronicleError):  # dropped a moment ago
                     found[name] = self.database.stream(name).indexes()
         return found
-
-    def catalog(self, principal: Principal) -> Reach | None:
-        """The streams that SQL may know of; None: all of them."""
-        token = principal.token
-        if token is None or principal.everywhere:
-            return None
-        return Reach(self.database, token.reaches)
 
     def version_of(self, stream: str) -> int | None:
         """The present version of a stream; None when there is none."""

@@ -7,18 +7,20 @@ Purpose
 
 Guarantee
     What a statement changes is looked at here, by scope and name.  What it may know of at all is
-    the business of :class:`chronicle.server.reach.Reach`, against which it then runs.
+    the business of :class:`chronicle.query.access.VisibleStreams`, against which it then runs: to
+    a token that is restricted to some streams the others do not exist.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from .guard import Principal
 
-__all__ = ["Statement", "authorize", "check_predicate", "statement_of"]
+__all__ = ["Statement", "authorize", "check_predicate", "statement_of", "visible_to"]
 
 
 class Statement(NamedTuple):
@@ -74,6 +76,12 @@ def _classified(text: str) -> Statement:
         return Statement(kind, "read")
     target = node.this if isinstance(node, dialect.StatementNode) else None
     return Statement(kind, "admin", str(target.name) if target is not None else None, False)
+
+
+def visible_to(principal: Principal) -> Callable[[str], bool] | None:
+    """Which streams exist for a principal; None for all."""
+    token = principal.token
+    return None if token is None or principal.everywhere else token.reaches
 
 
 def authorize(principal: Principal, text: str) -> Statement:

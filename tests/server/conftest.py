@@ -156,7 +156,7 @@ class FakeDatabase:
         *,
         read_only: bool = False,
         cancellation: Any = None,
-        catalog: Any = None,
+        visible: Any = None,
     ) -> FakeResult:
         self.read_only.append(read_only)
         told = self.taught.get(text, rows(1))
