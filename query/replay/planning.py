@@ -99,7 +99,8 @@ def plan_match(
         return ReplayPlan(strategy, reason)
     begun = time.perf_counter()
     wants = demands(compiled)
-    pattern = outline(compiled, snapshot.schema, folder)
+    indexed = frozenset() if indexes is None else frozenset(indexes.attributes)
+    pattern = outline(compiled, snapshot.schema, folder, indexed=indexed)
     reason = _obstacle(snapshot, pattern, wants)
     if reason:
         return ReplayPlan(strategy, reason, outline=pattern)
