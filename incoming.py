@@ -8,7 +8,9 @@ Guarantee
     Casts are safe: no value changes but in its representation (units of time, width of integers,
     encodings).  What does not fit is refused before anything is stored: columns and types with
     :class:`SchemaMismatch`, values with :class:`InvalidData` and the row, counted from 1.  Time is
-    never null, NaN or NaT.
+    never null, NaN or NaT.  Arrow data is verified in full before anything else
+    (``soundness.py``), whoever made it: a false offset would be stored, and end the process
+    when it is read.
 
 Layout
     Tables, batches, frames and lists come out as one table and so are appended atomically.  A
@@ -33,6 +35,7 @@ import pyarrow.compute as pc
 
 from .errors import InvalidData, SchemaMismatch
 from .schema import Attribute, StreamSchema
+from .soundness import require_sound
 
 __all__ = ["conform_table", "tables_of"]
 
@@ -104,6 +107,7 @@ def _tables_of_reader(reader: pa.RecordBatchReader, schema: StreamSchema) -> Ite
     batches: list[pa.RecordBatch] = []
     size, rows = 0, 0
     for batch in reader:
+        require_sound(batch, None, rows + sum(held.num_rows for held in batches))
         batches.append(batch)
         size += batch.nbytes
         if size >= CHUNK_BYTES:
@@ -187,6 +191,7 @@ def conform_table(table: pa.Table, schema: StreamSchema, rows_before: int = 0) -
     ------
     SchemaMismatch, InvalidData
     """
+    require_sound(table, None, rows_before)
     if table.schema.equals(schema.arrow) and not any(
         table.column(a.name).null_count for a in schema.attributes if not a.nullable
     ):

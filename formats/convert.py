@@ -38,7 +38,7 @@ from .times import TimeRule, is_text
 from .times import convert as convert_times
 from .typenames import name_of_type
 
-__all__ = ["FLOAT_TEXT", "INTEGER_TEXT", "convert", "flatten"]
+__all__ = ["FLOAT_TEXT", "INTEGER_TEXT", "convert", "decoded_bytes", "flatten"]
 
 INTEGER_TEXT = r"^[+-]?\d+(\.0*)?$"
 FLOAT_TEXT = r"^(?i:[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity))$"
@@ -47,15 +47,57 @@ _MISSING = "the value is missing, and the attribute is NOT NULL"
 
 
 def flatten(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """One contiguous array; dictionaries decoded, views made plain strings."""
+    """One contiguous array; dictionaries decoded, views and extensions made plain."""
     array = column
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
+    while True:
+        if isinstance(array.type, pa.BaseExtensionType):
+            array = array.storage
+        elif pa.types.is_dictionary(array.type):
+            array = array.cast(array.type.value_type)
+        elif pa.types.is_string_view(array.type):
+            array = array.cast(pa.large_string())
+        elif pa.types.is_binary_view(array.type):
+            array = array.cast(pa.large_binary())
+        else:
+            return array
+
+
+def decoded_bytes(array: pa.Array) -> int:
+    """Bytes of the text or binary values that :func:`flatten` writes out; sound arrays only.
+
+    Values that lie in a dictionary, or that views point to, may be named any number of times.
+    """
+    if isinstance(array.type, pa.BaseExtensionType):
+        array = array.storage
     if pa.types.is_dictionary(array.type):
-        array = array.cast(array.type.value_type)
-    if pa.types.is_string_view(array.type):
-        array = array.cast(pa.large_string())
-    return array
+        lengths = _value_bytes(array.dictionary)
+        if lengths is None:
+            return 0
+        indices = array.indices.drop_null().to_numpy(zero_copy_only=False)
+        return int(lengths[indices].sum())
+    if pa.types.is_string_view(array.type) or pa.types.is_binary_view(array.type):
+        lengths = _value_bytes(array)
+        return 0 if lengths is None else int(lengths.sum())
+    return 0
+
+
+def _value_bytes(array: pa.Array) -> npt.NDArray[np.int64] | None:
+    """Length of each value in bytes; None where all are of one small size."""
+    if isinstance(array.type, pa.BaseExtensionType):
+        array = array.storage
+    type_ = array.type
+    if pa.types.is_string_view(type_) or pa.types.is_binary_view(type_):
+        views = np.frombuffer(array.buffers()[1], np.int32)[: 4 * (array.offset + len(array))]
+        lengths = views.reshape(-1, 4)[array.offset :, 0].astype(np.int64)
+        return np.where(array.is_valid().to_numpy(zero_copy_only=False), lengths, 0)
+    if is_text(type_) or pa.types.is_binary(type_) or pa.types.is_large_binary(type_):
+        lengths = pc.fill_null(pc.binary_length(array), 0).to_numpy(zero_copy_only=False)
+        return np.asarray(lengths, np.int64)
+    if pa.types.is_fixed_size_binary(type_):
+        return np.full(len(array), type_.byte_width, np.int64)
+    return None
 
 
 def convert(
@@ -147,6 +189,8 @@ def _from_text(values: pa.Array, target: pa.DataType) -> Converted:
         pattern = FLOAT_TEXT
     if pattern is None:
         return _cast(trimmed, target)
+    if pa.types.is_floating(target):
+        return _floats_from_text(trimmed, target)
     plain = pc.replace_substring_regex(trimmed, r"^\+", "")
     if pa.types.is_integer(target):
         plain = pc.replace_substring_regex(plain, r"\.0*$", "")
@@ -158,6 +202,23 @@ def _from_text(values: pa.Array, target: pa.DataType) -> Converted:
     if result.codes is not None:
         bad |= result.codes != 0
     return _outcome(result.values, bad, target)
+
+
+def _floats_from_text(trimmed: pa.Array, target: pa.DataType) -> Converted:
+    """Numbers in text as floats; those beyond the range of the type are bad, not infinite."""
+    fits = pc.fill_null(pc.match_substring_regex(trimmed, FLOAT_TEXT), True)
+    digits = pc.replace_substring_regex(trimmed, r"^\+", "")
+    if not pc.all(fits).as_py():
+        digits = pc.if_else(fits, digits, pa.scalar(None, digits.type))
+    values = digits.cast(target)
+    bad = ~fits.to_numpy(zero_copy_only=False)
+    infinite = pc.fill_null(pc.is_inf(values), False)
+    if pc.any(infinite).as_py():
+        written = pc.match_substring(trimmed, "inf", ignore_case=True)
+        beyond = pc.and_(infinite, pc.invert(pc.fill_null(written, True)))
+        values = pc.if_else(beyond, pa.scalar(None, target), values)
+        bad |= beyond.to_numpy(zero_copy_only=False)
+    return _outcome(values, bad, target)
 
 
 def _cast(values: pa.Array, target: pa.DataType) -> Converted:

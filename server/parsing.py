@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..errors import InvalidArgument, InvalidData
-from ..formats import BadRow, read_batches
+from ..formats import BadRow, Limits, read_batches
 from ..schema import StreamSchema
 from .bodies import Body
 
@@ -77,6 +77,7 @@ def read_events(
     precision: str | None,
     decoded_max: int,
     *,
+    columns_max: int = Limits.columns,
     skip: bool = False,
 ) -> tuple[pa.Table, list[BadRow], int]:
     """Parse a body; blocks.
@@ -124,6 +125,7 @@ def read_events(
                 on_bad=note,
                 name="body",
                 compression=None,
+                limits=Limits(columns=columns_max, total_bytes=decoded_max),
             )
         )
     except _Listed:
