@@ -95,13 +95,17 @@ UNSOUND: dict[str, tuple[str, Callable[[], pa.Array]]] = {
         "s",
         lambda: pa.ExtensionArray.from_storage(Named(), offsets(TEXT, [0, 9 << 20, 1, 2], b"ab")),
     ),
-    "run ends": (
-        "x",
-        lambda: pa.RunEndEncodedArray.from_buffers(
-            pa.run_end_encoded(pa.int32(), pa.float64()),
+    "struct": (
+        "s",
+        lambda: pa.StructArray.from_arrays([offsets(TEXT, [0, 9 << 20, 1, 2], b"ab")], ["inner"]),
+    ),
+    "list": (
+        "s",
+        lambda: pa.ListArray.from_buffers(
+            pa.list_(pa.int8()),
             3,
-            [None],
-            children=[pa.array([2, 1, 3], pa.int32()), pa.array([1.0, 2.0, 3.0])],
+            [None, pa.py_buffer(np.array([0, 9 << 20, 1, 2], np.int32))],
+            children=[pa.array([1, 2], pa.int8())],
         ),
     ),
 }
@@ -270,7 +274,7 @@ def test_nested_parquet_columns_are_refused_before_they_are_read() -> None:
 
 
 @pytest.mark.parametrize("line", ["null", "1", '"x"', "[]", "true", "[1,2]", '{"t":2}{"t":3}'])
-@pytest.mark.parametrize("around", ["{}\n", "{}\n{{\"t\": 9}}\n", "{{\"t\": 1}}\n{}", "\n\n{}\n"])
+@pytest.mark.parametrize("around", ["{}\n", '{}\n{{"t": 9}}\n', '{{"t": 1}}\n{}', "\n\n{}\n"])
 def test_a_line_that_is_no_object_is_told_with_its_number(line: str, around: str) -> None:
     data = around.format(line)
     number = data.split("\n").index(line) + 1
