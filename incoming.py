@@ -28,6 +28,7 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -43,6 +44,7 @@ CHUNK_BYTES = 64 << 20
 """Size at which the batches of a reader are appended together."""
 
 _MESSAGE_VALUES_MAX = 60
+_EXPONENT_MAX = 400
 
 
 def tables_of(data: Any, schema: StreamSchema) -> Iterator[pa.Table]:
@@ -96,6 +98,8 @@ def _table_of_pandas(frame: Any, schema: StreamSchema) -> pa.Table:
     names = [name for name in frame.index.names if name is not None and name in schema]
     if names:
         frame = frame.reset_index(level=names)
+    for name in frame.columns[frame.dtypes == object]:
+        _refuse_absurd_decimals(str(name), frame[name])
     try:
         return pa.Table.from_pandas(frame, preserve_index=False)
     except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError) as error:
@@ -143,6 +147,7 @@ def _table_of_rows(rows: Sequence[Any], schema: StreamSchema) -> pa.Table:
 def _array_of(values: list[Any], attribute: Attribute) -> pa.Array:
     """An array of the values' own type: pyarrow would truncate if it were told the target."""
     type_ = attribute.type
+    _refuse_absurd_decimals(attribute.name, values)
     try:
         if pa.types.is_decimal(type_) or pa.types.is_binary(type_) or not values:
             return pa.array(values, type_)
@@ -156,6 +161,17 @@ def _array_of(values: list[Any], attribute: Attribute) -> pa.Array:
             f"{row + 1} ({_first_line(error)})",
             row + 1,
         ) from None
+
+
+def _refuse_absurd_decimals(name: str, values: Iterable[Any]) -> None:
+    """Exponents far beyond every type end the process in the library (libarrow 26)."""
+    for position, value in enumerate(values):
+        if type(value) is Decimal and value and abs(value.adjusted()) > _EXPONENT_MAX:
+            raise InvalidData(
+                f"{name}: expected a number that some type can hold, found {_shown(value)} in row "
+                f"{position + 1}",
+                position + 1,
+            )
 
 
 def _only_integers(values: list[Any]) -> bool:

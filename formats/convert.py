@@ -33,6 +33,7 @@ import pyarrow.compute as pc
 
 from ..errors import UnsupportedType
 from .converted import Codes, Converted, flag
+from .decimals import GOOD, parse_decimals
 from .isotime import parse_iso
 from .times import TimeRule, is_text
 from .times import convert as convert_times
@@ -101,7 +102,12 @@ def _value_bytes(array: pa.Array) -> npt.NDArray[np.int64] | None:
 
 
 def convert(
-    values: pa.Array, target: pa.DataType, *, rule: TimeRule | None = None, required: bool = False
+    values: pa.Array,
+    target: pa.DataType,
+    *,
+    rule: TimeRule | None = None,
+    required: bool = False,
+    exact: bool = False,
 ) -> Converted:
     """Convert a column.
 
@@ -114,6 +120,8 @@ def convert(
         How numbers and text become timestamps; ISO text by default.
     required : bool
         Whether a null is a bad value.
+    exact : bool
+        Floats stand for decimal text; see ``times.py``.
 
     Raises
     ------
@@ -131,7 +139,7 @@ def convert(
         rule = rule or TimeRule("iso")
         if type_ == target and not (required and values.null_count):
             return Converted(values)
-        return convert_times(values, rule, target, required=required)
+        return convert_times(values, rule, target, required=required, exact=exact)
     elif type_ == target:
         result = Converted(values)
     elif is_text(type_):
@@ -182,19 +190,15 @@ def _from_text(values: pa.Array, target: pa.DataType) -> Converted:
         dates = pa.array(days.astype(np.int32), pa.int32(), mask=~good).cast(pa.date32())
         return _outcome(dates.cast(target), ~good & ~nulls, target)
     trimmed = pc.utf8_trim_whitespace(values)
-    pattern = None
-    if pa.types.is_integer(target):
-        pattern = INTEGER_TEXT
-    elif pa.types.is_floating(target) or pa.types.is_decimal(target):
-        pattern = FLOAT_TEXT
-    if pattern is None:
-        return _cast(trimmed, target)
+    if pa.types.is_decimal(target):
+        return _decimals_from_text(trimmed, target)
     if pa.types.is_floating(target):
         return _floats_from_text(trimmed, target)
+    if not pa.types.is_integer(target):
+        return _cast(trimmed, target)
     plain = pc.replace_substring_regex(trimmed, r"^\+", "")
-    if pa.types.is_integer(target):
-        plain = pc.replace_substring_regex(plain, r"\.0*$", "")
-    fits = pc.fill_null(pc.match_substring_regex(trimmed, pattern), True)
+    plain = pc.replace_substring_regex(plain, r"\.0*$", "")
+    fits = pc.fill_null(pc.match_substring_regex(trimmed, INTEGER_TEXT), True)
     if pc.all(fits).as_py() in (True, None):
         return _cast(plain, target)
     result = _cast(pc.if_else(fits, plain, pa.scalar(None, plain.type)), target)
@@ -219,6 +223,13 @@ def _floats_from_text(trimmed: pa.Array, target: pa.DataType) -> Converted:
         values = pc.if_else(beyond, pa.scalar(None, target), values)
         bad |= beyond.to_numpy(zero_copy_only=False)
     return _outcome(values, bad, target)
+
+
+def _decimals_from_text(texts: pa.Array, target: pa.DataType) -> Converted:
+    """Numbers in text as decimals, none of their digits lost."""
+    found = parse_decimals(texts, target.scale, target.precision)
+    nulls = texts.is_null().to_numpy(zero_copy_only=False)
+    return _outcome(found.as_decimal128(target), (found.status != GOOD) & ~nulls, target)
 
 
 def _cast(values: pa.Array, target: pa.DataType) -> Converted:

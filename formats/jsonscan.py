@@ -39,6 +39,7 @@ __all__ = [
     "IN_STRING",
     "NO_COMMA",
     "NO_RECORD",
+    "ODD_NUMBER",
     "RECORDS",
     "STATES",
     "STRAY_COMMA",
@@ -51,7 +52,8 @@ __all__ = [
 DEPTH, IN_STRING, ESCAPED, IN_ARRAY, DONE, NEED_COMMA, RECORDS = range(7)
 STATES = 7
 NOTHING_WRONG, NO_RECORD, AFTER_END, NO_COMMA, STRAY_COMMA = range(5)
-DEEP, STRAY_LINE = 1, 2
+DEEP, STRAY_LINE, ODD_NUMBER = 1, 2, 4
+NUMBER_MAX = 36
 
 
 @kernel
@@ -194,7 +196,8 @@ def survey(data, lines, seed, paths, keys):  # type: ignore[no-untyped-def]
     Returns
     -------
     flags : int
-        DEEP, and STRAY_LINE for a line that is not exactly one object.
+        DEEP; STRAY_LINE for a line that is not exactly one object; ODD_NUMBER for numbers with an
+        exponent or more than NUMBER_MAX characters.
     records, different : int
         Numbers of records and of different keys.
     """
@@ -212,6 +215,7 @@ def survey(data, lines, seed, paths, keys):  # type: ignore[no-untyped-def]
     escaped = False
     closed = False
     skipped = False
+    number = 0
     path = seed
     hashed = seed
     for i in range(len(data)):
@@ -285,6 +289,16 @@ def survey(data, lines, seed, paths, keys):  # type: ignore[no-untyped-def]
         elif depth == 0 and lines and c != 32 and c != 9 and c != 13:
             flags |= STRAY_LINE
             skipped = True
+        elif c >= 48 and c <= 57:
+            number += 1
+            if number > NUMBER_MAX:
+                flags |= ODD_NUMBER
+            continue
+        elif number > 0 and (c == 101 or c == 69):
+            flags |= ODD_NUMBER
+        elif number > 0 and c == 46:
+            continue
+        number = 0
     if lines and (in_string or depth > 0):
         flags |= STRAY_LINE
     return flags, records, different

@@ -48,6 +48,7 @@ from .jsonscan import (
     IN_STRING,
     NO_COMMA,
     NO_RECORD,
+    ODD_NUMBER,
     RECORDS,
     STATES,
     STRAY_COMMA,
@@ -120,6 +121,10 @@ class JsonChunk:
             raise pa.ArrowInvalid("some record is nested too deeply")
         if self.flags & STRAY_LINE:
             raise pa.ArrowInvalid("some line does not hold exactly one object")
+        if self.flags & ODD_NUMBER and any(
+            type_ is not None and pa.types.is_decimal(type_) for type_ in (types or {}).values()
+        ):  # which Arrow reads wrongly; see decimals.py
+            raise pa.ArrowInvalid("some number is to be read digit by digit")
         if not self.data.isascii():
             try:
                 self.data.decode()

@@ -264,7 +264,7 @@ class EventReader:
             or pa.types.is_nested(type_)
         )
         if self.format == "csv":
-            if direct:
+            if direct and not pa.types.is_decimal(type_):
                 return type_
             if out == self.layout.time and self._rule.kind == "epoch" and values is not None:
                 try:
@@ -305,7 +305,7 @@ class EventReader:
             rule = layout.rule if layout.rule.kind == "epoch" else TimeRule("iso")
         type_ = field.type or (pa.string() if rule is None else pa.timestamp("us"))
         try:
-            result = convert(values, type_, rule=rule, required=field.required)
+            result = self._convert_to(values, type_, rule, field)
         except UnsupportedType as error:
             raise UnsupportedType(f"{self.name}, column {field.name!r}: {error}") from None
         if not result.bad or field.fixed:
@@ -313,12 +313,18 @@ class EventReader:
         if field.name == layout.time and pa.types.is_integer(type_):
             return result
         for candidate in _ladder(type_):
-            other = convert(values, candidate, rule=rule, required=field.required)
+            other = self._convert_to(values, candidate, rule, field)
             if other.bad < result.bad:
                 field.type = candidate
                 self._widen_parsing(field.name, candidate)
                 return other
         return result
+
+    def _convert_to(
+        self, values: pa.Array, type_: pa.DataType, rule: TimeRule | None, field: Field
+    ) -> Converted:
+        exact = not self._reader.typed
+        return convert(values, type_, rule=rule, required=field.required, exact=exact)
 
     def _widen_parsing(self, name: str, type_: pa.DataType) -> None:
         """Let the parser make floats of a column that it made whole numbers of."""

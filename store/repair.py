@@ -275,7 +275,13 @@ class _Repair:
             if journal.refused:
                 kept = journal.tail.rows + sum(batch.num_rows for batch in journal.late)
                 self._damaged.append(file)
-                self._lose(file, self._quarantine_name(file), kept, sum(events for events, _ in journal.refused), ())
+                self._lose(
+                    file,
+                    self._quarantine_name(file),
+                    kept,
+                    sum(events for events, _ in journal.refused),
+                    (),
+                )
             return replace(journal, refused=())
         except FileNotFoundError:
             self._no_checkpoint = True
