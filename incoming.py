@@ -98,8 +98,8 @@ def _table_of_pandas(frame: Any, schema: StreamSchema) -> pa.Table:
     names = [name for name in frame.index.names if name is not None and name in schema]
     if names:
         frame = frame.reset_index(level=names)
-    for name in frame.columns[frame.dtypes == object]:
-        _refuse_absurd_decimals(str(name), frame[name])
+    for name, column in frame.select_dtypes("object").items():
+        _refuse_absurd_decimals(str(name), column)
     try:
         return pa.Table.from_pandas(frame, preserve_index=False)
     except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError) as error:

@@ -17,6 +17,7 @@ Layout
     date            "2018-08-01"                        2018-08-01
     decimal         1.50 (a number, all digits)         1.50
     binary          base64                              base64
+    interval        ISO 8601, "P1DT2H0.5S"              P1DT2H0.5S
     null            null                                empty (an empty string is "")
 
     A fraction of a second has as many digits as the unit of the type, and none when it is zero.
@@ -34,6 +35,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..durations import holds_intervals, iso_nested, iso_text
 from .convert import flatten
 from .times import is_text
 
@@ -121,10 +123,12 @@ def _json_column(values: pa.Array) -> tuple[pa.Array, bool]:
         return values.cast(_TEXT), False
     if types.is_binary(type_) or types.is_large_binary(type_) or types.is_fixed_size_binary(type_):
         return _base64(values), True
-    return (
-        pa.array([json.dumps(v, default=_plain) for v in values.to_pylist()], _TEXT),
-        False,
-    )  # nested values and intervals, which only query results have
+    if types.is_duration(type_) or types.is_interval(type_):
+        return iso_text(values), True
+    nested = values.to_pylist()  # which only query results have
+    if holds_intervals(type_):
+        nested = [iso_nested(value) for value in nested]
+    return pa.array([json.dumps(v, default=_plain) for v in nested], _TEXT), False
 
 
 def _plain(value: object) -> object:
@@ -133,8 +137,6 @@ def _plain(value: object) -> object:
         return str(isoformat())
     if isinstance(value, (bytes, bytearray)):
         return base64.b64encode(value).decode("ascii")
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return value._asdict()
     return str(value)
 
 

@@ -4,8 +4,8 @@ Purpose
     :func:`scan` follows quotes, escapes and brackets through a text that comes in pieces, and
     turns the array into one record a line *in place*: the brackets of the array become blanks, the
     commas between records line breaks, line breaks inside records blanks.  :func:`record_spans`
-    finds the records in such text again.  :func:`survey` looks at records before a decoder does: how
-    deep they are nested, how many different keys they have, whether each stands on its line.
+    finds the records in such text again.  :func:`survey` looks at records before a decoder does:
+    how deep they are nested, how many different keys they have, whether each stands on its line.
 
 Layout
     The state between pieces is a vector of int64::

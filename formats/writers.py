@@ -38,6 +38,8 @@ def encode(
 ) -> Iterator[bytes]:
     """Encode batches as they come.
 
+    Intervals with months are told before anything is written where a format has no place for them.
+
     Parameters
     ----------
     batches : iterable of pyarrow.RecordBatch
@@ -62,6 +64,13 @@ def encode(
     if format == "arrow":
         return _arrow(batches, schema, codec)
     if format == "parquet":
+        for field in schema:
+            if pa.types.is_interval(field.type):
+                raise InvalidArgument(
+                    f"column {field.name!r} holds intervals with months, which have no length in "
+                    f"microseconds and no type in Parquet; CAST({field.name} AS VARCHAR) writes "
+                    "them as text"
+                )
         return _parquet(batches, schema, codec or "zstd")
     raise InvalidArgument(f"unknown format {format!r}; known are {', '.join(WRITE_FORMATS)}")
 

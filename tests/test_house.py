@@ -17,6 +17,7 @@ LAYERS: dict[str, int] = {
     "compiled": 0,
     "schema": 1,
     "soundness": 1,
+    "durations": 1,
     "store": 2,
     "indexes": 3,
     "query": 4,
