@@ -154,7 +154,7 @@ class StreamSchema:
                 elif not pa.types.is_timestamp(type_):
                     raise UnsupportedType(
                         f"the time attribute {time!r} must be a timestamp or an integer, found "
-                        f"{type_}; give --time-format or cast it"
+                        f"{type_}; cast it"
                     )
             storage = _storage_of(type_)
             if storage is None:

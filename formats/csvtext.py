@@ -340,7 +340,7 @@ class CsvRecords:
             if not name:
                 raise InvalidData(
                     f"{source.name}, line 1: column {at + 1} has no name; name the columns, or "
-                    "give their names with --columns when the file has no header"
+                    "give their names by columns= when the file has no header"
                 )
         self.positions = [f"f{at}" for at in range(len(self.names))]
 

@@ -197,18 +197,18 @@ def json_bytes(batch: pa.RecordBatch, *, last: str = "}\n") -> bytes:
     return _joined(parts, batch.num_rows)
 
 
-def csv_header(schema: pa.Schema) -> bytes:
+def csv_header(schema: pa.Schema, line_end: str = "\r\n") -> bytes:
     """The header line."""
     names = (f'"{n.replace(chr(34), chr(34) * 2)}"' if _odd(n) else n for n in schema.names)
-    return (",".join(names) + "\r\n").encode()
+    return (",".join(names) + line_end).encode()
 
 
 def _odd(name: str) -> bool:
     return bool(set(name) & set('",\r\n\t;|')) or name != name.strip() or not name
 
 
-def csv_bytes(batch: pa.RecordBatch) -> bytes:
-    """The rows as CSV (RFC 4180), without a header."""
+def csv_bytes(batch: pa.RecordBatch, line_end: str = "\r\n") -> bytes:
+    """The rows as CSV (RFC 4180, but for the line ends asked for), without a header."""
     if not batch.num_rows or not batch.num_columns:
         return b""
     parts: list[pa.Array | pa.Scalar] = []
@@ -236,7 +236,7 @@ def csv_bytes(batch: pa.RecordBatch) -> bytes:
         if text.null_count:
             text = pc.fill_null(text, "")
         parts += [text, _text(",")]
-    parts[-1] = _text("\r\n")
+    parts[-1] = _text(line_end)
     if batch.num_columns == 1:  # a lone null would be a blank line, which readers skip
         parts[0] = pc.if_else(pc.equal(parts[0], ""), "NULL", parts[0])
     return _joined(parts, batch.num_rows)

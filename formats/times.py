@@ -180,8 +180,8 @@ def decide(
             if rule.kind == "auto" and len(values) and 2 * readable < len(values):
                 raise InvalidData(
                     f"column {column!r} does not hold times: expected ISO 8601 such as "
-                    f"2018-08-01T05:00:00Z or numbers, found {shown(values[0].as_py())}; give "
-                    "--time-format (a pattern such as '%d.%m.%Y %H:%M')"
+                    f"2018-08-01T05:00:00Z or numbers, found {shown(values[0].as_py())}; pass "
+                    "time_format= (a pattern such as '%d.%m.%Y %H:%M')"
                 )
             fine = bool(np.any(times.nanos % 1000))
             note = None
@@ -218,7 +218,7 @@ def _decide_numbers(values: pa.Array, column: str, wanted: pa.DataType | None) -
     if wanted is not None:
         raise InvalidData(
             f"column {column!r} holds numbers from {low:.15g} to {high:.15g}, which are no epoch "
-            "between 1980 and 2100 in any one unit; give --time-format s, ms, us or ns"
+            "between 1980 and 2100 in any one unit; pass time_format= s, ms, us or ns"
         )
     return Decision(
         TimeRule("ticks"),
@@ -319,8 +319,8 @@ def _reasons(rule: TimeRule, target: pa.DataType) -> tuple[str, ...]:
         f"the time {{value}} is outside of what {target} can hold",
         "expected a time, found {value}, which is not a finite number",
         f"the time {{value}}, taken as {_UNIT_NAMES.get(rule.unit or '', 'an epoch')} since 1970, "
-        "is not between 1980 and 2100; give the time format if it is meant so",
-        "the time {value} is a number without a unit; give the time format s, ms, us or ns",
+        "is not between 1980 and 2100; pass time_format= if it is meant so",
+        "the time {value} is a number without a unit; pass time_format= s, ms, us or ns",
     )
 
 
