@@ -47,7 +47,9 @@ def _parts(values: pa.Array) -> tuple[Numbers, Numbers, Numbers]:
     """Months, days and nanoseconds of an interval column; zeros for nulls."""
     raw = np.frombuffer(values.buffers()[1], _PARTS, len(values), values.offset * 16)
     valid = values.is_valid().to_numpy(zero_copy_only=False)
-    months, days, nanos = (np.where(valid, raw[name], 0).astype(np.int64) for name in _PARTS.names)
+    months, days, nanos = (
+        np.where(valid, raw[name], 0).astype(np.int64) for name in ("months", "days", "nanos")
+    )
     return months, days, nanos
 
 

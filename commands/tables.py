@@ -108,21 +108,22 @@ def terminal_table(
         needed.append(max(natural if fixed[at] else min(natural, _WRAPPED), whole_name))
     shown = _fitting(needed, width)
     table = Table(box=box.ROUNDED, header_style="bold")
-    for at in shown:
-        if at is None:
+    for place in shown:
+        if place is None:
             table.add_column("…", min_width=1, style="dim")
             continue
+        field = schema.field(place)
         table.add_column(
-            Text(_clean(schema.field(at).name)),
-            justify="right" if _is_number(schema.field(at).type) else "left",
+            Text(_clean(field.name)),
+            justify="right" if _is_number(field.type) else "left",
             overflow="fold",
-            no_wrap=fixed[at],
-            min_width=needed[at],
+            no_wrap=fixed[place],
+            min_width=needed[place],
         )
     for row in rows:
-        cells = ["…" if at is None else row[at] for at in shown]
+        cells = ["…" if place is None else row[place] for place in shown]
         table.add_row(*(Text(cell, style="dim" if cell == "NULL" else "") for cell in cells))
-    return table, len(rows), more, len(schema) - sum(at is not None for at in shown)
+    return table, len(rows), more, len(schema) - sum(place is not None for place in shown)
 
 
 def _fitting(needed: list[int], width: int) -> list[int | None]:

@@ -136,6 +136,8 @@ def check_pages(file: IO[bytes], metadata: Any, leaves: Iterable[int], meter: Me
     for group in range(metadata.num_row_groups):
         for leaf in leaves:
             column = metadata.row_group(group).column(leaf)
+            if not metadata.row_group(group).num_rows:
+                continue  # offsets may be anything where nothing is
             starts = [column.data_page_offset]
             if column.has_dictionary_page and (column.dictionary_page_offset or 0) > 0:
                 starts.append(column.dictionary_page_offset)
