@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import difflib
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -227,7 +228,7 @@ def conform_table(table: pa.Table, schema: StreamSchema, rows_before: int = 0) -
 def _check_names(names: Iterable[str], schema: StreamSchema, row: int | None = None) -> None:
     at = f" in row {row}" if row is not None else ""
     listed = list(names)
-    doubled = sorted({name for name in listed if listed.count(name) > 1})
+    doubled = sorted(name for name, times in Counter(listed).items() if times > 1)
     if doubled:
         raise SchemaMismatch(f"column names occur more than once: {', '.join(doubled)}")
     unknown = [name for name in listed if name not in schema]

@@ -23,6 +23,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -124,7 +125,7 @@ class StreamSchema:
                 raise InvalidArgument(
                     f"attribute names must not be empty or hold NUL characters, found {name!r}"
                 )
-        doubled = sorted({name for name in names if names.count(name) > 1})
+        doubled = sorted(name for name, times in Counter(names).items() if times > 1)
         if doubled:
             raise InvalidArgument(
                 f"each attribute name may occur once, found more than once: {', '.join(doubled)}"

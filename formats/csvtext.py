@@ -25,6 +25,7 @@ import csv
 import io
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +36,7 @@ import pyarrow.csv as pa_csv
 from ..compiled import kernel
 from ..errors import InvalidArgument, InvalidData
 from .badrows import BadRow
-from .chunks import CHUNK_BYTES, SAMPLE_BYTES, Texts
+from .chunks import CHUNK_BYTES, SAMPLE_BYTES, LineNumbers, Texts
 from .sources import ByteSource
 
 __all__ = ["NULLS", "CsvRecords"]
@@ -242,6 +243,10 @@ class CsvChunk:
                     found[record] = f"expected UTF-8 text, found {error.reason}"
         return found
 
+    @cached_property
+    def _lines(self) -> LineNumbers:
+        return LineNumbers(self.data, self.first_line)
+
     def describe(self, record: int) -> BadRow:
         """Line and text of a record."""
         start, end = self._records()[record]
@@ -249,7 +254,7 @@ class CsvChunk:
             source=self._owner.source.name,
             row=self.first_row + record,
             reason="",
-            line=self.first_line + self.data.count(b"\n", 0, start),
+            line=self._lines.at(start),
             record=self.data[start:end].rstrip(b"\r\n").decode(errors="replace"),
         )
 

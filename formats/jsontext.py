@@ -28,6 +28,7 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -38,7 +39,7 @@ import pyarrow.json as pa_json
 
 from ..errors import InvalidData
 from .badrows import BadRow, shown
-from .chunks import CHUNK_BYTES, SAMPLE_BYTES, Texts
+from .chunks import CHUNK_BYTES, SAMPLE_BYTES, LineNumbers, Texts
 from .jsonscan import (
     AFTER_END,
     DEEP,
@@ -233,11 +234,13 @@ class JsonChunk:
     def describe(self, record: int) -> BadRow:
         """Row, line and text of a record."""
         start, end = self._records()[record].tolist()
-        line = None
-        if self.first_line is not None:
-            line = self.first_line + self.data.count(b"\n", 0, start)
+        line = None if self._lines is None else self._lines.at(start)
         text = self.data[start:end].strip().decode(errors="replace")
         return BadRow(self.source, self.first_row + record, "", line=line, record=text)
+
+    @cached_property
+    def _lines(self) -> LineNumbers | None:
+        return None if self.first_line is None else LineNumbers(self.data, self.first_line)
 
     def _records(self) -> npt.NDArray[np.int64]:
         if self._spans is None:
