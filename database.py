@@ -8,7 +8,8 @@ Purpose
 Guarantee
     Loading this module loads neither DuckDB nor sqlglot; the first SQL text does.  A database
     opened with ``mode="r"`` changes nothing and takes no lock.  All methods may be called from any
-    thread.  A program that ends without closing a database has it closed then.
+    thread, and from no process but the one that opened it.  A program that ends without closing a
+    database has it closed then.
 
 Limits
     One process writes to a store at a time; others open it with ``mode="r"`` and see its last
@@ -38,6 +39,7 @@ from .errors import (
     StoreClosed,
     StreamNotFound,
 )
+from .ownership import Owner
 from .schema import StreamSchema
 from .store import EventStream, Store, StreamOptions, StreamReader
 from .streams import Stream
@@ -99,14 +101,10 @@ _OPEN: weakref.WeakSet[Database] = weakref.WeakSet()
 
 @atexit.register
 def _close_at_exit() -> None:
-    """Close what a program has left open, so that no thread is in the middle of it at the end.
-
-    A forked child leaves its parent's alone.
-    """
+    """Close what a program has left open, so that no thread is in the middle of it at the end."""
     for database in list(_OPEN):
-        if database._process == os.getpid():
-            with contextlib.suppress(Exception):
-                database.close()
+        with contextlib.suppress(Exception):
+            database.close()
 
 
 class Database:
@@ -135,7 +133,7 @@ class Database:
         self._engine: QueryEngine | None = None
         self._guard = threading.Lock()
         self._closed = False
-        self._process = os.getpid()
+        self._owner = Owner(f"the store {store.path}")
         _OPEN.add(self)
         self._query_memory_bytes = query_memory_bytes
         self._query_threads = query_threads or os.cpu_count() or 1
@@ -425,7 +423,12 @@ class Database:
         return report
 
     def close(self) -> None:
-        """Flush and release the store; closing twice is fine, any other use afterwards is not."""
+        """Flush and release the store; closing twice is fine, any other use afterwards is not.
+
+        In a forked child this does nothing: the store is its parent's.
+        """
+        if not self._owner.here:
+            return
         with self._guard:
             if self._closed:
                 return
@@ -456,6 +459,7 @@ class Database:
         return f"<chronicle.Database {str(self._store.path)!r} {state}>"
 
     def _check_open(self) -> None:
+        self._owner.check()
         if self._closed:
             raise StoreClosed(f"the database {str(self._store.path)!r} was closed; open it again")
 

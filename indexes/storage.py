@@ -39,6 +39,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import StorageFailed, StoreClosed
+from ..ownership import leave_to_parent
 
 __all__ = [
     "BATCH_BYTES",
@@ -126,6 +127,7 @@ class IndexStorage:
         self._rocksdict = rocksdict
         self._private: str | None = None
         self._lock = threading.Lock()
+        leave_to_parent(self)
         options = rocksdict.Options(raw_mode=True)
         options.create_if_missing(writable)
         options.set_write_buffer_size(32 << 20)

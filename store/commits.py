@@ -36,6 +36,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import CorruptStore, StorageFailed, StorageFull, StoreClosed
+from ..ownership import OwnedLock
 from ..schema import StreamSchema
 from .catalog import SegmentEntry, StreamManifest, log_name, segment_name
 from .file_contract import Files
@@ -105,7 +106,7 @@ class Commits:
     def __init__(self, files: Files, directory: str) -> None:
         self.files = files
         self.directory = directory
-        self.lock = threading.RLock()
+        self.lock = OwnedLock(f"the stream in {directory}")
         self._publishing = threading.Lock()
         self.listeners: list[Callable[[StreamState], None]] = []
         self.closed = False

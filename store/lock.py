@@ -130,6 +130,7 @@ class ReaderLease:
         self._files = files
         self._path = path
         self._lock = lock
+        self._process = os.getpid()
 
     @classmethod
     def take(
@@ -196,7 +197,12 @@ class ReaderLease:
         return self._path is not None
 
     def release(self) -> None:
-        """Give the version up, whatever time is left.  Doing so again does nothing."""
+        """Give the version up, whatever time is left.  Doing so again does nothing.
+
+        Nor does it in a forked child: the lease is its parent's.
+        """
+        if self._process != os.getpid():
+            return
         path, self._path = self._path, None
         if path is not None:
             with suppress(OSError):  # swept, or the directory is read-only by now

@@ -25,7 +25,6 @@ Limits
 from __future__ import annotations
 
 import os
-import threading
 import urllib.parse
 import uuid
 from contextlib import suppress
@@ -40,6 +39,7 @@ from ..errors import (
     StreamExists,
     StreamNotFound,
 )
+from ..ownership import OwnedLock
 from ..schema import StreamSchema
 from .catalog import StreamManifest, log_name
 from .check import CheckReport, check_stream
@@ -91,7 +91,7 @@ class StreamReader:
     def __init__(self, files: Files, directory: str) -> None:
         self._files = files
         self._directory = directory
-        self._lock = threading.Lock()
+        self._lock = OwnedLock(f"the stream in {directory}")
         self._seen: tuple[bytes, int] | None = None
         self._manifest: StreamManifest | None = None
         self._snapshot: Snapshot
@@ -145,6 +145,7 @@ class StreamReader:
 
     def snapshot(self) -> Snapshot:
         """The stream as of the last :meth:`refresh`."""
+        self._lock.check()
         return self._snapshot
 
     def stats(self) -> dict[str, Any]:
@@ -178,7 +179,7 @@ class Store:
         self.path = path
         self.mode = mode
         self._lock_file = lock
-        self._lock = threading.RLock()
+        self._lock = OwnedLock(f"the store {path}")
         self._open: dict[str, EventStream | StreamReader] = {}
         self._closed = False
 
@@ -254,6 +255,7 @@ class Store:
         return cls(files, root, mode, lock)
 
     def _check_open(self) -> None:
+        self._lock.check()
         if self._closed:
             raise StoreClosed(f"the store {self.path} is closed")
 
@@ -413,7 +415,12 @@ class Store:
         return f"streams/{_encode(name)}"
 
     def close(self) -> None:
-        """Close every stream and give the store free; doing so again does nothing."""
+        """Close every stream and give the store free; doing so again does nothing.
+
+        Nor does it in a forked child: the store is its parent's.
+        """
+        if not self._lock.here:
+            return
         with self._lock:
             if self._closed:
                 return

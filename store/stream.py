@@ -138,6 +138,7 @@ class EventStream:
 
     def snapshot(self) -> Snapshot:
         """The stream at its last published commit."""
+        self.commits.lock.check()
         return Snapshot(self.commits.published)
 
     def quiet(self) -> AbstractContextManager[Any]:
@@ -399,6 +400,7 @@ class EventStream:
 
     def compact(self) -> None:
         """Fold late events into the segments that they belong to."""
+        self.commits.lock.check()
         self._compactor.run()
 
     def add_attribute(self, name: str, type_: pa.DataType) -> None:
@@ -457,6 +459,8 @@ class EventStream:
 
     def close(self) -> None:
         """Make everything durable and close the files; doing so again does nothing."""
+        if not self.commits.lock.here:
+            return
         self._compactor.stop()
         with self.commits.lock:
             flusher = self._flusher
