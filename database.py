@@ -37,7 +37,6 @@ from .errors import (
     MissingDependency,
     ReadOnlyStore,
     StoreClosed,
-    StreamNotFound,
 )
 from .ownership import Owner
 from .schema import StreamSchema
@@ -230,14 +229,20 @@ class Database:
         self._check_open()
         return sorted(self._store.streams())
 
+    def damaged(self) -> dict[str, str]:
+        """Streams that are set aside because they cannot be opened, each with what is wrong.
+
+        They are among :meth:`streams`, whatever is asked of one raises :class:`CorruptStore`, and
+        the others are served.  :meth:`check` repairs them, :meth:`drop_stream` removes them.
+        """
+        self._check_open()
+        return self._store.damaged()
+
     def drop_stream(self, name: str, *, if_exists: bool = False) -> None:
         """Remove a stream, its events and its indexes; raises :class:`StreamNotFound`."""
         self._check_writable(f"drop the stream {name!r}")
-        if if_exists:
-            try:
-                self._store.stream(name)
-            except StreamNotFound:
-                return
+        if if_exists and name not in self.streams():
+            return
         if self._indexes is not None:
             self._indexes.drop_stream(name)
         self._streams.pop(name, None)

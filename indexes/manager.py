@@ -58,8 +58,13 @@ class StoreIndexes:
         if self._writable:
             for name in store.streams():
                 path = self._path(name)
-                if path is not None and (path / "CURRENT").exists():
+                if path is None or not (path / "CURRENT").exists():
+                    continue
+                try:
                     self._attach(name)
+                except ChronicleError as error:  # it is set aside; the others are served
+                    logger.error("%s: %s", name, error)
+                else:
                     self._notify(name)
 
     def _path(self, name: str) -> Path | None:

@@ -238,8 +238,12 @@ def _index(engine: QueryEngine, tree: Any, text: str) -> Result:
 
 
 def _show_streams(engine: QueryEngine) -> Result:
-    rows = []
+    rows: list[dict[str, Any]] = []
+    damaged = engine.catalog.damaged()
     for name in engine.catalog.streams():
+        if name in damaged:
+            rows.append({"stream": name, "damage": damaged[name]})
+            continue
         schema = engine.catalog.stream_schema(name)
         snapshot = engine.catalog.snapshot(name)
         span = snapshot.time_range
@@ -259,13 +263,15 @@ def _show_streams(engine: QueryEngine) -> Result:
             ("events", pa.int64()),
             ("first", pa.string()),
             ("last", pa.string()),
+            ("damage", pa.string()),
         ]
     )
     return Result.of_table(pa.Table.from_pylist(rows, schema_out))
 
 
 def _show_indexes(engine: QueryEngine, tree: Any, text: str) -> Result:
-    names = engine.catalog.streams()
+    damaged = engine.catalog.damaged()
+    names = [name for name in engine.catalog.streams() if name not in damaged]
     if tree.this is not None:
         names = [_stream(engine, tree.this, text)]
     rows = [

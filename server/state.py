@@ -148,8 +148,12 @@ class Server:
 
     def store_gauges(self) -> dict[str, float]:
         """Sums over all streams of the numbers in their ``stats()``."""
-        sums = dict.fromkeys(("streams", *STORE_GAUGES), 0.0)
+        sums = dict.fromkeys(("streams", "streams_damaged", *STORE_GAUGES), 0.0)
+        damaged = self.database.damaged()
+        sums["streams_damaged"] += len(damaged)
         for name in self.database.streams():
+            if name in damaged:
+                continue
             try:
                 stats = self.database.stream(name).stats()
             except ChronicleError:

@@ -19,6 +19,7 @@ Invariants
 
 from __future__ import annotations
 
+import urllib.parse
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +28,24 @@ import pyarrow as pa
 from ..schema import StreamSchema
 from .options import StreamOptions
 
-__all__ = ["SegmentEntry", "StreamManifest", "log_name", "segment_name"]
+__all__ = [
+    "SegmentEntry",
+    "StreamManifest",
+    "directory_name",
+    "log_name",
+    "segment_name",
+    "stream_name",
+]
+
+
+def directory_name(stream: str) -> str:
+    """Name of a stream's directory."""
+    return urllib.parse.quote(stream, safe="").replace(".", "%2E")
+
+
+def stream_name(directory: str) -> str:
+    """Name of the stream whose directory has that name."""
+    return urllib.parse.unquote(directory)
 
 
 def segment_name(segment_id: int) -> str:

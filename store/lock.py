@@ -91,7 +91,10 @@ class WriterLock:
         path = posixpath.join(directory, WRITER_LOCK)
         started = datetime.now(timezone.utc).isoformat(timespec="seconds")
         content = _encode({"host": socket.gethostname(), "pid": os.getpid(), "started": started})
-        lock = files.lock(path, exclusive=True, content=content)
+        try:
+            lock = files.lock(path, exclusive=True, content=content)
+        except StorageFull:  # the content is for messages only: a full disk keeps nobody out
+            lock = files.lock(path, exclusive=True)
         if lock is None:
             raise StoreLocked(_who_writes(files, path))
         return cls(lock)

@@ -33,12 +33,12 @@ from .catalog import SegmentEntry, StreamManifest, log_name, segment_name
 from .file_contract import Files
 from .journal import Journal
 from .log import read_log
-from .manifest import read_manifest
+from .manifest import MANIFEST, read_manifest
 from .segment import SegmentFile, SegmentView
 from .snapshot import StreamState
 from .tail import MemoryLeaf, Tail
 
-__all__ = ["Recovered", "load", "load_for_reading", "open_entry", "state_of"]
+__all__ = ["Recovered", "load", "load_for_reading", "lost_manifest", "open_entry", "state_of"]
 
 ATTEMPTS = 20
 
@@ -65,6 +65,26 @@ class Recovered:
     torn: bool
 
 
+def lost_manifest(files: Files, directory: str) -> bool:
+    """Whether a directory without a manifest holds events all the same.
+
+    A creation that was cut short leaves none: at most the first log, with a checkpoint and no more.
+    """
+    try:
+        names = files.list(directory)
+        if MANIFEST in names or any(name.endswith(".seg") for name in names):
+            return MANIFEST not in names
+        logs = [name for name in names if name.endswith(".wal")]
+        return any(
+            name != log_name(1) or len(read_log(files, f"{directory}/{name}").records) > 1
+            for name in logs
+        )
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except CorruptStore:
+        return True
+
+
 def load(files: Files, directory: str) -> Recovered:
     """Read manifest and log of a stream.
 
@@ -76,6 +96,8 @@ def load(files: Files, directory: str) -> Recovered:
         When what is there contradicts itself.
     """
     body = read_manifest(files, directory)
+    if body is None and lost_manifest(files, directory):
+        raise CorruptStore(f"{directory} holds events, and its {MANIFEST} is missing")
     if body is None:
         raise StreamNotFound(f"{directory} holds no stream")
     try:
