@@ -408,9 +408,9 @@ class Database:
     def backup(self, path: str | os.PathLike[str]) -> None:
         """Write a consistent copy of the store, with its indexes, while writing goes on."""
         self._check_open()
-        self._store.backup(path)
-        if self._indexes is not None:
-            self._indexes.backup(Path(path))
+        indexes = self._indexes
+        add = None if indexes is None else lambda target: indexes.backup(Path(target))
+        self._store.backup(path, add)
 
     def check(self, repair: bool = False) -> CheckReport:
         """Verify every checksum, order and aggregate of the store, and every index.

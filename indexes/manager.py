@@ -172,8 +172,8 @@ class StoreIndexes:
             indexes.catch_up(state)
 
     def backup(self, path: Path) -> None:
-        """Copy the indexes into a copy of the store that was just made."""
-        with Store.open(path, "r") as copy:
+        """Copy the indexes into a copy of the store that is being made."""
+        with Store.open(path, "r", unfinished=True) as copy:
             for name in copy.streams():
                 indexes = self.of(name) if name in self._store.streams() else None
                 if indexes is not None:

@@ -33,6 +33,7 @@ from __future__ import annotations
 import logging
 import os
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -70,6 +71,9 @@ FORMAT_VERSION = 1
 DROPPED = ".dropped-"
 """How the directory of a stream that is being dropped begins; no stream's does."""
 MARK = "CHRONICLE"
+UNFINISHED = "UNFINISHED-BACKUP"
+"""A file that a backup has until it is whole."""
+
 NAME_BYTES_MAX = 200
 
 
@@ -194,7 +198,12 @@ class Store:
 
     @classmethod
     def open(
-        cls, path: str | os.PathLike[str], mode: str = "rw", files: Files | None = None
+        cls,
+        path: str | os.PathLike[str],
+        mode: str = "rw",
+        files: Files | None = None,
+        *,
+        unfinished: bool = False,
     ) -> Store:
         """Open a store, creating it in mode ``rw`` when the directory is missing or empty.
 
@@ -205,6 +214,8 @@ class Store:
             ``rw`` for the one writer, ``r`` for readers.
         files : Files, optional
             The seam to the disk; the real file system below ``path`` when not given.
+        unfinished : bool
+            Open a backup that is still being written, to add to it.
 
         Raises
         ------
@@ -228,6 +239,11 @@ class Store:
                 except OSError as error:
                     raise NotAStore(f"cannot create a store at {root}: {error.strerror}") from error
             files = RealFiles(root)
+        if files.exists(UNFINISHED) and not unfinished:
+            raise NotAStore(
+                f"{root} is a backup that was cut short (it holds the file {UNFINISHED}), or that "
+                "is still being written; remove it and make another one"
+            )
         marked = files.exists(MARK + "/MANIFEST")
         if not marked:
             present = [name for name in files.list("") if name not in ("LOCK", "streams", MARK)]
@@ -461,12 +477,14 @@ class Store:
                 found.notes.append(f"{name}: cannot be repaired: {error}")
                 return None
 
-    def backup(self, path: str | os.PathLike[str]) -> None:
+    def backup(
+        self, path: str | os.PathLike[str], add: Callable[[str], None] | None = None
+    ) -> None:
         """Copy the store while writing goes on; see :mod:`~chronicle.store.backup`."""
         from .backup import backup_store
 
         self._check_open()
-        backup_store(self, path)
+        backup_store(self, path, add)
 
     def directory_of(self, name: str) -> str:
         """Directory of a stream, relative to the store."""

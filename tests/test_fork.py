@@ -20,7 +20,7 @@ import pytest
 
 import chronicle
 from chronicle.database import Database
-from chronicle.errors import StoreClosed, StoreLocked
+from chronicle.errors import StorageFailed, StoreClosed, StoreLocked
 from chronicle.store.lock import ReaderLease, live_leases
 from chronicle.store.staging import commit_staged
 
@@ -352,10 +352,17 @@ def test_a_child_gives_up_no_lease_of_its_parent(db: Database) -> None:
 def test_a_child_may_write_once_its_parent_has_closed(db: Database) -> None:
     db.close()
 
-    def write() -> int:
+    def write() -> object:
         with chronicle.open(db.path) as own:
-            return own.stream("s").append(rows(3000)).count
+            count = own.stream("s").append(rows(3000, 5000)).count
+            with pytest.raises(StorageFailed, match="forked"):  # RocksDB would hang
+                own.create_index("s", "x")
+            return count, own.sql("SELECT count(*) FROM s WHERE k = 'k1'").fetchall()
 
-    assert in_child(write) == "gave 1250"
+    assert in_child(write) == "gave (6150, [(879,)])"
     with chronicle.open(db.path) as again:
-        assert again.stream("s").count == 1250
+        assert again.stream("s").count == 6150
+        assert again._indexes.wait_idle()
+        assert again.stream("s").indexes()[0]["covered"] > 0.9
+        assert again.sql("SELECT count(*) FROM s WHERE k = 'k1'").fetchall() == [(879,)]
+        assert again.check().ok
