@@ -198,6 +198,8 @@ def _backup_stream(store: Store, name: str, files: RealFiles) -> None:
                 journal.late_total,
                 journal.tail.batch() if journal.tail.rows else None,
                 late,
+                journal.events,
+                journal.identity,
             ),
         )
         log.sync()

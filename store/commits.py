@@ -38,7 +38,15 @@ import pyarrow as pa
 from ..errors import CorruptStore, StorageFailed, StorageFull, StoreClosed
 from ..ownership import OwnedLock
 from ..schema import StreamSchema
-from .catalog import SegmentEntry, StreamManifest, log_name, segment_name
+from .catalog import (
+    COUNTER_BITS,
+    SegmentEntry,
+    StreamManifest,
+    first_id,
+    log_name,
+    new_identity,
+    segment_name,
+)
 from .file_contract import Files
 from .journal import Journal, RecordKind, encode_state
 from .layout import table_rows
@@ -130,6 +138,8 @@ class Commits:
         self._trees: _Trees | None = None
         self._late: tuple[tuple[pa.RecordBatch, ...], tuple[MemoryLeaf, ...]] = ((), ())
         self.next_id = self.manifest.next_id
+        if not self.manifest.identity:  # of an old release
+            self.next_id += new_identity() << COUNTER_BITS
         self._carry_over = False
         self._resume(found)
         self._sweep()
@@ -145,10 +155,15 @@ class Commits:
         files.remove_tree(directory)  # what a creation that was cut short has left
         files.make_directory(directory)
         log = LogWriter.create(files, f"{directory}/{log_name(1)}", 1)
-        log.append(RecordKind.CHECKPOINT, encode_state(None, None, 0, 0, None, None))
+        identity = new_identity()
+        parts = encode_state(None, None, 0, 0, None, None, 0, identity)
+        log.append(RecordKind.CHECKPOINT, parts)
         log.sync()
         log.close()
-        write_manifest(files, directory, StreamManifest(name, schema, options).to_json())
+        manifest = StreamManifest(
+            name, schema, options, next_id=first_id(identity), events=0, position=0
+        )
+        write_manifest(files, directory, manifest.to_json())
 
     @property
     def schema(self) -> StreamSchema:
@@ -185,6 +200,14 @@ class Commits:
                 self.commit(self.manifest, self.journal, {})
             except StorageFull as error:
                 logger.warning("%s: no space for a new log (%s)", self.directory, error)
+
+    def finish_log(self) -> None:
+        """Leave a log that is one checkpoint: of such a one nothing can be cut off unnoticed."""
+        if self.log.records > 1:
+            try:
+                self.commit(self.manifest, self.journal, {})
+            except (StorageFull, StorageFailed) as error:
+                logger.info("%s: the log stays as it is (%s)", self.directory, error)
 
     def restore_active(self) -> None:
         """Have the writer of the active segment stand where the last commit left it."""
@@ -423,8 +446,14 @@ class Commits:
             version=version,
             log=old.log + 1,
             next_id=self.next_id,
+            events=sum(entry.events for entry in (*manifest.segments, *manifest.runs))
+            + (journal.extent.events if journal.extent is not None else 0)
+            + journal.tail.rows
+            + sum(batch.num_rows for batch in journal.late),
+            position=journal.position,
             garbage=(*self.collect_garbage(), *gone),
         )
+        journal = replace(journal, events=manifest.events, identity=manifest.identity)
         path = self.path(log_name(manifest.log))
         with suppress(FileNotFoundError):
             self.files.remove(path)
@@ -433,7 +462,14 @@ class Commits:
             late = join_late(journal.late, self.schema) if journal.late else None
             tail = journal.tail.batch() if journal.tail.rows else None
             parts = encode_state(
-                journal.extent, journal.last, journal.position, journal.late_total, tail, late
+                journal.extent,
+                journal.last,
+                journal.position,
+                journal.late_total,
+                tail,
+                late,
+                journal.events,
+                journal.identity,
             )
             log.append(RecordKind.CHECKPOINT, parts)
             log.sync()

@@ -159,6 +159,8 @@ def _checkpoint(journal: Journal, schema: StreamSchema) -> bytes:
         journal.late_total,
         journal.tail.batch() if journal.tail.rows else None,
         None if late is None else sort_batch(late, schema),
+        journal.events,
+        journal.identity,
     )
     return b"".join(bytes(part) for part in parts)
 

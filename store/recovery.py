@@ -26,19 +26,28 @@ Concurrency
 
 from __future__ import annotations
 
+import posixpath
 from dataclasses import dataclass
 
 from ..errors import CorruptStore, StreamNotFound
-from .catalog import SegmentEntry, StreamManifest, log_name, segment_name
+from .catalog import SegmentEntry, StreamManifest, directory_name, log_name, segment_name
 from .file_contract import Files
 from .journal import Journal
-from .log import read_log
+from .log import LogContents, read_log
 from .manifest import MANIFEST, read_manifest
 from .segment import SegmentFile, SegmentView
 from .snapshot import StreamState
 from .tail import MemoryLeaf, Tail
 
-__all__ = ["Recovered", "load", "load_for_reading", "lost_manifest", "open_entry", "state_of"]
+__all__ = [
+    "Recovered",
+    "journal_from",
+    "load",
+    "load_for_reading",
+    "lost_manifest",
+    "open_entry",
+    "state_of",
+]
 
 ATTEMPTS = 20
 
@@ -106,12 +115,36 @@ def load(files: Files, directory: str) -> Recovered:
         raise CorruptStore(
             f"{directory}/MANIFEST hashes right but misses something: {error!r}"
         ) from error
+    if directory_name(manifest.name) != posixpath.basename(directory):
+        raise CorruptStore(
+            f"{directory}/{MANIFEST} is that of the stream {manifest.name!r}: directories or "
+            "manifests were swapped"
+        )
     path = f"{directory}/{log_name(manifest.log)}"
     contents = read_log(files, path)
+    journal = journal_from(contents, manifest, path)
+    return Recovered(manifest, journal, contents.valid_length, len(contents.records), contents.torn)
+
+
+def journal_from(contents: LogContents, manifest: StreamManifest, path: str) -> Journal:
+    """What a log says, if it is the one that a manifest names.
+
+    Raises
+    ------
+    CorruptStore
+        When it is another stream's, or another log of this one; or says what cannot be.
+    """
+    if contents.records and contents.sequence != manifest.log:
+        raise CorruptStore(f"{path} is log {contents.sequence}, expected {manifest.log}")
     journal = Journal.replay(
         ((record.kind, record.payload) for record in contents.records), manifest.schema, path
     )
-    return Recovered(manifest, journal, contents.valid_length, len(contents.records), contents.torn)
+    if journal.identity and manifest.identity and journal.identity != manifest.identity:
+        raise CorruptStore(
+            f"{path} is the log of another stream ({journal.identity}, expected "
+            f"{manifest.identity}): files were swapped"
+        )
+    return journal
 
 
 def open_entry(

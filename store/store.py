@@ -460,6 +460,7 @@ class Store:
         if isinstance(stream, EventStream):
             with stream.quiet():
                 check_stream(self.files, self.directory_of(name), name, report)
+                stream.check_log(report)
         else:
             check_stream(self.files, self.directory_of(name), name, report)
 

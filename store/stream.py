@@ -38,11 +38,12 @@ from ..errors import ChronicleError, InvalidArgument, SchemaMismatch, StoreClose
 from ..schema import StreamSchema
 from .background import Compactor, Flusher
 from .catalog import SegmentEntry, StreamManifest
+from .check import CheckReport, Problem
 from .combining import Combiner, Job
 from .commits import Commits
 from .compaction import active_first, spill
 from .file_contract import Files
-from .journal import Journal, RecordKind, encode_batch, encode_state
+from .journal import Journal, RecordKind, encode_append, encode_state
 from .log import LogWriter
 from .merge import add_late, sort_nearly
 from .options import DURABILITIES, StreamOptions
@@ -219,8 +220,9 @@ class EventStream:
         ):
             self._append_leaves(late, fresh)
         else:
-            commits.log.append(RecordKind.APPEND, [encode_batch(batch)])
-            commits.journal = self._advanced(late, fresh, ticks, tail)
+            journal = self._advanced(late, fresh, ticks, tail)
+            commits.log.append(*encode_append(batch, journal.events))
+            commits.journal = journal
             if fresh is not None:
                 tail.add(fresh, int(ticks[cut]), size)
         self._tidy_quietly(shape)
@@ -259,7 +261,15 @@ class EventStream:
             buffer = add_late(buffer, late, self.schema)
             late_total += late.num_rows
         last = before.last if fresh is None else int(ticks[-1])
-        return Journal(before.extent, last, before.position + 1, late_total, tail, buffer)
+        return replace(
+            before,
+            last=last,
+            position=before.position + 1,
+            late_total=late_total,
+            tail=tail,
+            late=buffer,
+            events=None if before.events is None else before.events + len(ticks),
+        )
 
     def _append_leaves(self, late: pa.RecordBatch | None, fresh: pa.RecordBatch) -> None:
         """Write the leaves that tail and fresh events fill, then commit."""
@@ -292,7 +302,14 @@ class EventStream:
                 if self.commits.next_id != first_id:
                     self.commits.files.sync_directory(self.commits.directory)
                 parts = encode_state(
-                    extent, journal.last, journal.position, journal.late_total, rest, late
+                    extent,
+                    journal.last,
+                    journal.position,
+                    journal.late_total,
+                    rest,
+                    late,
+                    journal.events,
+                    journal.identity,
                 )
                 self.commits.log.append(RecordKind.EXTENT, parts)
                 self.commits.journal = journal
@@ -457,6 +474,17 @@ class EventStream:
                 **self.commits.figures,
             }
 
+    def check_log(self, report: CheckReport) -> None:
+        """Add to a report when the log on disk is shorter than what was written to it."""
+        log = self.commits.log
+        try:
+            found = self.commits.files.size(log.path)
+        except FileNotFoundError:
+            return  # told by who reads it
+        if found < log.size:
+            what = f"expected {log.size} bytes, found {found}: it was cut while it was open"
+            report.problems.append(Problem(self.name, log.path, what))
+
     def close(self) -> None:
         """Make everything durable and close the files; doing so again does nothing."""
         if not self.commits.lock.here:
@@ -472,6 +500,7 @@ class EventStream:
             self.commits.closed = True
             try:
                 if self.commits.failed is None:
+                    self.commits.finish_log()
                     self.commits.log.sync()
             finally:
                 self.commits.log.close()
