@@ -56,6 +56,7 @@ from .manifest import read_manifest, write_manifest
 from .merge import join_late
 from .options import StreamOptions, retention_limits
 from .recovery import Recovered, load, open_entry
+from .retention import retained
 from .segment import SegmentFile, SegmentView
 from .segment_writer import Extent, SegmentWriter
 from .snapshot import StreamState
@@ -427,7 +428,7 @@ class Commits:
 
         ``views`` are those of segments that the new manifest names and the old one does not.
         """
-        manifest = self._retained(manifest)
+        manifest = retained(manifest, journal.last)
         old, old_log = self.manifest, self.log
         named = {entry.file for entry in (*manifest.segments, *manifest.runs)}
         version = old.version + 1
@@ -497,6 +498,7 @@ class Commits:
         self.manifest, self.journal, self.log = manifest, journal, log
         self._carry_over = False
         self.figures["manifest_commits"] += 1
+        self.discard(i for i in views if i not in keep)  # written, and dropped by retention at once
         # The commit has happened.  What fails from here on must not look as if it had not.
         old_log.close()
         self._remove_quietly(log_name(old.log))
@@ -508,32 +510,6 @@ class Commits:
         except Exception:
             return True
         return body is not None and body["version"] == version
-
-    def _retained(self, manifest: StreamManifest) -> StreamManifest:
-        """Leave out the segments that retention drops."""
-        ticks, size = retention_limits(manifest.options.retention, manifest.schema)
-        segments, runs, dropped = list(manifest.segments), list(manifest.runs), 0
-        newest = self.journal.last
-        if ticks is not None and newest is not None:
-            horizon = newest - ticks
-            old = [e for e in (*segments, *runs) if e.last < horizon]
-            segments = [e for e in segments if e not in old]
-            runs = [e for e in runs if e not in old]
-            dropped += sum(e.events for e in old)
-        if size is not None:
-            total = sum(e.bytes for e in (*segments, *runs))
-            while segments and total > size:
-                oldest = segments.pop(0)
-                total -= oldest.bytes
-                dropped += oldest.events
-        if not dropped:
-            return manifest
-        return replace(
-            manifest,
-            segments=tuple(segments),
-            runs=tuple(runs),
-            dropped_events=manifest.dropped_events + dropped,
-        )
 
     def collect_garbage(self) -> tuple[tuple[str, int], ...]:
         """Remove files that no reader can want any more; return the others."""

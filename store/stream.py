@@ -47,6 +47,7 @@ from .journal import Journal, RecordKind, encode_append, encode_state
 from .log import LogWriter
 from .merge import add_late, sort_nearly
 from .options import DURABILITIES, StreamOptions
+from .retention import expired, span_max, within_span
 from .segment import SegmentView
 from .segment_writer import leaf_events, plain_row_bytes
 from .shape import Shape, conform
@@ -212,10 +213,15 @@ class EventStream:
         if cut and last is not None:  # but for a few that are later than the others
             commits.note_reach(last - int(ticks[cut // LATE_FEW]))
         fresh = batch if not cut else batch.slice(cut) if cut < rows else None
+        wide = False
+        if shape.retention_ticks is not None and fresh is not None:
+            self._seal_when_wide(shape.retention_ticks, int(ticks[-1]))
+            wide = int(ticks[-1]) - int(ticks[cut]) > span_max(shape.retention_ticks)
         tail = commits.journal.tail
         size = 0 if shape.fixed else batch.nbytes
         if fresh is not None and (
-            tail.rows + rows - cut >= shape.leaf_events
+            wide
+            or tail.rows + rows - cut >= shape.leaf_events
             or tail.bytes + size >= BYTES_PER_LEAF * commits.manifest.options.leaf_bytes
         ):
             self._append_leaves(late, fresh)
@@ -260,6 +266,7 @@ class EventStream:
         if late is not None:
             buffer = add_late(buffer, late, self.schema)
             late_total += late.num_rows
+        rows = sum(batch.num_rows for batch in (late, fresh) if batch is not None)
         last = before.last if fresh is None else int(ticks[-1])
         return replace(
             before,
@@ -268,11 +275,14 @@ class EventStream:
             late_total=late_total,
             tail=tail,
             late=buffer,
-            events=None if before.events is None else before.events + len(ticks),
+            events=None if before.events is None else before.events + rows,
         )
 
     def _append_leaves(self, late: pa.RecordBatch | None, fresh: pa.RecordBatch) -> None:
         """Write the leaves that tail and fresh events fill, then commit."""
+        age = self._shape_of(self.commits.manifest).retention_ticks
+        dropped = expired(ticks_of(fresh, self.schema), age)
+        fresh = fresh.slice(dropped)
         first_id = self.commits.next_id
         mark = None if self.commits.writer is None else self.commits.writer.mark()
         sealed: list[tuple[SegmentEntry, SegmentView]] = []
@@ -289,11 +299,13 @@ class EventStream:
                 ),
                 extent=extent,
             )
-            if sealed:
-                entries = tuple(entry for entry, _ in sealed)
+            if sealed or dropped:
+                manifest = self.commits.manifest
                 self.commits.commit(
                     replace(
-                        self.commits.manifest, segments=(*self.commits.manifest.segments, *entries)
+                        manifest,
+                        segments=(*manifest.segments, *(entry for entry, _ in sealed)),
+                        dropped_events=manifest.dropped_events + dropped,
                     ),
                     journal,
                     {entry.id: view for entry, view in sealed},
@@ -326,6 +338,7 @@ class EventStream:
         """Write whole leaves of tail and fresh events; return what is left for the new tail."""
         tail = self.commits.journal.tail
         arrow = self.schema.arrow
+        age = self._shape_of(self.commits.manifest).retention_ticks
         rest = fresh
         events = 0 if self.commits.writer is None else self.commits.writer.events
         if tail.rows:
@@ -343,9 +356,11 @@ class EventStream:
             self._seal_when_full(sealed)
         while rest.num_rows:
             piece = rest.slice(0, PIECE_EVENTS)
-            written = self.commits.writer_here().write(piece, whole_leaves=True)
+            writer = self.commits.writer_here()
+            span = within_span(ticks_of(piece, self.schema), writer.first, age)
+            written = writer.write(piece.slice(0, span), whole_leaves=span == piece.num_rows)
             rest = rest.slice(written)
-            self._seal_when_full(sealed)
+            self._seal_when_full(sealed, now=span < piece.num_rows)
             if written == 0:
                 break
         writer = self.commits.writer
@@ -355,10 +370,12 @@ class EventStream:
             rest = rest.slice(rest.num_rows)
         return rest
 
-    def _seal_when_full(self, sealed: list[tuple[SegmentEntry, SegmentView]]) -> None:
+    def _seal_when_full(
+        self, sealed: list[tuple[SegmentEntry, SegmentView]], *, now: bool = False
+    ) -> None:
         writer = self.commits.writer
         full = self._shape_of(self.commits.manifest).segment_bytes
-        if writer is not None and writer.length >= full and writer.events:
+        if writer is not None and (now or writer.length >= full) and writer.events:
             sealed.append(self.commits.seal_writer(writer))
             self.commits.writer = self.commits.active = None
 
@@ -388,9 +405,13 @@ class EventStream:
         elif full:
             commits.commit(commits.manifest, journal, {})
         if shape.retention_ticks is not None and journal.last is not None:
-            first = active_first(commits)
-            if first is not None and journal.last - first > shape.retention_ticks // 4:
-                commits.seal()
+            self._seal_when_wide(shape.retention_ticks, journal.last)
+
+    def _seal_when_wide(self, age: int, last: int) -> None:
+        """Seal the active segment, so that retention can drop it, when it spans enough."""
+        first = active_first(self.commits)
+        if first is not None and last - first > span_max(age):
+            self.commits.seal()
 
     # -- maintenance --------------------------------------------------------------------------
 
