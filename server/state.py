@@ -53,6 +53,8 @@ STORE_GAUGES = (
     "late_total",
     "dirty_ranges",
     "dropped_events",
+    "garbage_files",
+    "garbage_bytes",
 )
 """Figures of ``Stream.stats()`` that are summed over all streams; of lists, the length."""
 

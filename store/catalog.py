@@ -41,12 +41,14 @@ from .options import StreamOptions
 
 __all__ = [
     "COUNTER_BITS",
+    "COUNTER_MASK",
     "SegmentEntry",
     "StreamManifest",
     "directory_name",
     "first_id",
     "log_name",
     "new_identity",
+    "number_of",
     "segment_name",
     "stream_name",
 ]
@@ -81,6 +83,11 @@ def segment_name(segment_id: int) -> str:
     """File name of a segment: of what a stream numbers itself, the number."""
     drawn = segment_id >> (COUNTER_BITS + IDENTITY_BITS)  # by a bulk load
     return f"{segment_id if drawn else segment_id & COUNTER_MASK:08d}.seg"
+
+
+def number_of(file: str) -> int:
+    """The number in a segment's or log's file name."""
+    return int(file.split(".", 1)[0])
 
 
 def log_name(sequence: int) -> str:

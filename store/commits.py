@@ -40,17 +40,19 @@ from ..ownership import OwnedLock
 from ..schema import StreamSchema
 from .catalog import (
     COUNTER_BITS,
+    COUNTER_MASK,
     SegmentEntry,
     StreamManifest,
     first_id,
     log_name,
     new_identity,
+    number_of,
     segment_name,
 )
 from .file_contract import Files
 from .journal import Journal, RecordKind, encode_state
 from .layout import table_rows
-from .lock import live_leases
+from .lock import held_leases
 from .log import LogWriter
 from .manifest import read_manifest, write_manifest
 from .merge import join_late
@@ -71,6 +73,12 @@ FIGURES = ("spills", "compactions", "compaction_seconds", "events_rewritten", "m
 
 REACH_KEPT = 0.98
 """What an append with late events leaves of the reach that was known before."""
+
+
+def _counter(file: str) -> int:
+    """Place of a segment among those that its stream began; 0 for those of bulk loads."""
+    number = number_of(file)
+    return number if number <= COUNTER_MASK else 0
 
 
 class _Trees(NamedTuple):
@@ -517,15 +525,24 @@ class Commits:
         if not garbage:
             return ()
         try:
-            oldest = min(live_leases(self.files, self.directory), default=None)
+            leases = held_leases(self.files, self.directory)
         except OSError as error:
             logger.warning("%s: cannot look for readers: %s", self.directory, error)
             return garbage
         return tuple(
             (file, version)
             for file, version in garbage
-            if (oldest is not None and oldest < version) or not self._remove_quietly(file)
+            if any(lease.wants(_counter(file), version) for lease in leases)
+            or not self._remove_quietly(file)
         )
+
+    def garbage_sizes(self) -> list[int]:
+        """Bytes of each file that is kept for readers only."""
+        sizes = []
+        for file, _ in self.manifest.garbage:
+            with suppress(FileNotFoundError):  # removed since the manifest was written
+                sizes.append(self.files.size(self.path(file)))
+        return sizes
 
     def _remove_quietly(self, file: str) -> bool:
         """Remove a file that nothing names; what fails is tried again at the next opening."""

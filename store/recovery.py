@@ -30,7 +30,14 @@ import posixpath
 from dataclasses import dataclass
 
 from ..errors import CorruptStore, StreamNotFound
-from .catalog import SegmentEntry, StreamManifest, directory_name, log_name, segment_name
+from .catalog import (
+    COUNTER_MASK,
+    SegmentEntry,
+    StreamManifest,
+    directory_name,
+    log_name,
+    segment_name,
+)
 from .file_contract import Files
 from .journal import Journal
 from .log import LogContents, read_log
@@ -72,6 +79,14 @@ class Recovered:
     log_length: int
     log_records: int
     torn: bool
+
+    @property
+    def below(self) -> int:
+        """No segment that the stream has begun so far has this number or a higher one."""
+        below = self.manifest.next_id
+        if self.journal.extent is not None:
+            below = max(below, self.journal.extent.segment_id + 1)
+        return below & COUNTER_MASK
 
 
 def lost_manifest(files: Files, directory: str) -> bool:

@@ -67,6 +67,7 @@ from .layout import (
 )
 from .leaf import LeafReader
 from .log import LogRecord, LogWriter, read_log, salvage_log
+from .losses import Loss
 from .manifest import read_manifest, write_manifest
 from .recovery import journal_from, open_entry
 from .segment import SegmentFile, SegmentView
@@ -78,40 +79,6 @@ __all__ = ["QUARANTINE", "Loss", "repair_stream"]
 logger = logging.getLogger("chronicle.store")
 
 QUARANTINE = "quarantine"
-
-
-@dataclass(frozen=True)
-class Loss:
-    """What a repair could not save of one file.
-
-    Attributes
-    ----------
-    stream : str
-    file : str
-        The damaged file, relative to the store.
-    quarantined : str or None
-        Where it is now; None when it was missing.
-    kept, lost : int
-        Events saved, and events gone.
-    ranges : tuple of (int, int)
-        Time ranges in ticks, both inclusive, in which the lost events lay.
-    """
-
-    stream: str
-    file: str
-    quarantined: str | None
-    kept: int
-    lost: int
-    ranges: tuple[tuple[int, int], ...]
-
-    def __str__(self) -> str:
-        where = ", ".join(f"{first} to {last}" for first, last in self.ranges)
-        between = f" between the ticks {where}" if where else ""
-        moved = f"; moved to {self.quarantined}" if self.quarantined else ""
-        return (
-            f"{self.stream}: {self.file}: {self.lost:,} events lost{between}, {self.kept:,} "
-            f"saved{moved}"
-        )
 
 
 class _Salvaged:

@@ -356,9 +356,9 @@ class EventStream:
             self._seal_when_full(sealed)
         while rest.num_rows:
             piece = rest.slice(0, PIECE_EVENTS)
-            writer = self.commits.writer_here()
-            span = within_span(ticks_of(piece, self.schema), writer.first, age)
-            written = writer.write(piece.slice(0, span), whole_leaves=span == piece.num_rows)
+            current = self.commits.writer_here()
+            span = within_span(ticks_of(piece, self.schema), current.first, age)
+            written = current.write(piece.slice(0, span), whole_leaves=span == piece.num_rows)
             rest = rest.slice(written)
             self._seal_when_full(sealed, now=span < piece.num_rows)
             if written == 0:
@@ -476,6 +476,7 @@ class EventStream:
             snapshot = Snapshot(self.commits.published)
             active = 0 if self.commits.writer is None else self.commits.writer.length
             entries = (*manifest.segments, *manifest.runs)
+            garbage = self.commits.garbage_sizes()
             return {
                 "events": snapshot.count,
                 "position": snapshot.version,
@@ -489,7 +490,8 @@ class EventStream:
                 "log_bytes": self.commits.log.size,
                 "log_records": self.commits.log.records,
                 "late_events_in_runs": sum(entry.events for entry in manifest.runs),
-                "garbage_files": len(manifest.garbage),
+                "garbage_files": len(garbage),
+                "garbage_bytes": sum(garbage),
                 "manifest_version": manifest.version,
                 "dirty_ranges": snapshot.dirty_ranges(),
                 **self.commits.figures,

@@ -23,7 +23,7 @@ from chronicle.errors import ChronicleError
 
 pytestmark = pytest.mark.crash
 LONG = os.environ.get("CHRONICLE_CRASH") == "long"
-STORES = int(os.environ.get("N", "0")) or (500 if LONG else 20)
+STORES = 500 if LONG else 12
 SCHEMA = pa.schema([("t", pa.int64()), ("x", pa.float64()), ("k", pa.string())])
 STREAMS = ("a", "b")
 QUERIES = (
