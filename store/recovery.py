@@ -29,7 +29,7 @@ from __future__ import annotations
 import posixpath
 from dataclasses import dataclass
 
-from ..errors import CorruptStore, StreamNotFound
+from ..errors import ChronicleError, CorruptStore, StreamNotFound
 from .catalog import (
     COUNTER_MASK,
     SegmentEntry,
@@ -54,6 +54,7 @@ __all__ = [
     "lost_manifest",
     "open_entry",
     "state_of",
+    "stream_manifest",
 ]
 
 ATTEMPTS = 20
@@ -109,6 +110,35 @@ def lost_manifest(files: Files, directory: str) -> bool:
         return True
 
 
+def stream_manifest(files: Files, directory: str) -> StreamManifest:
+    """The manifest of a stream.
+
+    Raises
+    ------
+    StreamNotFound
+        When the directory has none.
+    CorruptStore
+        When it is damaged, lost, or not that of this directory.
+    """
+    body = read_manifest(files, directory)
+    if body is None and lost_manifest(files, directory):
+        raise CorruptStore(f"{directory} holds events, and its {MANIFEST} is missing")
+    if body is None:
+        raise StreamNotFound(f"{directory} holds no stream")
+    try:
+        manifest = StreamManifest.from_json(body)
+    except (KeyError, TypeError, ValueError, ChronicleError) as error:
+        raise CorruptStore(
+            f"{directory}/{MANIFEST} hashes right but misses something: {error!r}"
+        ) from error
+    if directory_name(manifest.name) != posixpath.basename(directory):
+        raise CorruptStore(
+            f"{directory}/{MANIFEST} is that of the stream {manifest.name!r}: directories or "
+            "manifests were swapped"
+        )
+    return manifest
+
+
 def load(files: Files, directory: str) -> Recovered:
     """Read manifest and log of a stream.
 
@@ -119,22 +149,7 @@ def load(files: Files, directory: str) -> Recovered:
     CorruptStore
         When what is there contradicts itself.
     """
-    body = read_manifest(files, directory)
-    if body is None and lost_manifest(files, directory):
-        raise CorruptStore(f"{directory} holds events, and its {MANIFEST} is missing")
-    if body is None:
-        raise StreamNotFound(f"{directory} holds no stream")
-    try:
-        manifest = StreamManifest.from_json(body)
-    except (KeyError, TypeError, ValueError) as error:
-        raise CorruptStore(
-            f"{directory}/MANIFEST hashes right but misses something: {error!r}"
-        ) from error
-    if directory_name(manifest.name) != posixpath.basename(directory):
-        raise CorruptStore(
-            f"{directory}/{MANIFEST} is that of the stream {manifest.name!r}: directories or "
-            "manifests were swapped"
-        )
+    manifest = stream_manifest(files, directory)
     path = f"{directory}/{log_name(manifest.log)}"
     contents = read_log(files, path)
     journal = journal_from(contents, manifest, path)

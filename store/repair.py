@@ -68,8 +68,8 @@ from .layout import (
 from .leaf import LeafReader
 from .log import LogRecord, LogWriter, read_log, salvage_log
 from .losses import Loss
-from .manifest import read_manifest, write_manifest
-from .recovery import journal_from, open_entry
+from .manifest import write_manifest
+from .recovery import journal_from, open_entry, stream_manifest
 from .segment import SegmentFile, SegmentView
 from .segment_writer import SegmentWriter
 from .tail import concat_batches, sort_batch
@@ -185,10 +185,7 @@ def repair_stream(files: Files, directory: str, name: str) -> list[Loss]:
     StorageFull, StorageFailed
         The stream is as it was.
     """
-    body = read_manifest(files, directory)
-    if body is None:
-        raise CorruptStore(f"{directory} has no manifest; restore it from a backup")
-    repair = _Repair(files, directory, name, StreamManifest.from_json(body))
+    repair = _Repair(files, directory, name, stream_manifest(files, directory))
     try:
         return repair.run()
     except BaseException:
