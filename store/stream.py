@@ -50,7 +50,7 @@ from .options import DURABILITIES, StreamOptions
 from .retention import expired, span_max, within_span
 from .segment import SegmentView
 from .segment_writer import leaf_events, plain_row_bytes
-from .shape import Shape, conform
+from .shape import Shape, conform, widened
 from .snapshot import Snapshot, StreamState
 from .tail import Tail, concat_batches, is_sorted, ticks_of
 
@@ -460,7 +460,7 @@ class EventStream:
             self.commits.check_writable()
             schema = self.schema.with_attribute(name, type_)
             self.commits.seal()
-            widened = tuple(_widened(batch, schema) for batch in self.commits.journal.late)
+            widened = tuple(widened(batch, schema) for batch in self.commits.journal.late)
             manifest = replace(self.commits.manifest, schema=schema)
             journal = replace(
                 self.commits.journal,
@@ -595,12 +595,3 @@ class _Append(Job):
 
     def perform(self) -> None:
         self.stream._append(self)
-
-
-def _widened(batch: pa.RecordBatch, schema: StreamSchema) -> pa.RecordBatch:
-    """A batch with nulls in the attributes that it lacks."""
-    missing = list(schema.arrow)[batch.num_columns :]
-    return pa.RecordBatch.from_arrays(
-        [*batch.columns, *(pa.nulls(batch.num_rows, field.type) for field in missing)],
-        schema=schema.arrow,
-    )
