@@ -20,6 +20,7 @@ Layout
 from __future__ import annotations
 
 import importlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -161,7 +162,8 @@ class OperatorFactory(Protocol):
 
 _table_functions: dict[str, OperatorFactory] = {}
 _match: list[OperatorFactory] = []
-_loaded: list[bool] = []
+_loading = threading.Lock()
+_loaded = False
 
 
 def register_table_function(name: str, factory: OperatorFactory) -> None:
@@ -193,7 +195,10 @@ def match_factory() -> OperatorFactory | None:
 
 
 def _load() -> None:
+    """Import what registers operators; nobody goes on before the first has done so."""
+    global _loaded
     if not _loaded:
-        _loaded.append(True)
-        for module in PROVIDERS:
-            importlib.import_module(module, __package__)
+        with _loading:
+            for module in PROVIDERS:
+                importlib.import_module(module, __package__)
+            _loaded = True

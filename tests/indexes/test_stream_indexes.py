@@ -221,14 +221,14 @@ def test_a_damaged_run_is_found_and_rebuilt(tmp_path: Path) -> None:
         from chronicle.indexes.storage import block_key
 
         at = (run.index, run.segment, run.first, run.generation)
-        storage = indexes._opened()
+        storage = indexes._storage
         other = storage.get(block_key(b"p", *at, 1))
         storage.write([(block_key(b"p", *at, 0), other)])
         report = database.check()
         assert not report.ok
         assert "every position exactly once" in str(report.problems[0])
         assert database.check(repair=True).ok
-        storage.write([], [block_key(b"k", *at, 0)])
+        indexes._storage.write([], [block_key(b"k", *at, 0)])
         with pytest.raises(RunsChanged):
             indexes.block(b"k", indexes.catalogue().runs[run.index, run.segment][0])
 
