@@ -21,7 +21,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -153,13 +154,16 @@ class StoreIndexes:
             raise IndexNotFound(f"there is no index on {stream} ({attribute})")
         indexes.drop(attribute)
 
-    def drop_stream(self, stream: str) -> None:
-        """Close the indexes of a stream that is being dropped; its directory goes with it."""
+    @contextmanager
+    def dropping(self, stream: str) -> Iterator[None]:
+        """Around the removal of a stream: its indexes are closed, and nobody opens them again."""
         with self._lock:
             indexes = self._known.pop(stream, None)
             self._handles.pop(stream, None)
-        if indexes is not None:
-            indexes.close()
+            self._versions.pop(stream, None)
+            if indexes is not None:
+                indexes.close()
+            yield
 
     def list(self, stream: str) -> list[dict[str, Any]]:
         """Attribute, state, covered fraction, runs and bytes of each index of a stream."""

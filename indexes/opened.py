@@ -221,7 +221,8 @@ class OpenedIndexes:
         """Flush and close; doing so again does nothing."""
         self._closed = True
         with self._build_lock, self._lock:
-            storage, self._storage = self._storage, None
+            storage, self._storage, self._catalogue = self._storage, None, None
+            self._runs, self._times = {}, {}
             try:
                 if storage is not None:
                     storage.close()
@@ -259,15 +260,18 @@ class OpenedIndexes:
         """What is indexed now; it does not change."""
         with self._lock:
             if self._catalogue is None:
+                usable = {} if self._storage is None else dict(self._definitions.identifiers)
+                known = set(usable.values())
                 runs: dict[tuple[int, int], list[Run]] = {}
                 for index, segment, first in sorted(self._runs):
-                    run = self._runs[index, segment, first]
-                    runs.setdefault((index, segment), []).append(run)
+                    if index in known:
+                        run = self._runs[index, segment, first]
+                        runs.setdefault((index, segment), []).append(run)
                 times: dict[int, list[TimeRange]] = {}
                 for at in sorted(self._times):
                     times.setdefault(at[0], []).append(self._times[at])
                 self._catalogue = Catalogue(
-                    {} if self._storage is None else dict(self._definitions.identifiers),
+                    usable,
                     {key: tuple(listed) for key, listed in runs.items()},
                     {segment: tuple(listed) for segment, listed in times.items()},
                 )
@@ -300,9 +304,7 @@ class OpenedIndexes:
                 data = storage.get(key)
                 if data is not None:
                     return data
-        except StoreClosed:
-            if self._closed:
-                raise
+        except StoreClosed:  # dropped, or opened anew after a write that failed
             raise RunsChanged from None
         except (StorageFailed, CorruptStore) as error:
             why = str(error)

@@ -41,7 +41,7 @@ def verify_indexes(indexes: OpenedIndexes, state: StreamState) -> list[str]:
     problems = [told for told in (indexes.notice, indexes.fault) if told]
     catalogue = indexes.catalogue()
     views = {view.file.segment_id: view for view in state.segments}
-    names = {index: name for name, index in indexes.identifiers.items()}
+    names = {index: name for name, index in catalogue.attributes.items()}
     for (index, segment, first), (_, why) in sorted(indexes.damaged.items()):
         what = f"index on {names.get(index, index)}" if index else "times"
         problems.append(f"{what}, segment {segment}, positions from {first}: {why}")

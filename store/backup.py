@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, StoreClosed, StreamNotFound
 from .catalog import log_name, segment_name
 from .files import RealFiles
 from .journal import RecordKind, encode_state
@@ -58,7 +58,12 @@ def backup_store(store: Store, path: str | os.PathLike[str]) -> None:
     os.makedirs(os.path.join(target, "streams"), exist_ok=True)
     files = RealFiles(target)
     for name in store.streams():
-        _backup_stream(store, name, files)
+        try:
+            _backup_stream(store, name, files)
+        except (FileNotFoundError, StoreClosed, StreamNotFound):
+            if name in store.streams():
+                raise
+            files.remove_tree(store.directory_of(name))  # dropped meanwhile
     files.make_directory(MARK)
     files.sync_directory("streams")
     files.sync_directory("")

@@ -278,8 +278,16 @@ class RealFiles:
             os.unlink(self._full(path))
 
     def remove_tree(self, path: str) -> None:
-        with _writing("remove", path), suppress(FileNotFoundError):
-            shutil.rmtree(self._full(path))
+        full = self._full(path)
+        with _writing("remove", path):
+            while os.path.lexists(full):
+                try:
+                    shutil.rmtree(full)
+                except FileNotFoundError:
+                    pass  # somebody else has removed some of it (a reader its lease): go on
+                except OSError as error:
+                    if error.errno != errno.ENOTEMPTY:  # somebody has put something there
+                        raise
 
     def replace(self, source: str, target: str) -> None:
         with _writing("rename", source):

@@ -37,7 +37,7 @@ def test_metrics_of_indexes(tmp_path: Path, serve_app: Callable[..., Any]) -> No
         flights.create_index("x")
         other.create_index("x")
         found = gauges(api.get("/metrics").text)
-        assert len(found) == 8
+        assert len(found) == 10
         labels = '{attribute="x",stream="flights"}'
         catalogue = database.indexes_of("flights").catalogue()
         runs = [run for listed in catalogue.runs.values() for run in listed]
