@@ -32,6 +32,7 @@ Limits
 from __future__ import annotations
 
 import re
+import threading
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -444,6 +445,7 @@ def _from_text(
 
 
 _connection: Any = None
+_connecting = threading.Lock()
 
 
 def _strptime(values: pa.Array, pattern: str) -> pa.Array:
@@ -455,11 +457,15 @@ def _strptime(values: pa.Array, pattern: str) -> pa.Array:
     global _connection
     import duckdb
 
-    if _connection is None:
-        _connection = duckdb.connect(
-            config={"python_enable_replacements": "false", "autoinstall_known_extensions": "false"}
-        )
-    cursor = _connection.cursor()
+    with _connecting:
+        if _connection is None:
+            _connection = duckdb.connect(
+                config={
+                    "python_enable_replacements": "false",
+                    "autoinstall_known_extensions": "false",
+                }
+            )
+        cursor = _connection.cursor()
     try:
         cursor.execute("SET TimeZone = 'UTC'")
         cursor.register("given", pa.table({"text": pc.utf8_trim_whitespace(values)}))

@@ -33,6 +33,7 @@ Limits
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -70,6 +71,9 @@ logger = logging.getLogger("chronicle.indexes")
 
 class StreamIndexes(OpenedIndexes):
     """See the module; parameters and attributes are those of :class:`OpenedIndexes`."""
+
+    _generations = 0
+    """Where generations begin."""
 
     @contextmanager
     def _writing(self) -> Iterator[IndexStorage]:
@@ -328,7 +332,7 @@ class StreamIndexes(OpenedIndexes):
     def _generation(self, place: Place, old: Run | TimeRange | None) -> int:
         """A number that neither what is replaced nor what was set aside has."""
         used = [-1 if old is None else old.generation, self.damaged.get(place, (-1, ""))[0]]
-        return max(used) + 1
+        return max(self._generations, max(used) + 1)
 
     def forget(self, state: StreamState, opened: bool = False) -> None:
         """Remove the runs of segments that a state no longer has (retention, compaction).
@@ -400,8 +404,10 @@ class StreamIndexes(OpenedIndexes):
         """
         with self._build_lock, self._lock:
             self._disconnect()
-            self._runs, self._times, self._catalogue = {}, {}, None
+            self._no_runs()
             self.damaged = {}
+            # a query that has begun must not take new blocks for those of the runs that it knows
+            self._generations = secrets.randbits(30)
             try:
                 remove_database(self.path, definitions.DIRECTORY)
                 definitions.replace(self.path, self._definitions)
