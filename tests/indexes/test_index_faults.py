@@ -102,7 +102,7 @@ def test_an_index_that_cannot_be_created_leaves_nothing_behind(
     make(tmp_path / "fresh", count=10_000)
     make(tmp_path / "old", "y", count=10_000)
     for base in ("fresh", "old"):
-        for number in itertools.count(1):
+        for number in itertools.count(1, 1 if LONG else 2):
             path = tmp_path / f"{base}-{number}"
             shutil.copytree(tmp_path / base, path)
             with chronicle.open(path) as database:

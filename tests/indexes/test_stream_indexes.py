@@ -81,8 +81,8 @@ class InMemory(StreamIndexes):
         }  # fmt: skip
         return found[kind][number]
 
-    def remembered(self, kind: bytes, run: Any) -> bytes:
-        return self.block(kind, run)
+    def dictionary(self, run: Any) -> bytes:
+        return self.block(b"s", run)
 
 
 @settings(max_examples=150, deadline=None)
