@@ -228,9 +228,11 @@ def test_a_damaged_run_is_found_and_rebuilt(tmp_path: Path) -> None:
         assert not report.ok
         assert "every position exactly once" in str(report.problems[0])
         assert database.check(repair=True).ok
+        (again,) = indexes.catalogue().runs[run.index, run.segment]
+        at = (run.index, run.segment, run.first, again.generation)
         indexes._storage.write([], [block_key(b"k", *at, 0)])
         with pytest.raises(RunsChanged):
-            indexes.block(b"k", indexes.catalogue().runs[run.index, run.segment][0])
+            indexes.block(b"k", again)
 
 
 def test_upkeep_in_the_background_and_readers_in_other_processes(tmp_path: Path) -> None:
