@@ -26,6 +26,7 @@ import re
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
@@ -34,9 +35,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from .errors import (
-    IndexNotFound,
     InvalidArgument,
-    MissingDependency,
     ReadOnlyStore,
     StoreClosed,
 )
@@ -73,8 +72,8 @@ class IndexManager(Protocol):
     def drop(self, stream: str, attribute: str) -> None:
         """Remove an index; raises IndexNotFound."""
 
-    def drop_stream(self, stream: str) -> None:
-        """Remove the indexes of a stream that is being dropped."""
+    def dropping(self, stream: str) -> AbstractContextManager[None]:
+        """Around the removal of a stream; its indexes go with it."""
 
     def list(self, stream: str) -> Sequence[dict[str, Any]]:
         """The indexes of a stream: attribute, state, covered fraction."""
@@ -92,7 +91,7 @@ class IndexManager(Protocol):
         """Release what is open; called before the store closes."""
 
 
-def open_indexes(store: Store) -> IndexManager | None:
+def open_indexes(store: Store) -> IndexManager:
     """Make the index manager of a store."""
     from .indexes import StoreIndexes
 
@@ -247,11 +246,10 @@ class Database:
         self._check_writable(f"drop the stream {name!r}")
         if if_exists and name not in self.streams():
             return
-        if self._indexes is not None:
-            self._indexes.drop_stream(name)
         self._streams.pop(name, None)
         try:
-            self._store.drop_stream(name)
+            with self._indexes.dropping(name):
+                self._store.drop_stream(name)
         except OSError as error:
             if name in self._store.streams():
                 raise
@@ -359,29 +357,22 @@ class Database:
         """Build a secondary index; the arguments are those of :meth:`Stream.create_index`."""
         self._check_writable(f"index {name!r}")
         attribute = self.stream_schema(name).resolve(attribute)
-        if self._indexes is None:
-            raise MissingDependency(
-                "secondary indexes are not part of this build of Chronicle; every query answers "
-                "the same without them"
-            )
         self._indexes.create(name, attribute, wait, lag_events_max)
 
     def drop_index(self, name: str, attribute: str) -> None:
         """Remove a secondary index; raises :class:`IndexNotFound`."""
         self._check_writable(f"drop an index of {name!r}")
         attribute = self.stream_schema(name).resolve(attribute)
-        if self._indexes is None:
-            raise IndexNotFound(f"there is no index on {name} ({attribute})")
         self._indexes.drop(name, attribute)
 
     def list_indexes(self, name: str) -> list[dict[str, Any]]:
         """The secondary indexes of a stream."""
         self.stream_schema(name)
-        return [] if self._indexes is None else list(self._indexes.list(name))
+        return list(self._indexes.list(name))
 
     def indexes_of(self, name: str) -> Any:
         """The built indexes of a stream, for plans; None without any."""
-        return None if self._indexes is None else self._indexes.of(name)
+        return self._indexes.of(name)
 
     def stream_options(self, name: str) -> dict[str, Any]:
         """Settings of a stream."""
@@ -425,9 +416,7 @@ class Database:
     def backup(self, path: str | os.PathLike[str]) -> None:
         """Write a consistent copy of the store, with its indexes, while writing goes on."""
         self._check_open()
-        indexes = self._indexes
-        add = None if indexes is None else lambda target: indexes.backup(Path(target))
-        self._store.backup(path, add)
+        self._store.backup(path, lambda target: self._indexes.backup(Path(target)))
 
     def check(self, repair: bool = False) -> CheckReport:
         """Verify every checksum, order and aggregate of the store, and every index.
@@ -439,7 +428,7 @@ class Database:
 
         self._check_open()
         report = self._store.check(repair=repair)
-        for told in self._indexes.check(repair) if self._indexes is not None else ():
+        for told in self._indexes.check(repair):
             name, _, what = told.partition(": ")
             report.problems.append(Problem(name, "indexes", what))
         return report
@@ -460,8 +449,7 @@ class Database:
         try:
             if engine is not None:
                 engine.close()
-            if self._indexes is not None:
-                self._indexes.close()
+            self._indexes.close()
         finally:
             self._store.close()
 

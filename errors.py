@@ -137,12 +137,12 @@ class SnapshotExpired(ChronicleError):
     """A pinned version of a stream is no longer kept; plan the read again."""
 
 
-class StorageFull(ChronicleError):
-    """No space is left; the append was refused and the store stays readable."""
-
-
 class StorageFailed(ChronicleError, OSError):
     """The disk failed to write or to sync; what was acknowledged before is not affected."""
+
+
+class StorageFull(StorageFailed):
+    """No space is left; the change was refused and the store stays readable."""
 
 
 class CorruptStore(ChronicleError):

@@ -34,6 +34,7 @@ _INDEXES = {
     "covered": "float64",
     "runs": "int64",
     "bytes": "int64",
+    "problem": "string",
 }
 
 _NOTEWORTHY = {

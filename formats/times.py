@@ -43,7 +43,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import InvalidArgument, InvalidData
-from ..ownership import leave_to_parent
+from ..ownership import ModuleLock, leave_to_parent
 from .badrows import shown
 from .converted import Codes, Converted, flag
 from .decimals import GOOD, TOO_LARGE, UNREAD, parse_decimals
@@ -496,6 +496,7 @@ def _from_text(
 
 
 _connection: Any = None
+_connecting = ModuleLock()
 
 
 def _strptime(values: pa.Array, pattern: str) -> pa.Array:
@@ -507,12 +508,16 @@ def _strptime(values: pa.Array, pattern: str) -> pa.Array:
     global _connection
     import duckdb
 
-    if _connection is None:
-        _connection = duckdb.connect(
-            config={"python_enable_replacements": "false", "autoinstall_known_extensions": "false"}
-        )
-        leave_to_parent(_connection)
-    cursor = _connection.cursor()
+    with _connecting:
+        if _connection is None:
+            _connection = duckdb.connect(
+                config={
+                    "python_enable_replacements": "false",
+                    "autoinstall_known_extensions": "false",
+                }
+            )
+            leave_to_parent(_connection)
+        cursor = _connection.cursor()
     try:
         cursor.execute("SET TimeZone = 'UTC'")
         cursor.register("given", pa.table({"text": pc.utf8_trim_whitespace(values)}))

@@ -94,7 +94,9 @@ class Executor:
             return self._connection.cursor()
 
     def _connect(self) -> Any:
-        self._directory = Path(tempfile.mkdtemp(prefix="chronicle-spill-"))
+        # a read-only system may have no place for temporary files: nothing is spilled then
+        with suppress(OSError):
+            self._directory = Path(tempfile.mkdtemp(prefix="chronicle-spill-"))
         connection = duckdb.connect(
             config={
                 "enable_external_access": "false",
@@ -103,7 +105,7 @@ class Executor:
                 "autoload_known_extensions": "false",
                 "memory_limit": f"{self._memory_bytes}B",
                 "max_temp_directory_size": TEMPORARY_BYTES_MAX,
-                "temp_directory": str(self._directory),
+                "temp_directory": str(self._directory or ""),
                 "threads": self._threads,
             }
         )

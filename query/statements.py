@@ -292,6 +292,7 @@ def _show_indexes(engine: QueryEngine, tree: Any, text: str) -> Result:
             "covered": float(entry.get("covered", 0.0)),
             "runs": int(entry.get("runs", 0)),
             "bytes": int(entry.get("bytes", 0)),
+            "problem": entry.get("problem"),
         }
         for name in names
         for entry in engine.catalog.list_indexes(name)
@@ -304,6 +305,7 @@ def _show_indexes(engine: QueryEngine, tree: Any, text: str) -> Result:
             ("covered", pa.float64()),
             ("runs", pa.int64()),
             ("bytes", pa.int64()),
+            ("problem", pa.string()),
         ]
     )
     return Result.of_table(pa.Table.from_pylist(rows, schema))

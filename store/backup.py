@@ -38,7 +38,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
-from ..errors import CorruptStore, InvalidArgument
+from ..errors import CorruptStore, InvalidArgument, StoreClosed, StreamNotFound
 from .catalog import log_name, segment_name
 from .files import RealFiles
 from .journal import RecordKind, encode_state
@@ -92,7 +92,12 @@ def backup_store(
     files.make_directory("streams")
     _permit_like(store, "streams", files)
     for name in store.streams():
-        _backup_stream(store, name, files)
+        try:
+            _backup_stream(store, name, files)
+        except (FileNotFoundError, StoreClosed, StreamNotFound):
+            if name in store.streams():
+                raise
+            files.remove_tree(store.directory_of(name))  # dropped meanwhile
     files.make_directory(MARK)
     files.sync_directory("streams")
     body = read_manifest(store.files, MARK)

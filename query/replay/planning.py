@@ -100,6 +100,7 @@ def plan_match(
     plan.phases["outline_ms"] = _since(begun)
     for _ in range(RETRIES):
         catalogue = None if indexes is None else indexes.catalogue()
+        plan.unavailable = "" if indexes is None else indexes.trouble()
         try:
             planner = Planner(snapshot, wants, pattern, indexes, catalogue, plan, weights, check)
             planner.run(choose)

@@ -37,6 +37,8 @@ class ReplayPlan:
         Terms that could have been.
     show : callable
         Text of an offer.
+    unavailable : str
+        Why indexes, or runs of them, that there are cannot be used.
     estimate : Estimate or None
     estimate_uniform : callable, optional
         What the cost model would say of the same terms without the coarse pattern map, as if values
@@ -69,6 +71,7 @@ class ReplayPlan:
     picked: Sequence[Any] = ()
     offers: Sequence[Any] = ()
     show: Callable[[Any], str] = str
+    unavailable: str = ""
     estimate: Estimate | None = None
     estimate_uniform: Callable[[], Estimate] | None = None
     examined: int = 0
@@ -108,6 +111,8 @@ class ReplayPlan:
         found: list[tuple[str, str | int | float | tuple[str, ...]]] = [("strategy", self.strategy)]
         if self.outline is not None:
             found.append(("symbols", str(self.outline)))
+        if self.unavailable:
+            found.append(("indexes_unavailable", self.unavailable))
         if self.reason:
             found.append(("replay", f"whole stream: {self.reason}"))
             return tuple(found)

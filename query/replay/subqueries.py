@@ -152,6 +152,7 @@ def plan_subquery(
         return plan
     for _ in range(4):
         catalogue = None if indexes is None else indexes.catalogue()
+        plan.unavailable = "" if indexes is None else indexes.trouble()
         try:
             wanted = Demands((), True, False, 0, 0)
             planner = Planner(snapshot, wanted, pattern, indexes, catalogue, plan, None, check)
