@@ -41,7 +41,8 @@ crash: setup ## the long form of the crash and fault-injection suite
 mutants: setup ## break one promise of the store at a time; a test must notice each
 	$(BIN)/python tests/mutants.py
 
-nightly: setup ## random patterns against a brute-force matcher, random replay intervals: hours, other seeds each time
+nightly: setup ## random patterns, random replay intervals, threads from a cold start: hours, other seeds each time
+	CHRONICLE_STRESS_SECONDS=3600 $(BIN)/python -m pytest --timeout 0 tests/test_cold_start.py
 	CHRONICLE_HYPOTHESIS=nightly $(BIN)/python -m pytest -s --timeout 0 \
 		tests/query/pattern/test_match_differential.py tests/query/pattern/test_match_stars.py \
 		tests/query/replay/test_replay_intervals.py

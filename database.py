@@ -8,7 +8,8 @@ Purpose
 Guarantee
     Loading this module loads neither DuckDB nor sqlglot; the first SQL text does.  A database
     opened with ``mode="r"`` changes nothing and takes no lock.  All methods may be called from any
-    thread.  A program that ends without closing a database has it closed then.
+    thread, and from no process but the one that opened it.  A program that ends without closing a
+    database has it closed then.
 
 Limits
     One process writes to a store at a time; others open it with ``mode="r"`` and see its last
@@ -21,9 +22,11 @@ import atexit
 import contextlib
 import logging
 import os
+import re
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
@@ -32,13 +35,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from .errors import (
-    IndexNotFound,
     InvalidArgument,
-    MissingDependency,
     ReadOnlyStore,
     StoreClosed,
-    StreamNotFound,
 )
+from .ownership import Owner
 from .schema import StreamSchema
 from .store import EventStream, Store, StreamOptions, StreamReader
 from .streams import Stream
@@ -71,8 +72,8 @@ class IndexManager(Protocol):
     def drop(self, stream: str, attribute: str) -> None:
         """Remove an index; raises IndexNotFound."""
 
-    def drop_stream(self, stream: str) -> None:
-        """Remove the indexes of a stream that is being dropped."""
+    def dropping(self, stream: str) -> AbstractContextManager[None]:
+        """Around the removal of a stream; its indexes go with it."""
 
     def list(self, stream: str) -> Sequence[dict[str, Any]]:
         """The indexes of a stream: attribute, state, covered fraction."""
@@ -90,7 +91,7 @@ class IndexManager(Protocol):
         """Release what is open; called before the store closes."""
 
 
-def open_indexes(store: Store) -> IndexManager | None:
+def open_indexes(store: Store) -> IndexManager:
     """Make the index manager of a store."""
     from .indexes import StoreIndexes
 
@@ -102,14 +103,10 @@ _OPEN: weakref.WeakSet[Database] = weakref.WeakSet()
 
 @atexit.register
 def _close_at_exit() -> None:
-    """Close what a program has left open, so that no thread is in the middle of it at the end.
-
-    A forked child leaves its parent's alone.
-    """
+    """Close what a program has left open, so that no thread is in the middle of it at the end."""
     for database in list(_OPEN):
-        if database._process == os.getpid():
-            with contextlib.suppress(Exception):
-                database.close()
+        with contextlib.suppress(Exception):
+            database.close()
 
 
 class Database:
@@ -138,7 +135,7 @@ class Database:
         self._engine: QueryEngine | None = None
         self._guard = threading.Lock()
         self._closed = False
-        self._process = os.getpid()
+        self._owner = Owner(f"the store {store.path}")
         _OPEN.add(self)
         self._query_memory_bytes = query_memory_bytes
         self._query_threads = query_threads or os.cpu_count() or 1
@@ -235,19 +232,24 @@ class Database:
         self._check_open()
         return sorted(self._store.streams())
 
+    def damaged(self) -> dict[str, str]:
+        """Streams that are set aside because they cannot be opened, each with what is wrong.
+
+        They are among :meth:`streams`, whatever is asked of one raises :class:`CorruptStore`, and
+        the others are served.  :meth:`check` repairs them, :meth:`drop_stream` removes them.
+        """
+        self._check_open()
+        return self._store.damaged()
+
     def drop_stream(self, name: str, *, if_exists: bool = False) -> None:
         """Remove a stream, its events and its indexes; raises :class:`StreamNotFound`."""
         self._check_writable(f"drop the stream {name!r}")
-        if if_exists:
-            try:
-                self._store.stream(name)
-            except StreamNotFound:
-                return
-        if self._indexes is not None:
-            self._indexes.drop_stream(name)
+        if if_exists and name not in self.streams():
+            return
         self._streams.pop(name, None)
         try:
-            self._store.drop_stream(name)
+            with self._indexes.dropping(name):
+                self._store.drop_stream(name)
         except OSError as error:
             if name in self._store.streams():
                 raise
@@ -355,29 +357,22 @@ class Database:
         """Build a secondary index; the arguments are those of :meth:`Stream.create_index`."""
         self._check_writable(f"index {name!r}")
         attribute = self.stream_schema(name).resolve(attribute)
-        if self._indexes is None:
-            raise MissingDependency(
-                "secondary indexes are not part of this build of Chronicle; every query answers "
-                "the same without them"
-            )
         self._indexes.create(name, attribute, wait, lag_events_max)
 
     def drop_index(self, name: str, attribute: str) -> None:
         """Remove a secondary index; raises :class:`IndexNotFound`."""
         self._check_writable(f"drop an index of {name!r}")
         attribute = self.stream_schema(name).resolve(attribute)
-        if self._indexes is None:
-            raise IndexNotFound(f"there is no index on {name} ({attribute})")
         self._indexes.drop(name, attribute)
 
     def list_indexes(self, name: str) -> list[dict[str, Any]]:
         """The secondary indexes of a stream."""
         self.stream_schema(name)
-        return [] if self._indexes is None else list(self._indexes.list(name))
+        return list(self._indexes.list(name))
 
     def indexes_of(self, name: str) -> Any:
         """The built indexes of a stream, for plans; None without any."""
-        return None if self._indexes is None else self._indexes.of(name)
+        return self._indexes.of(name)
 
     def stream_options(self, name: str) -> dict[str, Any]:
         """Settings of a stream."""
@@ -421,9 +416,7 @@ class Database:
     def backup(self, path: str | os.PathLike[str]) -> None:
         """Write a consistent copy of the store, with its indexes, while writing goes on."""
         self._check_open()
-        self._store.backup(path)
-        if self._indexes is not None:
-            self._indexes.backup(Path(path))
+        self._store.backup(path, lambda target: self._indexes.backup(Path(target)))
 
     def check(self, repair: bool = False) -> CheckReport:
         """Verify every checksum, order and aggregate of the store, and every index.
@@ -435,13 +428,18 @@ class Database:
 
         self._check_open()
         report = self._store.check(repair=repair)
-        for told in self._indexes.check(repair) if self._indexes is not None else ():
+        for told in self._indexes.check(repair):
             name, _, what = told.partition(": ")
             report.problems.append(Problem(name, "indexes", what))
         return report
 
     def close(self) -> None:
-        """Flush and release the store; closing twice is fine, any other use afterwards is not."""
+        """Flush and release the store; closing twice is fine, any other use afterwards is not.
+
+        In a forked child this does nothing: the store is its parent's.
+        """
+        if not self._owner.here:
+            return
         with self._guard:
             if self._closed:
                 return
@@ -451,8 +449,7 @@ class Database:
         try:
             if engine is not None:
                 engine.close()
-            if self._indexes is not None:
-                self._indexes.close()
+            self._indexes.close()
         finally:
             self._store.close()
 
@@ -472,6 +469,7 @@ class Database:
         return f"<chronicle.Database {str(self._store.path)!r} {state}>"
 
     def _check_open(self) -> None:
+        self._owner.check()
         if self._closed:
             raise StoreClosed(f"the database {str(self._store.path)!r} was closed; open it again")
 
@@ -493,5 +491,10 @@ def open_database(
     """Open a store, as :func:`chronicle.open` documents it."""
     if mode not in ("rw", "r"):
         raise InvalidArgument(f"mode is 'rw' or 'r', found {mode!r}")
+    if isinstance(path, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", path):
+        raise InvalidArgument(
+            f"a store is a directory, found the address {path!r}; a server is spoken to over REST "
+            "(docs/rest.md), by `chronicle sql --url`, or from Spark by option('url', ...)"
+        )
     store = Store.open(path, mode=mode)
     return Database(store, query_memory_bytes=query_memory_bytes, query_threads=query_threads)

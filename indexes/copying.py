@@ -7,8 +7,8 @@ Purpose
 Guarantee
     A run stands for positions of a segment, and a segment keeps its identifier in the copy.  What
     the copy has of it is a beginning; a run that ends within it is true there for ever, however
-    the original and the copy grow apart.  A run whose blocks are replaced while they are read is
-    left out: its descriptor, read last, tells.
+    the original and the copy grow apart.  A run that is replaced while it is read, or that does not
+    read, is left out.
 
 Limits
     Runs are copied, not linked: RocksDB's files hold those of all segments.  What is left out is
@@ -17,22 +17,25 @@ Limits
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
-from ..errors import ChronicleError, StorageFailed
 from ..store.snapshot import StreamState
-from .storage import IndexStorage, descriptor_key, time_key
-from .stream_indexes import StreamIndexes, blocks_of, definition_of, descriptor_of
+from . import definitions
+from .catalogue import RunsChanged, blocks_of, descriptor_of
+from .opened import OpenedIndexes
+from .storage import IndexStorage, block_key, descriptor_key, time_key
 
 __all__ = ["copy_indexes"]
 
 
-def copy_indexes(indexes: StreamIndexes, path: Path, state: StreamState) -> None:
+def copy_indexes(indexes: OpenedIndexes, path: Path, state: StreamState) -> None:
     """Write what is true of a copy of a stream as the indexes of that copy.
 
     Parameters
     ----------
-    indexes : StreamIndexes
+    indexes : OpenedIndexes
         Of the original.
     path : Path
         ``<copy of the stream>/indexes``, a new directory.
@@ -41,40 +44,39 @@ def copy_indexes(indexes: StreamIndexes, path: Path, state: StreamState) -> None
 
     Raises
     ------
-    StorageFailed
+    StorageFull, StorageFailed
         When they cannot be written; the copy is whole without them.
     """
-    try:
-        target = IndexStorage(path, True)
-        try:
-            _copy(indexes, target, state)
-        finally:
-            target.close()
-    except ChronicleError:
-        raise
-    except Exception as error:
-        raise StorageFailed(
-            f"the indexes cannot be copied to {path}: {error}; the copy is whole without them: "
-            "remove that directory, and create them in the copy"
-        ) from error
-
-
-def _copy(indexes: StreamIndexes, target: IndexStorage, state: StreamState) -> None:
     alive = {view.file.segment_id: view.events for view in state.segments}
-    limits = indexes.limits
+    known = indexes.definitions
+    for name in indexes.attributes:
+        if name not in state.schema:  # younger than the copy
+            known = known.without(name)
+    target = IndexStorage(path, True)
+    try:
+        target.write(definitions.copy_of(known))
+        for entries in _copied(indexes, alive):
+            target.write(entries)
+    finally:
+        target.close()
+    definitions.replace(path, known)
+
+
+def _copied(indexes: OpenedIndexes, alive: dict[int, int]) -> Iterator[list[tuple[bytes, bytes]]]:
+    """What makes up each range of times and each run, the descriptor last."""
     catalogue = indexes.catalogue()
-    for name, index in catalogue.attributes.items():
-        if name in state.schema:
-            target.write([definition_of(name, index, limits.get(name))])
     for times in (t for listed in catalogue.times.values() for t in listed):
-        key = time_key(times.segment, times.first, times.generation)
-        packed = indexes.stored(key)
-        if times.end <= alive.get(times.segment, 0) and packed is not None:
-            target.write([(key, packed), descriptor_of(times)])
+        if times.end <= alive.get(times.segment, 0):
+            with suppress(RunsChanged):
+                key = time_key(times.segment, times.first, times.generation)
+                yield [(key, indexes.times(times).tobytes()), descriptor_of(times)]
     for run in (r for listed in catalogue.runs.values() for r in listed):
         if run.end > alive.get(run.segment, 0):
             continue
-        blocks = [(key, indexes.stored(key)) for key in blocks_of(run)]
-        key, descriptor = descriptor_key(run.index, run.segment, run.first), run.to_bytes()
-        if indexes.stored(key) == descriptor:
-            target.write([*((k, v) for k, v in blocks if v is not None), (key, descriptor)])
+        at = (run.index, run.segment, run.first)
+        with suppress(RunsChanged):
+            blocks = [
+                (block_key(kind, *at, run.generation, number), indexes.block(kind, run, number))
+                for kind, number in blocks_of(run)
+            ]
+            yield [*blocks, (descriptor_key(*at), run.to_bytes())]

@@ -22,8 +22,8 @@ from ..schema import Attribute
 from ..store.prune import IsNull, NotNull, Range
 from .kernels import lower_entry, mark, upper_entry
 from .keys import KEY_MAX, key_range
+from .opened import OpenedIndexes
 from .runs import BLOCK_ENTRIES, Run, read_dictionary
-from .stream_indexes import StreamIndexes
 
 __all__ = [
     "Atom",
@@ -53,7 +53,7 @@ class IndexMetrics:
 
 
 def _ranges(
-    indexes: StreamIndexes, run: Run, atoms: Sequence[Atom], attribute: Attribute
+    indexes: OpenedIndexes, run: Run, atoms: Sequence[Atom], attribute: Attribute
 ) -> tuple[list[tuple[int, int]], bool]:
     """Disjoint key ranges of the atoms, ascending, and whether nulls are wanted."""
     found: list[tuple[int, int]] = []
@@ -66,7 +66,7 @@ def _ranges(
         elif run.entries:
             dictionary = None
             if run.text == "dictionary":
-                dictionary = read_dictionary(indexes.remembered(b"s", run))
+                dictionary = read_dictionary(indexes.dictionary(run))
             span = key_range(atom, attribute, dictionary)
             if span is not None:
                 found.append(span)
@@ -85,12 +85,12 @@ class KeyRanges:
 
     Parameters
     ----------
-    indexes : StreamIndexes
+    indexes : OpenedIndexes
     atoms : sequence of Atom
     attribute : Attribute
     """
 
-    def __init__(self, indexes: StreamIndexes, atoms: Sequence[Atom], attribute: Attribute) -> None:
+    def __init__(self, indexes: OpenedIndexes, atoms: Sequence[Atom], attribute: Attribute) -> None:
         self.indexes = indexes
         self.atoms = atoms
         self.attribute = attribute
@@ -106,7 +106,7 @@ class KeyRanges:
 
 
 def estimate_run(
-    indexes: StreamIndexes, run: Run, atoms: Sequence[Atom], attribute: Attribute
+    indexes: OpenedIndexes, run: Run, atoms: Sequence[Atom], attribute: Attribute
 ) -> float:
     """About how many events of a run satisfy one of the atoms."""
     spans, nulls = _ranges(indexes, run, atoms, attribute)
@@ -162,7 +162,7 @@ class RunFences:
 
 
 def estimate_runs(
-    indexes: StreamIndexes, known_runs: RunFences, atoms: Sequence[Atom], attribute: Attribute
+    indexes: OpenedIndexes, known_runs: RunFences, atoms: Sequence[Atom], attribute: Attribute
 ) -> npt.NDArray[np.float64]:
     """About how many events of each run satisfy one of the atoms: :func:`estimate_run` of many."""
     runs = known_runs.runs
@@ -201,7 +201,7 @@ def excluded(run: Run, keys: KeyRanges) -> bool:
 
 
 def entries_between(
-    indexes: StreamIndexes, run: Run, low: int, high: int, metrics: IndexMetrics
+    indexes: OpenedIndexes, run: Run, low: int, high: int, metrics: IndexMetrics
 ) -> tuple[int, int]:
     """Entries [first, end) of a run with keys in [low, high]."""
     fences = run.fences[:-1]

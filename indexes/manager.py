@@ -8,7 +8,9 @@ Purpose
 Guarantee
     Appends never wait for the thread, unless an index was made with a limit on its lag; queries
     are right at any lag.  Closing stops between two runs: what is missing is built after the next
-    opening.
+    opening.  Indexes that cannot be opened or written, and streams that cannot, keep no store from
+    being opened: they are logged, named by :meth:`StoreIndexes.list` and :meth:`StoreIndexes.check`
+    and tried again at the next commit; damaged ones wait for a repair.
 
 Limits
     A reading process sees the runs that the writer has put on disk: after each round of the thread.
@@ -19,7 +21,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +31,7 @@ from ..errors import ChronicleError, IndexNotFound, UnsupportedFormat
 from ..store import EventStream, Store
 from ..store.snapshot import StreamState
 from .copying import copy_indexes
+from .definitions import has_indexes
 from .stream_indexes import StreamIndexes
 
 __all__ = ["StoreIndexes"]
@@ -49,6 +54,7 @@ class StoreIndexes:
         self._known: dict[str, StreamIndexes] = {}
         self._handles: dict[str, Any] = {}
         self._versions: dict[str, tuple[int, int]] = {}
+        self._told: dict[str, str] = {}
         self._lock = threading.RLock()
         self._wake = threading.Condition()
         self._todo: set[str] = set()
@@ -58,9 +64,13 @@ class StoreIndexes:
         if self._writable:
             for name in store.streams():
                 path = self._path(name)
-                if path is not None and (path / "CURRENT").exists():
+                if path is None or not has_indexes(path):
+                    continue
+                try:
                     self._attach(name)
                     self._notify(name)
+                except ChronicleError as error:  # it is set aside; the others are served
+                    logger.warning("%s: opened without its indexes: %s", name, error)
 
     def _path(self, name: str) -> Path | None:
         local = self._store.files.local_path(f"{self._store.directory_of(name)}/indexes")
@@ -76,7 +86,7 @@ class StoreIndexes:
             found = self._known.get(name)
             if found is None and not self._writable:
                 path = self._path(name)
-                if path is None or not (path / "CURRENT").exists():
+                if path is None or not has_indexes(path):
                     return None
                 found = self._known[name] = StreamIndexes(path, False)
         if found is None or self._writable:
@@ -99,6 +109,7 @@ class StoreIndexes:
                         "indexes need a store in a directory; this one is kept in memory"
                     )
                 known = self._known[name] = StreamIndexes(path, True)
+                known.heard = partial(self._notify, name)
             if self._handles.get(name) is not handle and isinstance(handle, EventStream):
                 self._handles[name] = handle
                 known.forget(handle.snapshot().state, opened=True)
@@ -107,7 +118,7 @@ class StoreIndexes:
 
     def _listener(self, name: str, indexes: StreamIndexes) -> Callable[[StreamState], None]:
         def heard(state: StreamState) -> None:
-            if not indexes.attributes:
+            if not indexes.attributes or indexes.broken:
                 return
             self._notify(name)
             if not indexes.overdue(state):
@@ -115,9 +126,11 @@ class StoreIndexes:
             try:
                 while indexes.overdue(state, 0.5) and indexes.build_next(state, eager=True):
                     pass
-            except Exception:
+            except Exception as error:
                 # the events are committed: what is not indexed costs time, not answers
-                logger.exception("%s: indexes lag further behind than they should", name)
+                if self._told.get(name) != str(error):
+                    logger.exception("%s: indexes lag further behind than they should", name)
+                self._told[name] = str(error)
 
         return heard
 
@@ -129,10 +142,9 @@ class StoreIndexes:
         """Make an index and build it, in the background when ``wait`` is false."""
         handle = self._store.stream(stream)
         indexes = self._attach(stream)
-        indexes.create(attribute, handle.schema, lag_events_max)
-        if wait:
-            indexes.catch_up(handle.snapshot().state)
-        else:
+        state = handle.snapshot().state if wait else None
+        indexes.create(attribute, handle.schema, lag_events_max, state)
+        if not wait:
             self._notify(stream)
 
     def drop(self, stream: str, attribute: str) -> None:
@@ -142,13 +154,16 @@ class StoreIndexes:
             raise IndexNotFound(f"there is no index on {stream} ({attribute})")
         indexes.drop(attribute)
 
-    def drop_stream(self, stream: str) -> None:
-        """Close the indexes of a stream that is being dropped; its directory goes with it."""
+    @contextmanager
+    def dropping(self, stream: str) -> Iterator[None]:
+        """Around the removal of a stream: its indexes are closed, and nobody opens them again."""
         with self._lock:
             indexes = self._known.pop(stream, None)
             self._handles.pop(stream, None)
-        if indexes is not None:
-            indexes.close()
+            self._versions.pop(stream, None)
+            if indexes is not None:
+                indexes.close()
+            yield
 
     def list(self, stream: str) -> list[dict[str, Any]]:
         """Attribute, state, covered fraction, runs and bytes of each index of a stream."""
@@ -161,14 +176,14 @@ class StoreIndexes:
     def catch_up(self, stream: str) -> None:
         """Index every committed leaf of a stream now."""
         indexes = self.of(stream)
-        if indexes is not None and self._writable:
+        if indexes is not None and self._writable and not indexes.broken:
             state = self._store.stream(stream).snapshot().state
             indexes.forget(state)
             indexes.catch_up(state)
 
     def backup(self, path: Path) -> None:
-        """Copy the indexes into a copy of the store that was just made."""
-        with Store.open(path, "r") as copy:
+        """Copy the indexes into a copy of the store that is being made."""
+        with Store.open(path, "r", unfinished=True) as copy:
             for name in copy.streams():
                 indexes = self.of(name) if name in self._store.streams() else None
                 if indexes is not None:
@@ -188,26 +203,32 @@ class StoreIndexes:
         problems = []
         for name in self._store.streams():
             try:
-                indexes = self.of(name)
-                if indexes is None:
-                    continue
-                if self._writable:
-                    self._attach(name)  # a repair has opened the stream anew
-                state = self._store.stream(name).snapshot().state
-                if self._writable:
-                    indexes.forget(state)
-                found = indexes.verify(state)
-                if found and repair and self._writable:
-                    logger.warning("%s: rebuilding indexes: %s", name, "; ".join(found))
-                    indexes.rebuild()
-                    indexes.catch_up(state)
-                    found = indexes.verify(state)
-                elif repair and self._writable:
-                    indexes.catch_up(state)
-                problems += [f"{name}: {what}" for what in found]
+                problems += [f"{name}: {what}" for what in self._checked(name, repair)]
             except ChronicleError as error:
                 problems.append(f"{name}: {error}")
         return problems
+
+    def _checked(self, name: str, repair: bool) -> Sequence[str]:
+        path = self._path(name)
+        if path is None or not has_indexes(path):
+            return []
+        if not self._writable:
+            self.of(name)
+            with self._lock:
+                indexes = self._known.get(name)
+            state = self._store.stream(name).snapshot().state
+            return [] if indexes is None else indexes.verify(state)
+        indexes = self._attach(name)  # a repair has opened the stream anew
+        state = self._store.stream(name).snapshot().state
+        indexes.forget(state)
+        found = indexes.verify(state)
+        if not repair:
+            return found
+        if found:
+            logger.warning("%s: rebuilding indexes: %s", name, "; ".join(found))
+            indexes.rebuild()
+        indexes.catch_up(state)
+        return indexes.verify(state)
 
     def close(self) -> None:
         """Stop building and close every index."""
@@ -257,11 +278,17 @@ class StoreIndexes:
                 self._busy = name
             try:
                 self._advance(name)
-            except Exception:
+                self._told.pop(name, None)
+            except (ChronicleError, OSError) as error:
                 # what is not indexed is replayed: a failure here costs time, not answers
-                logger.exception(
-                    "%s: building indexes failed; it is tried again at the next commit", name
-                )
+                if self._told.get(name) != str(error) and not self._closed:
+                    logger.warning(
+                        "%s: building indexes failed; it is tried again at the next commit: %s",
+                        name, error,
+                    )  # fmt: skip
+                self._told[name] = str(error)
+            except Exception:
+                logger.exception("%s: building indexes failed", name)
             finally:
                 with self._wake:
                     self._busy = None
@@ -270,7 +297,7 @@ class StoreIndexes:
     def _advance(self, name: str) -> None:
         with self._lock:
             indexes, handle = self._known.get(name), self._handles.get(name)
-        if indexes is None or handle is None:
+        if indexes is None or handle is None or indexes.broken:
             return
         built = False
         while not self._closed:

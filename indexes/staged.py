@@ -38,6 +38,7 @@ from ..store import EventStream
 from ..store.file_contract import Files
 from ..store.segment import SegmentView
 from ..store.staging import StagedSegment
+from .definitions import has_indexes
 from .leaves import leaf_map
 from .runs import RUN_EVENTS, build_run, build_times
 from .storage import block_key, descriptor_key, time_key, write_table
@@ -189,7 +190,7 @@ def taking_over(
 def _indexes_of(files: Files, directory: str) -> Path | None:
     """Where the indexes of a stream are; None where there are none."""
     place = files.local_path(f"{directory}/indexes")
-    return None if place is None or not (Path(place) / "CURRENT").exists() else Path(place)
+    return None if place is None or not has_indexes(Path(place)) else Path(place)
 
 
 def _paths(files: Files, staged: Sequence[StagedSegment]) -> list[Path]:

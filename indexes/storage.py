@@ -8,7 +8,7 @@ Purpose
 Layout
     Keys, all integers big-endian (so that they sort)::
 
-        i <name>                                        definition of an index: JSON
+        i <name>                                        copy of an index's definition: JSON
         d <index 4> <segment 8> <first 8>               descriptor of a run, which makes it exist
         k <index 4> <segment 8> <first 8> <generation 4> <block 4>      a block of keys
         p ...  n ...  s ...                             its positions, nulls, dictionary (block 0)
@@ -18,33 +18,45 @@ Layout
 Guarantee
     Writes reach the disk in the order in which they were made, so a descriptor that is there after
     a crash has its blocks.  There is no write-ahead log: what a crash takes is built again.
-    :meth:`flush` makes writes visible to readers in other processes.
+    :meth:`flush` makes writes visible to readers.
+
+    What RocksDB raises arrives as an error of :mod:`chronicle.errors`: :class:`StorageFull`,
+    :class:`CorruptStore` for bytes that do not fit their checksum or files that are missing,
+    :class:`StorageFailed` for the rest.  After a write that failed RocksDB takes no other one, and
+    what had not been flushed may be gone: whoever wrote closes the database, opens it anew and
+    believes what it says then.
 
 Limits
-    Readers open as RocksDB *secondaries*, which need a directory of their own for their log: a
-    temporary one.  It carries the number of its process, and the next reader removes those of
-    processes that were killed.  RocksDB takes one writer; the stream's own lock has seen to that
-    already.
+    A reader changes nothing in the directory and needs no right to write there: it opens links to
+    the files, in a temporary directory that is gone before the first lookup, and sees what had
+    been flushed; :meth:`refresh` opens them again when there is more.  It needs some place for
+    temporary files.  RocksDB takes one writer; the stream's own lock has seen to that already.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import shutil
 import struct
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..errors import StorageFailed, StoreClosed
+from ..errors import ChronicleError, CorruptStore, StorageFailed, StorageFull, StoreClosed
+from ..ownership import leave_to_parent
 
 __all__ = [
     "BATCH_BYTES",
     "IndexStorage",
     "block_key",
     "descriptor_key",
+    "remove_database",
     "time_key",
     "write_table",
 ]
@@ -53,7 +65,13 @@ BATCH_BYTES = 1 << 20
 """Writes are cut to about this size: RocksDB holds the interpreter's lock while it takes one."""
 
 PRIVATE = "chronicle-index-"
-"""How the temporary directories of readers begin; the number of the process follows."""
+"""How the temporary directories of readers begin."""
+
+ATTEMPTS = 5
+"""Times that a reader looks at the files again, because the writer has just replaced some."""
+
+_USED_IN: list[int] = []
+"""The process that used RocksDB first: its threads are no threads of a forked child."""
 
 _RUN = struct.Struct(">cIQQ")
 _BLOCK = struct.Struct(">cIQQII")
@@ -92,20 +110,68 @@ def parse_time_key(key: bytes) -> tuple[int, int]:
     return segment, first
 
 
+_MISSING = os.strerror(errno.ENOENT)
+_FULL = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT))
+_CODE = re.compile(r"os error (\d+)")
+
+
+@contextmanager
+def _translated(doing: str, path: Path) -> Iterator[None]:
+    """Raise what RocksDB raises as an error of ours."""
+    try:
+        yield
+    except ChronicleError:
+        raise
+    except Exception as error:
+        text = " ".join(str(error).split())
+        told = f"the indexes in {path} cannot be {doing}: {text}"
+        code = error.errno if isinstance(error, OSError) else None
+        if (named := _CODE.search(text)) is not None:
+            code = int(named.group(1))
+        if code in (errno.ENOSPC, errno.EDQUOT) or any(full in text for full in _FULL):
+            raise StorageFull(f"{told}; free some space, then repeat") from error
+        if code in (errno.ENOTDIR, errno.EEXIST, errno.ENOENT) or (
+            text.startswith("Corruption") or _MISSING in text
+        ):
+            raise CorruptStore(
+                f"{told}; queries answer the same without; `chronicle check --repair` builds them "
+                "again"
+            ) from error
+        raise StorageFailed(f"{told}; queries answer the same without") from error
+
+
 def write_table(path: Path, puts: list[tuple[bytes, bytes]]) -> None:
     """Write entries into a file of their own, for :meth:`IndexStorage.take_over`."""
     import rocksdict
 
     options = rocksdict.Options(raw_mode=True)
     options.set_compression_type(rocksdict.DBCompressionType.none())
-    writer = rocksdict.SstFileWriter(options)
-    try:
+    with _translated("written", path):
+        writer = rocksdict.SstFileWriter(options)
         writer.open(str(path))
         for key, value in sorted(puts):
             writer[key] = value
         writer.finish()
-    except Exception as error:
-        raise StorageFailed(f"the runs in {path} cannot be written: {error}") from error
+
+
+def remove_database(path: Path, keep: str) -> None:
+    """Remove every file of a database, whatever state it is in; the first makes it none.
+
+    Parameters
+    ----------
+    path : Path
+    keep : str
+        Name of what stays.
+    """
+    with _translated("removed", path):
+        (path / "CURRENT").unlink(missing_ok=True)
+        for entry in list(path.iterdir()) if path.is_dir() else ():
+            if entry.name == keep:
+                continue
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink(missing_ok=True)
 
 
 class IndexStorage:
@@ -115,7 +181,11 @@ class IndexStorage:
     ----------
     path : Path
     writable : bool
-        Else the database must exist.
+        Made where there is none; else the database must exist.
+
+    Raises
+    ------
+    CorruptStore, StorageFull, StorageFailed
     """
 
     def __init__(self, path: Path, writable: bool) -> None:
@@ -124,36 +194,79 @@ class IndexStorage:
         self.path = path
         self.writable = writable
         self._rocksdict = rocksdict
-        self._private: str | None = None
-        self._lock = threading.Lock()
-        options = rocksdict.Options(raw_mode=True)
-        options.create_if_missing(writable)
-        options.set_write_buffer_size(32 << 20)
-        options.set_max_open_files(512 if writable else -1)
-        options.set_max_background_jobs(2)
-        options.set_keep_log_file_num(2)
-        table = rocksdict.BlockBasedOptions()
-        table.set_block_cache(rocksdict.Cache(32 << 20))
-        table.set_bloom_filter(10, False)
-        options.set_block_based_table_factory(table)
-        options.set_compression_type(rocksdict.DBCompressionType.none())
-        try:
-            if writable:
-                path.mkdir(parents=True, exist_ok=True)
-                self._db: Any = rocksdict.Rdict(str(path), options)
-            else:
-                _sweep_private()
-                self._private = tempfile.mkdtemp(prefix=f"{PRIVATE}{os.getpid()}-")
-                access = rocksdict.AccessType.secondary(self._private)
-                self._db = rocksdict.Rdict(str(path), options, access_type=access)
-        except Exception as error:
-            self._discard()
+        self._lock = threading.Lock()  # no lookup runs while the database is closed
+        self._seen: tuple[bytes, int] | None = None
+        self._db: Any = None
+        if not _USED_IN:
+            _USED_IN.append(os.getpid())
+        elif writable and _USED_IN[0] != os.getpid():
             raise StorageFailed(
-                f"the indexes in {path} cannot be opened: {error}; remove that directory and "
-                "create them again, queries answer the same without"
-            ) from error
+                f"indexes cannot be written in process {os.getpid()}: it was forked from process "
+                f"{_USED_IN[0]}, which had indexes open, and RocksDB would wait for the threads of "
+                "that one; start processes that write with the method spawn or forkserver"
+            )
+        leave_to_parent(self)
         self._write = rocksdict.WriteOptions()
         self._write.disable_wal = True
+        if writable:
+            with _translated("opened", path):
+                path.mkdir(parents=True, exist_ok=True)
+                self._db = rocksdict.Rdict(str(path), self._options())
+        else:
+            self._db = self._read_only()
+
+    def _options(self) -> Any:
+        options = self._rocksdict.Options(raw_mode=True)
+        options.create_if_missing(self.writable)
+        options.set_write_buffer_size(32 << 20)
+        options.set_max_open_files(512 if self.writable else -1)
+        options.set_max_background_jobs(2)
+        options.set_keep_log_file_num(2)
+        table = self._rocksdict.BlockBasedOptions()
+        table.set_block_cache(self._rocksdict.Cache(32 << 20))
+        table.set_bloom_filter(10, False)
+        options.set_block_based_table_factory(table)
+        options.set_compression_type(self._rocksdict.DBCompressionType.none())
+        return options
+
+    def _read_only(self) -> Any:
+        """The database as it was flushed last, opened through links."""
+        access = self._rocksdict.AccessType.read_only()
+        for attempt in range(ATTEMPTS):
+            try:
+                with _translated("read", self.path), self._linked() as private:
+                    return self._rocksdict.Rdict(private, self._options(), access_type=access)
+            except CorruptStore:
+                # a file that the writer has replaced meanwhile looks like one that is missing
+                if attempt == ATTEMPTS - 1:
+                    raise
+                time.sleep(0.01 * attempt)
+        raise AssertionError
+
+    @contextmanager
+    def _linked(self) -> Iterator[str]:
+        """A temporary directory with links to the files: RocksDB writes where it opens."""
+        self._seen = self._look()
+        try:
+            private = tempfile.mkdtemp(prefix=PRIVATE)
+        except OSError as error:
+            raise StorageFailed(
+                f"the indexes in {self.path} cannot be read without a place for temporary files: "
+                f"{error}; queries answer the same without"
+            ) from error
+        try:
+            for name in os.listdir(self.path):
+                if name == "CURRENT" or name.startswith("MANIFEST-") or name.endswith(".sst"):
+                    source = os.path.join(os.path.abspath(self.path), name)
+                    os.symlink(source, os.path.join(private, name))
+            yield private
+        finally:
+            shutil.rmtree(private, ignore_errors=True)
+
+    def _look(self) -> tuple[bytes, int]:
+        """What changes with every flush: the manifest in use and its length."""
+        current = (self.path / "CURRENT").read_bytes()
+        return current, (self.path / os.fsdecode(current.strip())).stat().st_size
 
     def _open(self) -> Any:
         if self._db is None:
@@ -162,18 +275,16 @@ class IndexStorage:
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a key."""
-        value: bytes | None = self._open().get(key)
-        return value
+        with self._lock, _translated("read", self.path):
+            value: bytes | None = self._open().get(key)
+            return value
 
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+    def scan(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
         """Keys that begin with a prefix, in order, with their values."""
         options = self._rocksdict.ReadOptions()
         options.set_iterate_upper_bound(prefix[:-1] + bytes([prefix[-1] + 1]))
-        items = self._open().items(from_key=prefix, read_opt=options)
-        try:
-            yield from items
-        finally:
-            del items  # a live iterator keeps the database's lock after it is closed
+        with self._lock, _translated("read", self.path):
+            return list(self._open().items(from_key=prefix, read_opt=options))
 
     def write(self, puts: list[tuple[bytes, bytes]], deletes: list[bytes] | None = None) -> None:
         """Write in pieces of :data:`BATCH_BYTES`, in order; the deletes go with the last one.
@@ -181,77 +292,61 @@ class IndexStorage:
         The last put, a descriptor, is what makes the ones before it count.
         """
         database = self._open()
-        batch = self._rocksdict.WriteBatch(raw_mode=True)
-        size = 0
-        for key, value in puts:
-            if size and size + len(value) > BATCH_BYTES:
-                database.write(batch, write_opt=self._write)
-                batch = self._rocksdict.WriteBatch(raw_mode=True)
-                size = 0
-            batch.put(key, value)
-            size += len(value)
-        for key in deletes or ():
-            batch.delete(key)
-        database.write(batch, write_opt=self._write)
+        with _translated("written", self.path):
+            batch = self._rocksdict.WriteBatch(raw_mode=True)
+            size = 0
+            for key, value in puts:
+                if size and size + len(value) > BATCH_BYTES:
+                    database.write(batch, write_opt=self._write)
+                    batch = self._rocksdict.WriteBatch(raw_mode=True)
+                    size = 0
+                batch.put(key, value)
+                size += len(value)
+            for key in deletes or ():
+                batch.delete(key)
+            database.write(batch, write_opt=self._write)
 
     def take_over(self, paths: list[Path]) -> None:
         """Make files of :func:`write_table` part of the database; they are gone afterwards."""
         options = self._rocksdict.IngestExternalFileOptions()
         options.set_move_files(True)
-        try:
+        with _translated("extended by the runs of a load", self.path):
             self._open().ingest_external_file([str(path) for path in paths], options)
-        except StoreClosed:
-            raise
-        except Exception as error:
-            raise StorageFailed(f"the runs of a load cannot be taken over: {error}") from error
 
     def delete_prefix(self, prefix: bytes) -> None:
         """Delete every key that begins with a prefix."""
-        batch = self._rocksdict.WriteBatch(raw_mode=True)
-        batch.delete_range(prefix, prefix[:-1] + bytes([prefix[-1] + 1]))
-        self._open().write(batch, write_opt=self._write)
+        with _translated("written", self.path):
+            batch = self._rocksdict.WriteBatch(raw_mode=True)
+            batch.delete_range(prefix, prefix[:-1] + bytes([prefix[-1] + 1]))
+            self._open().write(batch, write_opt=self._write)
 
     def flush(self) -> None:
         """Put everything written so far on disk."""
-        self._open().flush()
+        with _translated("written", self.path):
+            self._open().flush()
 
-    def refresh(self) -> None:
-        """See what the writer has flushed since; of a reader."""
-        if not self.writable:
-            with self._lock:
-                self._open().try_catch_up_with_primary()
-
-    @property
-    def disk_bytes(self) -> int:
-        """Size of the database's files."""
-        return sum(file.stat().st_size for file in self.path.glob("*.sst"))
+    def refresh(self) -> bool:
+        """See what the writer has flushed since; of a reader.  False when there is nothing new."""
+        with _translated("read", self.path):
+            if self._seen == self._look():
+                return False
+        fresh = self._read_only()
+        with self._lock:
+            stale, self._db = self._db, fresh
+            if stale is None:  # closed meanwhile
+                self._db = None
+                stale = fresh
+            stale.close()
+        return True
 
     def close(self) -> None:
         """Flush and close; doing so again does nothing."""
-        database, self._db = self._db, None
-        if database is not None:
-            try:
-                if self.writable:
-                    database.flush()
-            finally:
-                database.close()
-                del database
-                self._discard()
-
-    def _discard(self) -> None:
-        if self._private is not None:
-            shutil.rmtree(self._private, ignore_errors=True)
-            self._private = None
-
-
-def _sweep_private() -> None:
-    """Remove what killed readers of this user have left; one that still runs only loses its log."""
-    for path in Path(tempfile.gettempdir()).glob(f"{PRIVATE}*-*"):
-        number = path.name.removeprefix(PRIVATE).partition("-")[0]
         try:
-            if number.isdigit() and path.stat().st_uid == os.getuid():
-                os.kill(int(number), 0)
-        except ProcessLookupError:
-            shutil.rmtree(path, ignore_errors=True)
-        except OSError:
-            continue  # gone meanwhile, or somebody else's
+            if self.writable and self._db is not None:
+                self.flush()
+        finally:
+            with self._lock:
+                database, self._db = self._db, None
+                if database is not None:
+                    with _translated("closed", self.path):
+                        database.close()

@@ -8,8 +8,8 @@ Purpose
 Layout
     A segment's positions are cut at multiples of :data:`~chronicle.indexes.runs.RUN_EVENTS`; each
     piece has one run per index and its times.  The last piece of the active segment grows: its run
-    is replaced once three
-    times as many events are committed as it covers, so upkeep costs a constant factor. ::
+    is replaced once three times as many events are committed as it covers, so upkeep costs a
+    constant factor. ::
 
         segment 7 |---- run ----|---- run ----|-- run --|........ not indexed: replayed
         segment 9 |---- run ----|- run -| tail .......
@@ -19,6 +19,12 @@ Guarantee
     once its descriptor is written, after its blocks; what a crash interrupts is built again.
     Positions without a run are *uncovered*, never wrong.
 
+    What is in memory never says more than what was written: a definition counts when its file has
+    been replaced, a run when RocksDB has taken it.  After a write that failed (a full disk) the
+    database is opened anew, what it then holds is believed, and the next write tries again.
+
+    What cannot be read is done without: see :mod:`.opened`.
+
 Limits
     Events in late runs, the late buffer and the tail are not indexed: compaction and sealing bring
     them into segments.
@@ -26,234 +32,178 @@ Limits
 
 from __future__ import annotations
 
-import json
-import threading
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import logging
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from ..errors import (
+    ChronicleError,
     CorruptStore,
-    IndexExists,
     IndexNotFound,
     InvalidArgument,
+    StorageFailed,
+    StoreClosed,
 )
 from ..schema import StreamSchema
 from ..store.segment import SegmentView
 from ..store.snapshot import StreamState
+from . import definitions
+from .catalogue import Catalogue, RunsChanged, TimeRange, blocks_of, descriptor_of
+from .definitions import Definitions
 from .keys import indexable
 from .leaves import leaf_map
+from .opened import OpenedIndexes, Place
 from .runs import RUN_EVENTS, Run, build_run, build_times
-from .storage import (
-    IndexStorage,
-    block_key,
-    descriptor_key,
-    parse_descriptor_key,
-    parse_time_key,
-    time_key,
-)
+from .storage import IndexStorage, block_key, descriptor_key, remove_database, time_key
+from .verify import verify_indexes
 
-__all__ = [
-    "Catalogue",
-    "RunsChanged",
-    "StreamIndexes",
-    "TimeRange",
-    "blocks_of",
-    "definition_of",
-    "descriptor_of",
-]
+__all__ = ["Catalogue", "RunsChanged", "StreamIndexes", "TimeRange"]
 
 STEP_EVENTS = 1 << 16
 """Committed events of the active segment that are worth a new run."""
-CACHE_BYTES = 64 << 20
 LAG_MAX = 1 << 40
 
-
-class RunsChanged(Exception):
-    """A run was replaced or dropped while a query was using it; plan again."""
+logger = logging.getLogger("chronicle.indexes")
 
 
-@dataclass(frozen=True)
-class TimeRange:
-    """Times of positions [first, end) of a segment are stored."""
+class StreamIndexes(OpenedIndexes):
+    """See the module; parameters and attributes are those of :class:`OpenedIndexes`."""
 
-    segment: int
-    first: int
-    end: int
-    generation: int
-    size: int
+    _generations = 0
+    """Where generations begin."""
 
+    @contextmanager
+    def _writing(self) -> Iterator[IndexStorage]:
+        """The database, to write to; a failure makes it be opened anew.
 
-@dataclass(frozen=True)
-class Catalogue:
-    """What is indexed at one moment.
+        ``_build_lock`` is held.  One that could not be opened for writing is tried again.
 
-    Attributes
-    ----------
-    attributes : mapping of str to int
-        Indexed attributes and the identifiers of their indexes.
-    runs : mapping of (index, segment) to tuple of Run
-        In order of position.
-    times : mapping of segment to tuple of TimeRange
-    """
-
-    attributes: Mapping[str, int]
-    runs: Mapping[tuple[int, int], tuple[Run, ...]]
-    times: Mapping[int, tuple[TimeRange, ...]]
-
-
-class StreamIndexes:
-    """See the module.
-
-    Parameters
-    ----------
-    path : Path
-        ``<stream directory>/indexes``.
-    writable : bool
-        A reader sees what the writer has flushed.
-    """
-
-    def __init__(self, path: Path, writable: bool) -> None:
-        self.path = path
-        self.writable = writable
-        self._storage: IndexStorage | None = None
-        self._lock = threading.RLock()
-        self._build_lock = threading.Lock()
-        self._attributes: dict[str, int] = {}
-        self._limits: dict[str, int] = {}
-        self._runs: dict[tuple[int, int, int], Run] = {}
-        self._times: dict[tuple[int, int], TimeRange] = {}
-        self._catalogue: Catalogue | None = None
-        self._cache: OrderedDict[bytes, bytes] = OrderedDict()
-        self._cached = 0
-        self._next_id = 1
-        if (path / "CURRENT").exists():
-            self._load()
-
-    # -- definitions --------------------------------------------------------------------------
-
-    def _opened(self) -> IndexStorage:
-        if self._storage is None:
-            self._storage = IndexStorage(self.path, self.writable)
-        return self._storage
-
-    def _load(self) -> None:
-        storage = self._opened()
-        self._attributes, self._limits = {}, {}
-        for key, value in storage.scan(b"i"):
-            name, told = key[1:].decode(), json.loads(value)
-            index = self._attributes[name] = int(told["id"])
-            if told.get("lag_events_max") is not None:
-                self._limits[name] = int(told["lag_events_max"])
-            self._next_id = max(self._next_id, index + 1)
-        known = set(self._attributes.values())
-        self._runs = {}
-        for key, value in storage.scan(b"d"):
-            place = parse_descriptor_key(key)
-            if place[0] in known:
-                self._runs[place] = Run.from_bytes(*place, value)
-        self._times = {}
-        for key, value in storage.scan(b"D"):
-            at = parse_time_key(key)
-            self._times[at] = TimeRange(*at, **json.loads(value))
-        self._catalogue = None
-
-    def refresh(self) -> None:
-        """Of a reader: see what the writer has done since."""
-        if self.writable:
-            return
+        Raises
+        ------
+        StorageFull, StorageFailed, CorruptStore
+        """
         with self._lock:
-            if self._storage is None:
-                if (self.path / "CURRENT").exists():
-                    self._load()
-                return
-            self._storage.refresh()
-            self._load()
+            if self._closed:
+                raise StoreClosed(f"the indexes in {self.path} are closed; open the store again")
+            if self.broken:
+                raise CorruptStore(self.fault)
+            storage = self._storage
+            if storage is None or not storage.writable:  # not made yet, or out of reach so far
+                storage = IndexStorage(self.path, True)
+                self._disconnect()
+                self._storage, self.fault = storage, ""
+                self._load()
+        try:
+            yield storage
+        except StorageFailed:
+            self._disconnect()
+            self._open()
+            raise
+        except CorruptStore:
+            # RocksDB met damage while it compacted, and takes nothing more: nothing here is needed
+            with suppress(ChronicleError):
+                self.rebuild()
+            if self.heard is not None:
+                self.heard()
+            raise
 
-    @property
-    def attributes(self) -> list[str]:
-        """Indexed attributes, in the order in which they were created."""
-        return sorted(self._attributes, key=self._attributes.__getitem__)
-
-    @property
-    def identifiers(self) -> dict[str, int]:
-        """Indexed attributes and the identifiers of their indexes."""
-        return dict(self._attributes)
+    # -- changing what is indexed -------------------------------------------------------------
 
     def take_over(self, paths: list[Path]) -> None:
         """Add files of runs that were built elsewhere (see :mod:`.staged`)."""
-        with self._build_lock, self._lock:
-            self._opened().take_over(paths)
+        with self._build_lock, self._writing() as storage:
+            storage.take_over(paths)
             self._load()
 
     def create(
-        self, attribute: str, schema: StreamSchema, lag_events_max: int | None = None
+        self,
+        attribute: str,
+        schema: StreamSchema,
+        lag_events_max: int | None = None,
+        state: StreamState | None = None,
     ) -> None:
-        """Define an index; raises :class:`IndexExists`.
+        """Define an index.
 
         Parameters
         ----------
         lag_events_max : int, optional
             Committed events that may wait for this index before appends wait for it.
+        state : StreamState, optional
+            Build it for that state first, and define it durably when it is built.
+
+        Raises
+        ------
+        IndexExists
+        StorageFull, StorageFailed
+            Nothing is defined; it can be tried again.
+        CorruptStore
+            The stream's indexes are damaged.
         """
         indexable(schema.attribute(attribute))
         if lag_events_max is not None and not 0 <= lag_events_max <= LAG_MAX:
             raise InvalidArgument(
                 f"lag_events_max is a number of events from 0 to {LAG_MAX}, found {lag_events_max}"
             )
-        with self._lock:
-            if attribute in self._attributes:
-                raise IndexExists(f"there is an index on {attribute!r} already")
-            index = self._next_id
-            self._opened().write([definition_of(attribute, index, lag_events_max)])
-            self._opened().flush()
-            self._next_id += 1
-            self._attributes[attribute] = index
-            if lag_events_max is not None:
-                self._limits[attribute] = lag_events_max
-            self._catalogue = None
+        with self._build_lock:
+            changed = self._definitions.adding(attribute, lag_events_max)
+            with self._writing():
+                changed = self._definitions.adding(attribute, lag_events_max)
+            if state is None:
+                self._define(changed)
+                return
+            index = changed.identifiers[attribute]
+            with self._lock:
+                self._definitions, self._catalogue = changed, None
+        try:
+            self.catch_up(state)
+            with self._build_lock:
+                if self._definitions.identifiers.get(attribute) == index:  # nobody has dropped it
+                    self._define(self._definitions)
+        except BaseException:
+            with self._build_lock, suppress(ChronicleError):
+                if self._definitions.identifiers.get(attribute) == index:
+                    self._undefine(attribute, index)
+            raise
 
     def drop(self, attribute: str) -> None:
         """Remove an index and its runs; raises :class:`IndexNotFound`."""
-        with self._build_lock, self._lock:
-            index = self._attributes.get(attribute)
+        with self._build_lock:
+            index = self._definitions.identifiers.get(attribute)
             if index is None:
                 raise IndexNotFound(f"there is no index on {attribute!r}")
-            storage = self._opened()
-            del self._attributes[attribute]
-            self._limits.pop(attribute, None)
-            # the definition goes first: runs without one are never read
-            storage.write([], [b"i" + attribute.encode()])
-            for kind in (b"d", b"k", b"p", b"n", b"s"):
-                storage.delete_prefix(kind + index.to_bytes(4, "big"))
-            self._runs = {at: run for at, run in self._runs.items() if at[0] != index}
-            if not self._attributes:
-                self._drop_times(list(self._times))
-            self._forget_cache()
+            self._undefine(attribute, index)
+
+    def _define(self, changed: Definitions) -> None:
+        """Make definitions durable, then believe them."""
+        definitions.replace(self.path, changed)
+        with self._lock:
+            gone = set(self._definitions.identifiers) - set(changed.identifiers)
+            self._definitions, self._catalogue = changed, None
+        with _derived("definitions are kept without their copy"), self._writing() as storage:
+            storage.write(definitions.copy_of(changed), [b"i" + name.encode() for name in gone])
             storage.flush()
 
-    def catalogue(self) -> Catalogue:
-        """What is indexed now; it does not change."""
+    def _undefine(self, attribute: str, index: int) -> None:
+        """Remove a definition, durably where it is durable; then its runs, as far as possible."""
+        changed = self._definitions.without(attribute)
+        told = definitions.read(self.path)
+        if told is not None and attribute in told.identifiers:
+            self._define(changed)
         with self._lock:
-            if self._catalogue is None:
-                runs: dict[tuple[int, int], list[Run]] = {}
-                for index, segment, first in sorted(self._runs):
-                    run = self._runs[index, segment, first]
-                    runs.setdefault((index, segment), []).append(run)
-                times: dict[int, list[TimeRange]] = {}
-                for at in sorted(self._times):
-                    times.setdefault(at[0], []).append(self._times[at])
-                self._catalogue = Catalogue(
-                    dict(self._attributes),
-                    {key: tuple(listed) for key, listed in runs.items()},
-                    {segment: tuple(listed) for segment, listed in times.items()},
-                )
-            return self._catalogue
+            self._definitions, self._catalogue = changed, None
+            self._runs = {at: run for at, run in self._runs.items() if at[0] != index}
+            self.damaged = {at: why for at, why in self.damaged.items() if at[0] != index}
+        with _derived("the runs of a dropped index are left"), self._writing() as storage:
+            for kind in (b"d", b"k", b"p", b"n", b"s"):
+                storage.delete_prefix(kind + index.to_bytes(4, "big"))
+            if not changed.identifiers:
+                self._drop_times(storage, list(self._times))
+            storage.flush()
+        if self.broken and not changed.identifiers:
+            self.rebuild()
 
     # -- building -----------------------------------------------------------------------------
 
@@ -265,8 +215,8 @@ class StreamIndexes:
         With ``eager`` also what is not worth a run of its own yet.
         """
         with self._lock:
-            attributes = dict(self._attributes)
-            runs = dict(self._runs)
+            attributes = dict(self._definitions.identifiers)
+            runs, damaged = dict(self._runs), set(self.damaged)
         if not attributes:
             return
         for view in state.segments:
@@ -279,14 +229,23 @@ class StreamIndexes:
                     run = runs.get((index, segment, first))
                     covered = first if run is None else run.end
                     fresh = end - covered
-                    worth = whole or eager or fresh >= max(STEP_EVENTS, 3 * (covered - first))
+                    worth = whole or eager or (index, segment, first) in damaged
+                    worth = worth or fresh >= max(STEP_EVENTS, 3 * (covered - first))
                     if fresh > 0 and worth:
                         wanting.append(name)
-                if wanting:
+                if wanting or (0, segment, first) in damaged:
                     yield view, first, end, wanting
 
     def build_next(self, state: StreamState, eager: bool = False) -> bool:
-        """Build the first piece that is missing; False when there is none."""
+        """Build the first piece that is missing; False when there is none.
+
+        Raises
+        ------
+        StorageFull, StorageFailed
+            It could not be written, and is missing as before.
+        CorruptStore
+            The database is damaged.
+        """
         with self._build_lock:
             for view, first, end, names in self.missing(state, eager):
                 self._build(view, first, end, names, state.schema)
@@ -302,47 +261,51 @@ class StreamIndexes:
     def lag(self, state: StreamState) -> int:
         """Committed leaf events that some index does not cover yet, of the one furthest behind."""
         catalogue = self.catalogue()
-        return max((_behind(catalogue, i, state) for i in catalogue.attributes.values()), default=0)
+        known = self._definitions.identifiers.values()
+        return max((_behind(catalogue, index, state) for index in known), default=0)
 
     def overdue(self, state: StreamState, share: float = 1.0) -> bool:
         """Whether an index is further behind than that share of what it was allowed."""
-        catalogue = self.catalogue()
+        catalogue, known = self.catalogue(), self._definitions
         return any(
-            _behind(catalogue, catalogue.attributes[name], state) > share * limit
-            for name, limit in list(self._limits.items())
-            if name in catalogue.attributes
+            _behind(catalogue, known.identifiers[name], state) > share * limit
+            for name, limit in known.limits.items()
         )
 
     def flush(self) -> None:
         """Make what was built visible to readers in other processes."""
-        if self._storage is not None and self.writable:
-            self._storage.flush()
+        with self._build_lock:
+            if self._storage is not None and self._storage.writable:
+                with self._writing() as storage:
+                    storage.flush()
 
     def _build(
         self, view: SegmentView, first: int, end: int, names: list[str], schema: StreamSchema
     ) -> None:
-        storage = self._opened()
         segment = view.file.segment_id
         leaves = leaf_map(view)
         old_times = self._times.get((segment, first))
         if old_times is None or old_times.end < end:
-            generation = 0 if old_times is None else old_times.generation + 1
+            generation = self._generation((0, segment, first), old_times)
             packed = build_times(leaves.ticks(first, end))
             times = TimeRange(segment, first, end, generation, len(packed))
-            storage.write(
-                [(time_key(segment, first, generation), packed), descriptor_of(times)],
-                [] if old_times is None else [time_key(segment, first, old_times.generation)],
-            )
-            with self._lock:
-                self._times[segment, first] = times
-                self._catalogue = None
+            with self._writing() as storage:
+                storage.write(
+                    [(time_key(segment, first, generation), packed), descriptor_of(times)]
+                )
+                with self._lock:
+                    self._times[segment, first] = times
+                    self.damaged.pop((0, segment, first), None)
+                    self._catalogue = None
+                if old_times is not None:
+                    storage.write([], [time_key(segment, first, old_times.generation)])
         for name in names:
-            with self._lock:
-                index = self._attributes.get(name)
-                old = self._runs.get((index or 0, segment, first))
+            index = self._definitions.identifiers.get(name)
             if index is None:
                 continue
-            generation = 0 if old is None else old.generation + 1
+            place = (index, segment, first)
+            old = self._runs.get(place)
+            generation = self._generation(place, old)
             column = leaves.column(name, first, end)
             attribute = schema.attribute(name)
             built = build_run(index, segment, first, generation, end - first, column, attribute)
@@ -354,10 +317,22 @@ class StreamIndexes:
             if built.dictionary is not None:
                 puts.append((block_key(b"s", *at), built.dictionary))
             puts.append((descriptor_key(index, segment, first), built.run.to_bytes()))
-            storage.write(puts, [] if old is None else blocks_of(old))
-            with self._lock:
-                self._runs[index, segment, first] = built.run
-                self._catalogue = None
+            with self._writing() as storage:
+                storage.write(puts)
+                with self._lock:
+                    self._runs[place] = built.run
+                    self.damaged.pop(place, None)
+                    self._catalogue = None
+                # what queries know of goes when they know what replaces it
+                if old is not None:
+                    at = (*place, old.generation)
+                    gone = [block_key(kind, *at, number) for kind, number in blocks_of(old)]
+                    storage.write([], gone)
+
+    def _generation(self, place: Place, old: Run | TimeRange | None) -> int:
+        """A number that neither what is replaced nor what was set aside has."""
+        used = [-1 if old is None else old.generation, self.damaged.get(place, (-1, ""))[0]]
+        return max(self._generations, max(used) + 1)
 
     def forget(self, state: StreamState, opened: bool = False) -> None:
         """Remove the runs of segments that a state no longer has (retention, compaction).
@@ -365,109 +340,93 @@ class StreamIndexes:
         With ``opened``, said before the first append to a stream that was opened, also runs that
         reach beyond their segment.  A power cut takes leaves of which nothing but their run was
         synced (durability ``interval`` or ``none``), and other events will come to their positions.
+        Where these cannot be removed durably, all of the database is.
         """
         alive = {view.file.segment_id: view.events for view in state.segments}
         with self._lock:
-            gone = [at for at in self._runs if at[1] not in alive]
-            old_times = [at for at in self._times if at[0] not in alive]
-            if opened:
-                gone += [at for at, r in self._runs.items() if r.end > alive.get(at[1], r.end)]
-                old_times += [
-                    at for at, t in self._times.items() if t.end > alive.get(at[0], t.end)
-                ]
-        if not gone and not old_times:
-            return
-        with self._build_lock, self._lock:
-            self._drop_runs(gone)
-            self._drop_times(old_times)
-            self._forget_cache()
-            if opened:
-                self._opened().flush()
+            if not any(self._false(alive, opened)):
+                return
+        with self._build_lock:
+            with self._lock:
+                runs, times = self._false(alive, opened)
+                for place in runs:
+                    del self._runs[place]
+                for at in times:
+                    del self._times[at]
+                self.damaged = {at: why for at, why in self.damaged.items() if at[1] in alive}
+                self._catalogue = None
+            try:
+                with self._writing() as storage:
+                    for place in runs:
+                        self._drop_run(storage, place)
+                    self._drop_times(storage, times)
+                    if opened:
+                        storage.flush()
+            except (StorageFailed, CorruptStore) as error:
+                if not opened:
+                    # they come back when the database is opened again, and are removed then
+                    logger.warning("runs of segments that are gone are left: %s", error)
+                    return
+                self.rebuild()
 
-    def _drop_runs(self, places: list[tuple[int, int, int]]) -> None:
-        for at in places:
-            run = self._runs.pop(at)
-            self._opened().write([], [descriptor_key(*at), *blocks_of(run)])
-        self._catalogue = None
+    def _false(
+        self, alive: dict[int, int], opened: bool
+    ) -> tuple[list[Place], list[tuple[int, int]]]:
+        """Runs and times that say nothing about the segments that there are."""
+        runs = [at for at in self._runs if at[1] not in alive]
+        times = [at for at in self._times if at[0] not in alive]
+        if opened:
+            runs += [at for at, r in self._runs.items() if r.end > alive.get(at[1], r.end)]
+            times += [at for at, t in self._times.items() if t.end > alive.get(at[0], t.end)]
+        return runs, times
 
-    def _drop_times(self, places: list[tuple[int, int]]) -> None:
+    @staticmethod
+    def _drop_run(storage: IndexStorage, place: Place) -> None:
+        storage.write([], [descriptor_key(*place)])
+        for kind in (b"k", b"p", b"n", b"s"):
+            storage.delete_prefix(kind + descriptor_key(*place)[1:])
+
+    def _drop_times(self, storage: IndexStorage, places: list[tuple[int, int]]) -> None:
         for at in places:
-            times = self._times.pop(at)
-            self._opened().write([], [time_key(*at), time_key(*at, times.generation)])
-        self._catalogue = None
+            storage.write([], [time_key(*at)])
+            storage.delete_prefix(b"t" + time_key(*at)[1:])
+        with self._lock:
+            self._times = {at: times for at, times in self._times.items() if at not in places}
+            self._catalogue = None
 
     def rebuild(self) -> None:
-        """Throw every run away; the next :meth:`catch_up` builds them anew."""
+        """Throw the database away, whatever state it is in; :meth:`catch_up` builds all anew.
+
+        Raises
+        ------
+        StorageFull, StorageFailed
+            There are no runs then, and :attr:`fault` says why.
+        """
         with self._build_lock, self._lock:
-            for kind in (b"d", b"k", b"p", b"n", b"s", b"D", b"t"):
-                self._opened().delete_prefix(kind)
-            self._runs.clear()
-            self._times.clear()
-            self._catalogue = None
-            self._forget_cache()
-
-    # -- reading ------------------------------------------------------------------------------
-
-    def block(self, kind: bytes, run: Run, number: int = 0) -> bytes:
-        """A block of a run; raises :class:`RunsChanged` when the run is gone."""
-        key = block_key(kind, run.index, run.segment, run.first, run.generation, number)
-        data = self._opened().get(key)
-        if data is None:
-            raise RunsChanged
-        return data
-
-    def stored(self, key: bytes) -> bytes | None:
-        """What is stored under a key."""
-        return self._opened().get(key)
-
-    @property
-    def limits(self) -> dict[str, int]:
-        """By attribute, the events that may wait for its index; those without a limit are not."""
-        return dict(self._limits)
-
-    def words(self, kind: bytes, run: Run, number: int = 0) -> npt.NDArray[Any]:
-        """A block of a run as 64-bit words: signed for keys, unsigned for positions."""
-        dtype = np.int64 if kind == b"k" else np.uint64
-        return np.frombuffer(self.block(kind, run, number), dtype)
-
-    def remembered(self, kind: bytes, run: Run) -> bytes:
-        """A block that is worth keeping in memory: dictionaries."""
-        key = block_key(kind, run.index, run.segment, run.first, run.generation)
-        return self._remembered(key)
-
-    def times(self, times: TimeRange) -> npt.NDArray[np.int64]:
-        """The packed times of a range, for the kernels."""
-        key = time_key(times.segment, times.first, times.generation)
-        return np.frombuffer(self._remembered(key), np.int64)
-
-    def _remembered(self, key: bytes) -> bytes:
-        with self._lock:
-            known = self._cache.get(key)
-            if known is not None:
-                self._cache.move_to_end(key)
-                return known
-        data = self._opened().get(key)
-        if data is None:
-            raise RunsChanged
-        with self._lock:
-            if key not in self._cache:
-                self._cache[key] = data
-                self._cached += len(data)
-                while self._cached > CACHE_BYTES and len(self._cache) > 1:
-                    self._cached -= len(self._cache.popitem(last=False)[1])
-        return data
-
-    def _forget_cache(self) -> None:
-        self._cache.clear()
-        self._cached = 0
-        self._catalogue = None
+            self._disconnect()
+            self._no_runs()
+            self.damaged = {}
+            # a query that has begun must not take new blocks for those of the runs that it knows
+            self._generations = secrets.randbits(30)
+            try:
+                remove_database(self.path, definitions.DIRECTORY)
+                definitions.replace(self.path, self._definitions)
+                self._storage = IndexStorage(self.path, True)
+                self._storage.write(definitions.copy_of(self._definitions))
+                self._storage.flush()
+            except ChronicleError as error:
+                self._disconnect()
+                self._failed(error)
+                self.broken = False  # nothing is left that could be damaged: try again
+                raise
+            self.fault, self.notice, self.broken = "", "", False
 
     # -- figures ------------------------------------------------------------------------------
 
     def figures(self, attribute: str, state: StreamState) -> dict[str, Any]:
         """Coverage, lag, runs and size of one index; from what is in memory, nothing is read."""
         catalogue = self.catalogue()
-        index = catalogue.attributes.get(attribute)
+        index = self._definitions.identifiers.get(attribute)
         if index is None:
             raise IndexNotFound(f"there is no index on {attribute!r}")
         events = sum(view.events for view in state.segments) + state.tail_events
@@ -478,88 +437,41 @@ class StreamIndexes:
                 runs += 1
                 size += run.size
                 entries += run.entries
+        trouble = self.trouble(attribute)
+        lacking = any(attribute in names for *_, names in self.missing(state, eager=False))
         return {
             "attribute": attribute,
-            "state": "ready"
-            if not any(True for _ in self._lacking(attribute, state))
-            else "building",
+            "state": "damaged" if trouble and (self.broken or not self.fault)
+            else "unavailable" if self._storage is None and self.fault
+            else "building" if lacking else "ready",
             "covered": covered / events if events else 1.0,
             "covered_events": covered,
             "lag_events": events - state.tail_events - covered,
             "entries": entries,
             "runs": runs,
             "bytes": size,
-            "lag_events_max": self._limits.get(attribute),
-        }
-
-    def _lacking(self, attribute: str, state: StreamState) -> Iterator[int]:
-        for _, first, _, names in self.missing(state, eager=False):
-            if attribute in names:
-                yield first
+            "lag_events_max": self._definitions.limits.get(attribute),
+            "usable": int(not trouble),
+            "problem": trouble or None,
+        }  # fmt: skip
 
     @property
     def times_bytes(self) -> int:
         """Bytes of the times that all indexes share."""
-        return sum(times.size for times in self._times.values())
-
-    def close(self) -> None:
-        """Flush and close; doing so again does nothing."""
-        with self._build_lock, self._lock:
-            storage, self._storage = self._storage, None
-            if storage is not None:
-                storage.close()
+        return sum(t.size for listed in self.catalogue().times.values() for t in listed)
 
     def verify(self, state: StreamState) -> list[str]:
-        """Compare every run with the events that it stands for; returns what is wrong.
-
-        A reader passes over the runs of segments that are gone: the writer removes them when it
-        comes to it.
-        """
-        from .verify import verify_run, verify_times
-
-        problems = []
-        catalogue = self.catalogue()
-        views = {view.file.segment_id: view for view in state.segments}
-        names = {index: name for name, index in catalogue.attributes.items()}
-        for (index, segment), listed in catalogue.runs.items():
-            if segment not in views:
-                if self.writable:
-                    problems.append(
-                        f"index on {names[index]}: segment {segment} is not part of the stream"
-                    )
-                continue
-            for run in listed:
-                try:
-                    verify_run(self, run, views[segment], state.schema.attribute(names[index]))
-                except (CorruptStore, RunsChanged, ValueError, IndexError) as error:
-                    problems.append(
-                        f"index on {names[index]}, segment {segment}, positions {run.first} to "
-                        f"{run.end}: {error or 'a block is missing'}"
-                    )
-        for segment, ranges in catalogue.times.items():
-            for times in ranges:
-                try:
-                    if segment in views:
-                        verify_times(self, times, views[segment])
-                except (CorruptStore, RunsChanged, ValueError, IndexError) as error:
-                    problems.append(
-                        f"times of segment {segment} from {times.first}: {error or 'missing'}"
-                    )
-        return problems
+        """Compare every run with the events that it stands for; returns what is wrong."""
+        return verify_indexes(self, state)
 
 
-def definition_of(name: str, index: int, lag_events_max: int | None) -> tuple[bytes, bytes]:
-    """Key and value that define an index."""
-    told = {"id": index}
-    if lag_events_max is not None:
-        told["lag_events_max"] = lag_events_max
-    return b"i" + name.encode(), json.dumps(told).encode()
-
-
-def descriptor_of(times: TimeRange) -> tuple[bytes, bytes]:
-    """Key and value that make the times of a range exist."""
-    told = {"end": times.end, "generation": times.generation, "size": times.size}
-    return time_key(times.segment, times.first), json.dumps(told).encode()
+@contextmanager
+def _derived(consequence: str) -> Iterator[None]:
+    """Around writes that may fail: nothing depends on them but space or speed."""
+    try:
+        yield
+    except (StorageFailed, CorruptStore) as error:
+        logger.warning("%s: %s", consequence, error)
 
 
 def _behind(catalogue: Catalogue, index: int, state: StreamState) -> int:
@@ -569,10 +481,3 @@ def _behind(catalogue: Catalogue, index: int, state: StreamState) -> int:
         - sum(r.end - r.first for r in catalogue.runs.get((index, view.file.segment_id), ()))
         for view in state.segments
     )
-
-
-def blocks_of(run: Run) -> list[bytes]:
-    """Keys of all blocks that a run may have."""
-    at = (run.index, run.segment, run.first, run.generation)
-    keys = [block_key(kind, *at, block) for kind in (b"k", b"p") for block in range(run.blocks)]
-    return [*keys, block_key(b"n", *at), block_key(b"s", *at)]

@@ -2,13 +2,16 @@
 
 Purpose
     ``chronicle check`` asks of every run: are its keys in order, is every position there exactly
-    once, and does each carry the key of its event?
+    once, and does each carry the key of its event?  It names what cannot be read, and goes on.
 
 Cost
     Reads every block of the index and every value of the attribute.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -18,16 +21,59 @@ from ..schema import Attribute
 from ..store.layout import Encoding
 from ..store.packing import unpack
 from ..store.segment import SegmentView
+from ..store.snapshot import StreamState
+from .catalogue import RunsChanged, TimeRange
 from .kernels import ticks_at, unpack_positions
 from .keys import encode
 from .leaves import leaf_map
+from .opened import OpenedIndexes
 from .runs import BLOCK_ENTRIES, Run, read_dictionary
-from .stream_indexes import StreamIndexes, TimeRange
 
-__all__ = ["verify_run", "verify_times"]
+__all__ = ["verify_indexes"]
 
 
-def verify_run(indexes: StreamIndexes, run: Run, view: SegmentView, attribute: Attribute) -> None:
+def verify_indexes(indexes: OpenedIndexes, state: StreamState) -> list[str]:
+    """Compare every run with the events that it stands for; returns what is wrong.
+
+    A reader passes over the runs of segments that are gone: the writer removes them when it comes
+    to it.  A run that is replaced meanwhile is passed over, too.
+    """
+    problems = [told for told in (indexes.notice, indexes.fault) if told]
+    catalogue = indexes.catalogue()
+    views = {view.file.segment_id: view for view in state.segments}
+    names = {index: name for name, index in catalogue.attributes.items()}
+    for (index, segment, first), (_, why) in sorted(indexes.damaged.items()):
+        what = f"index on {names.get(index, index)}" if index else "times"
+        problems.append(f"{what}, segment {segment}, positions from {first}: {why}")
+
+    def checked(what: str, verify: Callable[[], None]) -> None:
+        try:
+            verify()
+        except RunsChanged as error:
+            if str(error):
+                problems.append(f"{what}: {error}")
+        except (CorruptStore, ValueError, IndexError) as error:
+            problems.append(f"{what}: {error}")
+
+    for (index, segment), listed in catalogue.runs.items():
+        if segment not in views:
+            if indexes.writable:
+                problems.append(
+                    f"index on {names[index]}: segment {segment} is not part of the stream"
+                )
+            continue
+        attribute = state.schema.attribute(names[index])
+        for run in listed:
+            what = f"index on {names[index]}, segment {segment}, positions {run.first} to {run.end}"
+            checked(what, partial(verify_run, indexes, run, views[segment], attribute))
+    for segment, ranges in catalogue.times.items():
+        for times in ranges if segment in views else ():
+            what = f"times of segment {segment} from {times.first}"
+            checked(what, partial(verify_times, indexes, times, views[segment]))
+    return problems
+
+
+def verify_run(indexes: OpenedIndexes, run: Run, view: SegmentView, attribute: Attribute) -> None:
     """Raise :class:`CorruptStore` when a run differs from its events."""
     if run.end > view.events:
         raise CorruptStore(f"it ends at {run.end}, the segment at {view.events}")
@@ -67,7 +113,7 @@ def verify_run(indexes: StreamIndexes, run: Run, view: SegmentView, attribute: A
         raise CorruptStore("its keys differ from the values of the events")
 
 
-def verify_times(indexes: StreamIndexes, times: TimeRange, view: SegmentView) -> None:
+def verify_times(indexes: OpenedIndexes, times: TimeRange, view: SegmentView) -> None:
     """Raise :class:`CorruptStore` when stored times differ from those of the events."""
     count = times.end - times.first
     found = np.empty(count, np.int64)

@@ -33,6 +33,7 @@ import duckdb
 import pyarrow as pa
 
 from ..errors import QueryCancelled, ResourceLimit, SqlError, StoreClosed
+from ..ownership import leave_to_parent
 from .cancellation import QueryControl, interruptibly
 from .dialect import error_at
 from .error_position import error_offset
@@ -82,6 +83,7 @@ class Executor:
         self._guard = threading.Lock()
         self._closed = False
         self._constants: dict[str, pa.Scalar | None] = {}
+        leave_to_parent(self)
 
     def _cursor(self) -> Any:
         with self._guard:
@@ -92,7 +94,9 @@ class Executor:
             return self._connection.cursor()
 
     def _connect(self) -> Any:
-        self._directory = Path(tempfile.mkdtemp(prefix="chronicle-spill-"))
+        # a read-only system may have no place for temporary files: nothing is spilled then
+        with suppress(OSError):
+            self._directory = Path(tempfile.mkdtemp(prefix="chronicle-spill-"))
         connection = duckdb.connect(
             config={
                 "enable_external_access": "false",
@@ -101,7 +105,7 @@ class Executor:
                 "autoload_known_extensions": "false",
                 "memory_limit": f"{self._memory_bytes}B",
                 "max_temp_directory_size": TEMPORARY_BYTES_MAX,
-                "temp_directory": str(self._directory),
+                "temp_directory": str(self._directory or ""),
                 "threads": self._threads,
             }
         )

@@ -27,6 +27,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from ..ownership import ModuleLock
 from ..schema import StreamSchema
 from ..store.snapshot import Snapshot
 from .cancellation import QueryControl
@@ -165,7 +166,8 @@ class OperatorFactory(Protocol):
 
 _table_functions: dict[str, OperatorFactory] = {}
 _match: list[OperatorFactory] = []
-_loaded: list[bool] = []
+_loading = ModuleLock()
+_loaded = False
 
 
 def register_table_function(name: str, factory: OperatorFactory) -> None:
@@ -197,7 +199,10 @@ def match_factory() -> OperatorFactory | None:
 
 
 def _load() -> None:
+    """Import what registers operators; nobody goes on before the first has done so."""
+    global _loaded
     if not _loaded:
-        _loaded.append(True)
-        for module in PROVIDERS:
-            importlib.import_module(module, __package__)
+        with _loading:
+            for module in PROVIDERS:
+                importlib.import_module(module, __package__)
+            _loaded = True

@@ -177,6 +177,7 @@ class StreamRelation:
             ("filter", " and ".join(_listed(executor.get("Filters"))) or None),
             ("limit", self.limit),
             ("index", self.index.details() if self.index is not None else None),
+            ("indexes_unavailable", (self._indexes and self._indexes.trouble()) or None),
         )
         known = tuple((key, value) for key, value in details if value is not None)
         actual: tuple[tuple[str, int | float], ...] = ()

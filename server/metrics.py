@@ -36,6 +36,7 @@ INDEX_GAUGES = {
     "runs": "Runs of the index.",
     "bytes": "Size of the index, without the times that the indexes of a stream share.",
     "covered": "Share of the stream's events that the index covers, from 0 to 1.",
+    "usable": "1, or 0 when the index or a run of it is damaged or cannot be read.",
 }
 """Figures of an index that become gauges, and what they say."""
 

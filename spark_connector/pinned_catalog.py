@@ -21,7 +21,6 @@ Parts
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +28,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..errors import ReadOnlyStore, StorageFailed, StreamNotFound
+from ..errors import ReadOnlyStore, StreamNotFound
+from ..indexes.definitions import has_indexes
 from ..indexes.stream_indexes import StreamIndexes
 from ..query.engine import QueryEngine
 from ..query.match import CompiledMatch
@@ -44,7 +44,6 @@ from ..store.recovery import state_of
 
 __all__ = ["PinnedCatalog", "bare", "query_engine"]
 
-logger = logging.getLogger("chronicle.spark")
 
 MEMORY_BYTES = 512 << 20
 """Memory of one task's relational operators before they spill."""
@@ -101,6 +100,10 @@ class PinnedCatalog:
         driver = self._growing or self._empty
         return self._store.streams() if driver else sorted(self.pins)
 
+    def damaged(self) -> dict[str, str]:
+        """None of those that were pinned."""
+        return {}
+
     def stream_schema(self, name: str) -> StreamSchema:
         """Schema of a stream."""
         return self.snapshot(name).schema
@@ -153,13 +156,9 @@ class PinnedCatalog:
 
     def _opened_indexes(self, name: str) -> StreamIndexes | None:
         place = self._store.files.local_path(f"{self._store.directory_of(name)}/indexes")
-        if place is None or not (Path(place) / "CURRENT").exists():
+        if place is None or not has_indexes(Path(place)):
             return None
-        try:
-            found = StreamIndexes(Path(place), False)
-        except StorageFailed as error:
-            logger.warning("stream %s is read without its indexes: %s", name, error)
-            return None
+        found = StreamIndexes(Path(place), False)
         if found.attributes:
             return found
         found.close()

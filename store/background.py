@@ -38,7 +38,7 @@ import time
 from collections.abc import Callable
 from math import exp
 
-from ..errors import ChronicleError
+from ..errors import ChronicleError, StoreClosed
 from .commits import Commits
 from .compaction import RUNS_MAX, Interrupted, compact
 
@@ -102,9 +102,14 @@ class Compactor:
         self._thread: threading.Thread | None = None
 
     def run(self) -> None:
-        """Compact now, in this thread."""
-        with self._one:
-            compact(self._commits, self._stopped.is_set)
+        """Compact now, in this thread; raises :class:`StoreClosed` when the stream is closed."""
+        try:
+            with self._one:
+                compact(self._commits, self._stopped.is_set)
+        except Interrupted:
+            raise StoreClosed(
+                f"{self._commits.directory} was closed while it was compacted; nothing has changed"
+            ) from None
 
     def wake(self) -> None:
         """Compact in the background if it is due; called with the stream's lock held."""

@@ -153,7 +153,8 @@ class Files(Protocol):
     """A tree of files; the module says what is durable when, and which errors there are.
 
     A missing file raises ``FileNotFoundError``, a name that is taken ``FileExistsError``, a lack of
-    rights ``PermissionError``, as the built-in functions do.
+    rights ``PermissionError``, as the built-in functions do.  On a real disk these and all other
+    failures of the system are :class:`StorageFailed`, too, so that none reaches a user as it is.
     """
 
     def create(self, path: str) -> AppendFile:
@@ -251,18 +252,48 @@ def nbytes(data: Buffer) -> int:
 
 
 def storage_error(error: OSError, doing: str, path: str) -> Exception:
-    """Turn a failure to write into the error of the contract; the caller chains it."""
+    """Turn a failure of the system into the error of the contract; the caller chains it."""
     if error.errno in FULL:
         return StorageFull(
             f"no space left to {doing} {path}: free some space or raise the quota, then repeat; "
             f"nothing that was stored before is affected"
         )
-    failed = StorageFailed(
+    kind = _KINDS.get(type(error), StorageFailed)
+    failed = kind(
         f"the system could not {doing} {path}: {error.strerror or error}; look at the disk and the "
         f"system's log, then open the store again"
     )
     failed.errno = error.errno
     return failed
+
+
+class FileMissing(StorageFailed, FileNotFoundError):
+    """A file, or the directory that it should be in, is not there."""
+
+
+class FileTaken(StorageFailed, FileExistsError):
+    """There is a file of that name."""
+
+
+class AccessDenied(StorageFailed, PermissionError):
+    """The process has not the right."""
+
+
+class NoDirectory(StorageFailed, NotADirectoryError):
+    """A file is where a directory should be."""
+
+
+class UnexpectedDirectory(StorageFailed, IsADirectoryError):
+    """A directory is where a file should be."""
+
+
+_KINDS: dict[type[OSError], type[StorageFailed]] = {
+    FileNotFoundError: FileMissing,
+    FileExistsError: FileTaken,
+    PermissionError: AccessDenied,
+    NotADirectoryError: NoDirectory,
+    IsADirectoryError: UnexpectedDirectory,
+}
 
 
 def poisoned(path: str) -> StorageFailed:

@@ -26,9 +26,9 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from ..errors import InvalidArgument, StoreClosed
+from ..errors import InvalidArgument, StorageFailed, StoreClosed
+from ..ownership import Owner
 from .file_contract import (
-    FULL,
     AppendFile,
     FileLock,
     Files,
@@ -58,14 +58,14 @@ COPY_BYTES = 1 << 20
 
 
 @contextmanager
-def _writing(doing: str, path: str) -> Iterator[None]:
-    """Translate the failures that have to do with space and the disk, and let the others pass."""
+def _telling(doing: str, path: str) -> Iterator[None]:
+    """Translate the failures of the system."""
     try:
         yield
-    except OSError as error:
-        if error.errno in FULL or error.errno == errno.EIO:
-            raise storage_error(error, doing, path) from error
+    except StorageFailed:
         raise
+    except OSError as error:
+        raise storage_error(error, doing, path) from error
 
 
 class _Handle:
@@ -108,6 +108,7 @@ class RealAppendFile(_Handle):
         super().__init__(descriptor, path)
         self._size = os.fstat(descriptor).st_size
         self._poisoned = False
+        self._owner = Owner(path)
 
     @property
     def size(self) -> int:
@@ -167,6 +168,7 @@ class RealAppendFile(_Handle):
         self._size = size
 
     def _ready(self) -> int:
+        self._owner.check()  # a forked child has the file open, too, at the parent's place
         if self._poisoned:
             raise poisoned(self.path)
         return self._open_descriptor()
@@ -181,12 +183,15 @@ class RealReadFile(_Handle):
 
     def read(self, offset: int, length: int) -> bytes:
         descriptor = self._open_descriptor()
-        data = os.pread(descriptor, length, offset)
-        if len(data) < length:  # the end of the file, or more than 2 GiB at once
+        try:
+            data = os.pread(descriptor, length, offset)
             pieces, found = [data], len(data)
-            while found < length and pieces[-1]:
+            while found < length and pieces[-1]:  # the end, or more than 2 GiB at once
                 pieces.append(os.pread(descriptor, length - found, offset + found))
                 found += len(pieces[-1])
+        except OSError as error:
+            raise storage_error(error, "read", self.path) from error
+        if len(pieces) > 1:
             if found < length:
                 raise short_read(self.path, offset, length, self.size)
             data = b"".join(pieces)
@@ -196,7 +201,8 @@ class RealReadFile(_Handle):
         size = self.size
         if not size:
             return memoryview(b"")
-        return memoryview(mmap.mmap(self._open_descriptor(), size, access=mmap.ACCESS_READ))
+        with _telling("map", self.path):
+            return memoryview(mmap.mmap(self._open_descriptor(), size, access=mmap.ACCESS_READ))
 
 
 class RealFileLock(_Handle):
@@ -247,67 +253,78 @@ class RealFiles:
 
     def create(self, path: str) -> RealAppendFile:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
-        with _writing("create", path):
+        with _telling("create", path):
             return RealAppendFile(os.open(self._full(path), flags, 0o666), path)
 
     def append(self, path: str) -> RealAppendFile:
-        return RealAppendFile(os.open(self._full(path), os.O_WRONLY | os.O_APPEND), path)
+        with _telling("open", path):
+            return RealAppendFile(os.open(self._full(path), os.O_WRONLY | os.O_APPEND), path)
 
     def open(self, path: str) -> RealReadFile:
-        return RealReadFile(os.open(self._full(path), os.O_RDONLY), path)
+        with _telling("open", path):
+            return RealReadFile(os.open(self._full(path), os.O_RDONLY), path)
 
     def read(self, path: str) -> bytes:
-        with open(self._full(path), "rb") as file:
+        with _telling("read", path), open(self._full(path), "rb") as file:
             return file.read()
 
     def size(self, path: str) -> int:
-        return os.stat(self._full(path)).st_size
+        with _telling("look at", path):
+            return os.stat(self._full(path)).st_size
 
     def exists(self, path: str) -> bool:
         return os.path.exists(self._full(path))
 
     def list(self, directory: str) -> list[str]:
-        return sorted(os.listdir(self._full(directory)))
+        with _telling("list", directory or self.root):
+            return sorted(os.listdir(self._full(directory)))
 
     def make_directory(self, path: str) -> None:
-        with _writing("create", path or self.root):
+        with _telling("create", path or self.root):
             os.makedirs(self._full(path), exist_ok=True)
 
     def remove(self, path: str) -> None:
-        with _writing("remove", path):
+        with _telling("remove", path):
             os.unlink(self._full(path))
 
     def remove_tree(self, path: str) -> None:
-        with _writing("remove", path), suppress(FileNotFoundError):
-            shutil.rmtree(self._full(path))
+        full = self._full(path)
+        with _telling("remove", path):
+            while os.path.lexists(full):
+                try:
+                    shutil.rmtree(full)
+                except FileNotFoundError:
+                    pass  # somebody else has removed some of it (a reader its lease): go on
+                except OSError as error:
+                    if error.errno != errno.ENOTEMPTY:  # somebody has put something there
+                        raise
 
     def replace(self, source: str, target: str) -> None:
-        with _writing("rename", source):
+        with _telling("rename", source):
             os.replace(self._full(source), self._full(target))
 
     def link(self, source: str, target: str) -> None:
-        with _writing("copy", source):
+        with _telling("copy", source):
             _link_or_copy(self._full(source), self._full(target))
 
     def export(self, path: str, outside_path: str, *, length: int | None = None) -> None:
-        with _writing(f"write {outside_path}, a copy of", path):
+        with _telling(f"write {outside_path}, a copy of", path):
             if length is None:
                 _link_or_copy(self._full(path), outside_path)
             else:
                 _copy(self._full(path), outside_path, length)
 
     def sync_directory(self, path: str) -> None:
-        descriptor = os.open(self._full(path), os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        except OSError as error:
-            raise storage_error(error, "sync the directory", path or self.root) from error
-        finally:
-            os.close(descriptor)
+        with _telling("sync the directory", path or self.root):
+            descriptor = os.open(self._full(path), os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
     def lock(self, path: str, *, exclusive: bool, content: bytes = b"") -> RealFileLock | None:
         full = self._full(path)
-        with _writing("lock", path):
+        with _telling("lock", path):
             while True:
                 lock = RealFileLock(_open_to_lock(full, writing=bool(content)), path)
                 descriptor = lock._open_descriptor()
@@ -330,7 +347,8 @@ class RealFiles:
                 lock.release()
 
     def free_bytes(self) -> int:
-        found = os.statvfs(self.root)
+        with _telling("look at", self.root):
+            found = os.statvfs(self.root)
         return found.f_bavail * found.f_frsize
 
     def local_path(self, path: str) -> str | None:

@@ -164,9 +164,10 @@ def plan_intervals(
     phases : mapping of str to float, optional
         Milliseconds of what was done before.
     """
+    trouble = "" if context.indexes is None else context.indexes.trouble()
     plan = ReplayPlan(
         strategy, outline=context.pattern, timeline=context.timeline, metrics=context.metrics,
-        show=_Shown(context),
+        show=_Shown(context), unavailable=trouble,
     )  # fmt: skip
     clock = _Clock(dict(phases or {}))
     if not context.total:

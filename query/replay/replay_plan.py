@@ -72,6 +72,8 @@ class ReplayPlan:
         Terms that were looked up: a lookup may find that further ones are not worth it.
     show : callable
         Text of an offer.
+    unavailable : str
+        Why indexes, or runs of them, that there are cannot be used.
     covered : float
         Fraction of the base events that the indexes used cover.
     allowed : int
@@ -92,6 +94,7 @@ class ReplayPlan:
     choice: Choice = field(default_factory=Choice)
     picked: tuple[Offer, ...] = ()
     show: Callable[[Offer], str] = str
+    unavailable: str = ""
     covered: float = 0.0
     allowed: int = 0
     needed: int = 0
@@ -144,6 +147,8 @@ class ReplayPlan:
         found: list[tuple[str, str | int | float | tuple[str, ...]]] = [("strategy", self.strategy)]
         if self.outline is not None:
             found.append(("symbols", str(self.outline)))
+        if self.unavailable:
+            found.append(("indexes_unavailable", self.unavailable))
         if self.spans is None:
             found.append(("replay", f"whole stream: {self.reason}"))
             return tuple(found)

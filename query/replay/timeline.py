@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from ...indexes.kernels import first_not_below, ticks_at
 from ...indexes.leaves import LeafMap, leaf_map
-from ...indexes.stream_indexes import Catalogue, StreamIndexes, TimeRange
+from ...indexes.stream_indexes import Catalogue, RunsChanged, StreamIndexes, TimeRange
 from ...store.layout import ROW_FIRST, ZONE_EVENTS
 from ...store.segment import SegmentView
 from ...store.snapshot import Snapshot
@@ -138,6 +138,15 @@ class Timeline:
         assert part.leaves is not None
         return part.leaves.bounds(piece.start - part.start, piece.end - part.start)
 
+    def _packed(self, piece: _Piece) -> Ints | None:
+        """Stored times of a piece; None, and the leaves are read, where there are none any more."""
+        if piece.times is None or self._indexes is None:
+            return None
+        try:
+            return self._indexes.times(piece.times)
+        except RunsChanged:
+            return None
+
     # -- positions to times -------------------------------------------------------------------
 
     def ticks_at(self, positions: Ints) -> Ints:
@@ -162,9 +171,8 @@ class Timeline:
         if part.tail is not None:
             out[:] = part.tail.ticks()[positions - part.start]
             return
-        if piece.times is not None and self._indexes is not None:
-            times = piece.times
-            packed = self._indexes.times(times)
+        times, packed = piece.times, self._packed(piece)
+        if times is not None and packed is not None:
             within = positions - (part.start + times.first)
             ticks_at(packed, times.end - times.first, within, out)
             return
@@ -215,9 +223,8 @@ class Timeline:
         if part.tail is not None:
             out[:] = part.start + np.searchsorted(part.tail.ticks(), ticks, side=side)
             return
-        if piece.times is not None and self._indexes is not None:
-            times = piece.times
-            packed = self._indexes.times(times)
+        times, packed = piece.times, self._packed(piece)
+        if times is not None and packed is not None:
             first_not_below(packed, times.end - times.first, ticks, upper, out)
             out += part.start + times.first
             return

@@ -67,11 +67,11 @@ _pools: dict[int, ThreadPoolExecutor] = {}
 def _threads() -> ThreadPoolExecutor:
     """Threads of this process; one that was forked off starts its own."""
     process = os.getpid()
-    if process not in _pools:
-        _pools[process] = ThreadPoolExecutor(
-            os.cpu_count() or 1, thread_name_prefix="chronicle-sweep"
-        )
-    return _pools[process]
+    found = _pools.get(process)
+    if found is None:  # of several threads that make one, all use that of the first
+        made = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="chronicle-sweep")
+        found = _pools.setdefault(process, made)
+    return found
 
 
 @dataclass(frozen=True)

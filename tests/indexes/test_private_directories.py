@@ -1,4 +1,4 @@
-"""Readers of indexes in other processes leave nothing behind for long."""
+"""Readers of indexes in other processes leave nothing behind."""
 
 from __future__ import annotations
 
@@ -10,33 +10,57 @@ from pathlib import Path
 
 import pytest
 
-from chronicle.indexes.storage import PRIVATE, IndexStorage
+from chronicle.errors import StorageFailed
+from chronicle.indexes.storage import IndexStorage
 
 KILLED = """
 import os, sys
 from pathlib import Path
 from chronicle.indexes.storage import IndexStorage
-IndexStorage(Path(sys.argv[1]), writable=False)
+assert IndexStorage(Path(sys.argv[1]), writable=False).get(b"a") == b"1"
 os._exit(9)
 """
 
 
-def test_the_next_reader_removes_what_a_killed_one_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = tmp_path / "tmp"
-    place.mkdir()
-    monkeypatch.setenv("TMPDIR", str(place))
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary files go."""
+    path = tmp_path / "tmp"
+    path.mkdir()
+    monkeypatch.setenv("TMPDIR", str(path))
     monkeypatch.setattr(tempfile, "tempdir", None)
+    return path
+
+
+def test_a_reader_leaves_nothing_behind_even_when_it_is_killed(tmp_path: Path, place: Path) -> None:
     writer = IndexStorage(tmp_path / "indexes", writable=True)
+    writer.write([(b"a", b"1")])
+    writer.flush()
+    files = set(os.listdir(tmp_path / "indexes"))
     done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "indexes")], check=False)
     assert done.returncode == 9
-    (left,) = place.glob(f"{PRIVATE}*")
-    (place / f"{PRIVATE}of-another-program").mkdir()
-    first = IndexStorage(tmp_path / "indexes", writable=False)
-    second = IndexStorage(tmp_path / "indexes", writable=False)
-    assert not left.exists()
-    assert len(list(place.glob(f"{PRIVATE}{os.getpid()}-*"))) == 2
-    for storage in (first, second, writer):
+    reader = IndexStorage(tmp_path / "indexes", writable=False)
+    assert list(place.iterdir()) == []
+    assert set(os.listdir(tmp_path / "indexes")) == files
+    assert not reader.refresh()
+    writer.write([(b"b", b"2")])
+    assert reader.get(b"b") is None
+    writer.flush()
+    assert reader.refresh()
+    assert (reader.get(b"a"), reader.get(b"b")) == (b"1", b"2")
+    for storage in (reader, writer):
         storage.close()
-    assert [path.name for path in place.iterdir()] == [f"{PRIVATE}of-another-program"]
+    assert list(place.iterdir()) == []
+
+
+def test_a_reader_without_a_place_for_temporary_files_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    IndexStorage(tmp_path / "indexes", writable=True).close()
+
+    def nowhere(**_: object) -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", nowhere)
+    with pytest.raises(StorageFailed, match=r"place for temporary files.*answer the same"):
+        IndexStorage(tmp_path / "indexes", writable=False)

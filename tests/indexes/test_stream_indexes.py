@@ -81,8 +81,8 @@ class InMemory(StreamIndexes):
         }  # fmt: skip
         return found[kind][number]
 
-    def remembered(self, kind: bytes, run: Any) -> bytes:
-        return self.block(kind, run)
+    def dictionary(self, run: Any) -> bytes:
+        return self.block(b"s", run)
 
 
 @settings(max_examples=150, deadline=None)
@@ -221,16 +221,18 @@ def test_a_damaged_run_is_found_and_rebuilt(tmp_path: Path) -> None:
         from chronicle.indexes.storage import block_key
 
         at = (run.index, run.segment, run.first, run.generation)
-        storage = indexes._opened()
+        storage = indexes._storage
         other = storage.get(block_key(b"p", *at, 1))
         storage.write([(block_key(b"p", *at, 0), other)])
         report = database.check()
         assert not report.ok
         assert "every position exactly once" in str(report.problems[0])
         assert database.check(repair=True).ok
-        storage.write([], [block_key(b"k", *at, 0)])
+        (again,) = indexes.catalogue().runs[run.index, run.segment]
+        at = (run.index, run.segment, run.first, again.generation)
+        indexes._storage.write([], [block_key(b"k", *at, 0)])
         with pytest.raises(RunsChanged):
-            indexes.block(b"k", indexes.catalogue().runs[run.index, run.segment][0])
+            indexes.block(b"k", again)
 
 
 def test_upkeep_in_the_background_and_readers_in_other_processes(tmp_path: Path) -> None:

@@ -132,7 +132,8 @@ class FakeDatabase:
     def stream(self, name: str) -> Any:
         if name not in self.names:
             raise StreamNotFound(f"no stream {name!r}")
-        index = {"attribute": "n", "lag_events": 1, "runs": 1, "bytes": 9, "covered": 0.5}
+        index = {"attribute": "n", "lag_events": 1, "runs": 1, "bytes": 9}
+        index |= {"covered": 0.5, "usable": 1}
         return SimpleNamespace(
             name=name,
             handle=None,

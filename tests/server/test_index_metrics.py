@@ -37,7 +37,7 @@ def test_metrics_of_indexes(tmp_path: Path, serve_app: Callable[..., Any]) -> No
         flights.create_index("x")
         other.create_index("x")
         found = gauges(api.get("/metrics").text)
-        assert len(found) == 8
+        assert len(found) == 10
         labels = '{attribute="x",stream="flights"}'
         catalogue = database.indexes_of("flights").catalogue()
         runs = [run for listed in catalogue.runs.values() for run in listed]
@@ -54,7 +54,7 @@ def test_metrics_of_indexes(tmp_path: Path, serve_app: Callable[..., Any]) -> No
         _, secret = create_token(tmp_path / "store", "narrow", ["read"], ["oth*"])
         _, writing = create_token(tmp_path / "store", "writing", ["write"])
         narrow = api.get("/metrics", headers={"authorization": f"Bearer {secret}"}).text
-        assert len(gauges(narrow)) == 4
+        assert len(gauges(narrow)) == 5
         assert "flights" not in narrow
         for headers in ({}, {"authorization": f"Bearer {writing}"}):
             assert gauges(api.get("/metrics", headers=headers).text) == {}

@@ -1,0 +1,204 @@
+"""Which attributes of a stream are indexed: a small file, replaced as a whole.
+
+Purpose
+    What an index *is* (attribute, identifier, limit on its lag) is kept apart from what is built:
+    runs can be derived from events, definitions cannot.  A database of runs that is damaged,
+    deleted or on a full disk leaves them known, named by SHOW INDEXES, and able to be built again.
+
+Layout
+    ::
+
+        <stream>/indexes/definitions/MANIFEST       {"next": 3, "indexes": [
+                                                       {"attribute": "x", "id": 1},
+                                                       {"attribute": "y", "id": 2,
+                                                        "lag_events_max": 1000000}]}
+
+    A manifest of :mod:`chronicle.store.manifest`: checksum, old or new after a crash, never a
+    mixture.  ``next`` is an identifier that no index has ever had, so that runs of a dropped index
+    are never taken for those of another.
+
+Guarantee
+    A change counts once :func:`replace` has returned.  Where it raises, the file says what it said.
+
+Limits
+    Stores written before this file existed have the same in their database of runs, which has kept
+    a copy since: :func:`recover` reads it, also where the file is damaged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from dataclasses import replace as with_fields
+from pathlib import Path
+from typing import Any
+
+from ..errors import ChronicleError, CorruptStore, IndexExists
+from ..store.file_contract import storage_error
+from ..store.files import RealFiles
+from ..store.manifest import MANIFEST, read_manifest, write_manifest
+
+__all__ = ["Definitions", "copy_of", "has_indexes", "read", "recover", "replace"]
+
+DIRECTORY = "definitions"
+
+
+@dataclass(frozen=True)
+class Definitions:
+    """The indexes of a stream, as defined.
+
+    Attributes
+    ----------
+    identifiers : mapping of str to int
+        By attribute.
+    limits : mapping of str to int
+        By attribute, the events that may wait for its index; those without a limit are not there.
+    next : int
+        The identifier that the next index gets.
+    """
+
+    identifiers: Mapping[str, int] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
+    next: int = 1
+
+    def adding(self, attribute: str, lag_events_max: int | None) -> Definitions:
+        """With one index more; raises :class:`IndexExists`."""
+        if attribute in self.identifiers:
+            raise IndexExists(f"there is an index on {attribute!r} already")
+        limits = dict(self.limits)
+        if lag_events_max is not None:
+            limits[attribute] = lag_events_max
+        identifiers = {**self.identifiers, attribute: self.next}
+        return Definitions(identifiers, limits, self.next + 1)
+
+    def beyond(self, used: int) -> Definitions:
+        """The same, with a next identifier that is greater than one that was used."""
+        return with_fields(self, next=max(self.next, used + 1))
+
+    def without(self, attribute: str) -> Definitions:
+        """With one index less."""
+        return with_fields(
+            self,
+            identifiers={n: i for n, i in self.identifiers.items() if n != attribute},
+            limits={n: limit for n, limit in self.limits.items() if n != attribute},
+        )
+
+
+def has_indexes(path: Path) -> bool:
+    """Whether a directory is one of indexes."""
+    return (path / DIRECTORY / MANIFEST).exists() or (path / "CURRENT").exists()
+
+
+def read(path: Path) -> Definitions | None:
+    """What a directory of indexes defines; None where nothing was written yet.
+
+    Raises
+    ------
+    CorruptStore
+        The file is damaged.
+    """
+    body = read_manifest(RealFiles(path), DIRECTORY)
+    if body is None:
+        return None
+    try:
+        listed = body["indexes"]
+        return Definitions(
+            {str(entry["attribute"]): int(entry["id"]) for entry in listed},
+            {
+                str(entry["attribute"]): int(entry["lag_events_max"])
+                for entry in listed
+                if "lag_events_max" in entry
+            },
+            int(body["next"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptStore(
+            f"{path / DIRECTORY / MANIFEST} does not say what is indexed: {error!r}"
+        ) from error
+
+
+def replace(path: Path, definitions: Definitions) -> None:
+    """Write definitions, durably.
+
+    Parameters
+    ----------
+    path : Path
+        ``<stream>/indexes``; made where it is missing.
+    definitions : Definitions
+
+    Raises
+    ------
+    StorageFull, StorageFailed
+        The file says what it said.
+    """
+    files = RealFiles(path)
+    before: Definitions | None = None
+    with suppress(CorruptStore):
+        before = read(path)
+    try:
+        if not files.exists(DIRECTORY):
+            files.make_directory(DIRECTORY)
+            files.sync_directory("")
+            RealFiles(path.parent).sync_directory("")
+        write_manifest(files, DIRECTORY, _body(definitions))
+    except (ChronicleError, OSError) as error:
+        # only the sync of the directory may have failed, with the new file in place
+        with suppress(ChronicleError, OSError):
+            if before != definitions and read(path) == definitions:
+                if before is None:
+                    files.remove(f"{DIRECTORY}/{MANIFEST}")
+                else:
+                    write_manifest(files, DIRECTORY, _body(before))
+        if isinstance(error, ChronicleError):
+            raise
+        raise storage_error(error, "write", str(path / DIRECTORY)) from error
+
+
+def _body(definitions: Definitions) -> dict[str, Any]:
+    indexes: list[dict[str, Any]] = []
+    for attribute, index in definitions.identifiers.items():
+        indexes.append({"attribute": attribute, "id": index})
+        if attribute in definitions.limits:
+            indexes[-1]["lag_events_max"] = definitions.limits[attribute]
+    return {"next": definitions.next, "indexes": indexes}
+
+
+def copy_of(definitions: Definitions) -> list[tuple[bytes, bytes]]:
+    """The same as keys and values of the database of runs."""
+    return [
+        (
+            b"i" + entry["attribute"].encode(),
+            json.dumps({k: v for k, v in entry.items() if k != "attribute"}).encode(),
+        )
+        for entry in _body(definitions)["indexes"]
+    ]
+
+
+def recover(copies: Iterable[tuple[bytes, bytes]], used: Iterable[int]) -> Definitions:
+    """Definitions from what :func:`copy_of` made of them.
+
+    Parameters
+    ----------
+    copies : iterable of (bytes, bytes)
+    used : iterable of int
+        Identifiers of runs that there are.
+
+    Two indexes of one identifier (as an earlier version could leave them) get new ones each: whose
+    the runs are cannot be told, so that they are built anew.
+    """
+    identifiers: dict[str, int] = {}
+    limits: dict[str, int] = {}
+    for key, value in copies:
+        name, told = key[1:].decode(), json.loads(value)
+        identifiers[name] = int(told["id"])
+        if told.get("lag_events_max") is not None:
+            limits[name] = int(told["lag_events_max"])
+    number = max([0, *identifiers.values(), *used]) + 1
+    shared = list(identifiers.values())
+    for name, index in identifiers.items():
+        if shared.count(index) > 1:
+            identifiers[name] = number
+            number += 1
+    return Definitions(identifiers, limits, number)
