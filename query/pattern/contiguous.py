@@ -7,12 +7,8 @@ Purpose
     without such conditions take the search of :mod:`.jumping`.
 
 Layout
-    Rows are sorted by partition, then by order: group ``g`` is rows ``offsets[g] .. offsets[g +
-    1]``.  ``position[g]`` is the next row at which a match may begin; it is read and written, so
-    that a call can go on where the last one stopped.  ``words[row]`` holds the bits;
-    ``bit[p]`` says which bit belongs to position ``p``.
-
-    A match is put out as *runs*: rows in sequence at one position (see :class:`.matcher.Matches`).
+    What a search is given and puts out is described in :mod:`.search`.  A match is put out as
+    *runs*: rows in sequence at one position (see :class:`.matcher.Matches`).
 
 Guarantee
     A row that is needed but not there yet ends the group with its start undecided, never with a
@@ -32,7 +28,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...compiled import kernel_calling
-from . import functions, machine, outcomes
+from . import functions, machine, outcomes, search
 from .image import H_PATH, H_STRIDE, ROW_ROW
 from .machine import begin_path, extend_path, holds
 from .outcomes import (
@@ -42,39 +38,37 @@ from .outcomes import (
     ERROR_ROW,
     FAIL,
     GROUP,
-    LABELS,
     MATCH,
     MATCHES,
     MORE,
     OUTPUT_FULL,
     OVERFLOW,
-    PAST_LAST,
     PATH_FULL,
     RUNS,
-    SKIP_MISSING,
-    SKIP_STUCK,
     SLICE,
     STEPS,
     TO_FIRST,
-    TO_NEXT,
+    TO_LAST,
 )
+from .search import begin_match, following_row, has_room, horizon_of, search_end
 
 __all__ = ["match_contiguous"]
 
 
-@kernel_calling(functions, machine, outcomes)
+@kernel_calling(functions, machine, outcomes, search)
 def match_contiguous(
-    first, target, flag, bit, condition, image, floats, cursor, visited, visited_words, words,
-    offsets, position, seen, number, time, window, now, final, lookahead, first_bits, empty_match,
-    memo, skip, skip_member, steps_max, labels_max, slice_max, state,
-    out_group, out_start, out_length, out_number, out_runs, out_row, out_begin, out_place,
+    edges, condition, image, floats, cursor, visited, visited_words, rows, task, state, output
 ):  # fmt: skip
     """Find the preferred matches of each group, from ``position`` on; see the module's docstring.
 
     ``condition``: bytecode condition of each position or -1.
-    ``memo``: 0 conditions depend on the path; 1 no window: failed bits are cleared in ``words``; 2
-    failures are kept in ``visited`` per start; 3 as 2, but for the whole group (no window).
+    ``task.memo``: 0 conditions depend on the path; 1 no window: failed bits are cleared in
+    ``words``; 2 failures are kept in ``visited`` per start; 3 as 2, but for the whole group (no
+    window).
     """
+    first, target, flag, bit = edges
+    words, offsets, position, seen, number, time = rows
+    memo, final = task.memo, task.final
     one = np.uint64(1)
     groups = offsets.shape[0] - 1
     capacity = cursor.shape[0] - 2
@@ -82,23 +76,21 @@ def match_contiguous(
     begin_path(image)  # column 0 stays as it is
     places = image[H_PATH]
     row_of = places + ROW_ROW * image[H_STRIDE]
-    budget = slice_max
+    budget = task.slice_max
     for g in range(state[GROUP], groups):
         state[GROUP] = g
         begin = offsets[g]
         end = offsets[g + 1]
-        usable = end if final else max(begin, end - lookahead)
+        usable = search_end(begin, end, task)
         s = position[g]
         while s < usable:
-            if not empty_match:
-                while s < usable and words[s] & first_bits == 0:
+            if not task.empty_match:
+                while s < usable and words[s] & task.first_bits == 0:
                     s += 1
                 if s >= usable:
                     break
-            horizon = time[s] + window if window >= 0 else np.int64(9223372036854775807)
-            if window >= 0 and horizon < time[s]:
-                horizon = np.int64(9223372036854775807)
-            waits = not final and now <= horizon
+            horizon = horizon_of(time, s, task)
+            waits = not final and task.now <= horizon
             # one attempt
             outcome = FAIL
             depth = np.int64(0)  # not a literal: it would compile what it is passed to twice
@@ -152,7 +144,7 @@ def match_contiguous(
                         continue
                 which = condition[q]
                 if which >= 0:
-                    if steps > steps_max:
+                    if steps > task.steps_max:
                         state[ERROR_ROW] = s
                         state[ERROR_DEPTH] = depth
                         return BUDGET
@@ -179,56 +171,40 @@ def match_contiguous(
                 cursor[depth] = first[q]
             if memo == 2:
                 visited[: (deepest + 1) * visited_words] = 0
-            if memo == 0 and steps > steps_max:
+            if memo == 0 and steps > task.steps_max:
                 state[ERROR_ROW] = s
                 state[ERROR_DEPTH] = deepest
                 return BUDGET
             if outcome == MORE:
                 break
             following = s + 1
-            if outcome == MATCH and depth == 0 and not empty_match:
-                outcome = FAIL
-            if outcome == MATCH:
-                m = state[MATCHES]
-                r = state[RUNS]
-                if (
-                    m >= out_start.shape[0]
-                    or r + depth > out_row.shape[0]
-                    or state[LABELS] + depth > labels_max
-                ):
+            if outcome == MATCH and (depth > 0 or task.empty_match):
+                if not has_room(state, output, depth, depth, task.labels_max):
                     position[g] = s
                     return OUTPUT_FULL
                 number[g] += 1
-                out_group[m] = g
-                out_start[m] = s
-                out_length[m] = depth
-                out_number[m] = number[g]
+                chosen = np.int64(-1)
+                wanted = task.skip == TO_FIRST or task.skip == TO_LAST
+                r = state[RUNS]
                 before = np.int64(0)
                 for i in range(depth):
                     p = image[places + i + 1]
                     if p != before:
-                        out_row[r] = s + i
-                        out_begin[r] = i
-                        out_place[r] = p
+                        output.row[r] = s + i
+                        output.begin[r] = i
+                        output.place[r] = p
                         before = p
                         r += 1
-                out_runs[m] = r - state[RUNS]
-                state[MATCHES] = m + 1
+                    if wanted and task.skip_member[p]:
+                        chosen = s + i
+                        wanted = task.skip == TO_LAST
+                output.runs[state[MATCHES]] = r - state[RUNS]
                 state[RUNS] = r
-                state[LABELS] += depth
-                if depth > 0 and skip != TO_NEXT:
-                    following = s + depth
-                    if skip != PAST_LAST:
-                        found = -1
-                        for i in range(depth):
-                            if skip_member[image[places + i + 1]]:
-                                found = i
-                                if skip == TO_FIRST:
-                                    break
-                        if found <= 0:
-                            state[ERROR_ROW] = s
-                            return SKIP_MISSING if found < 0 else SKIP_STUCK
-                        following = s + found
+                begin_match(state, output, g, s, depth, number[g], depth)
+                following = following_row(s, depth, chosen, task.skip)
+                if following < 0:
+                    state[ERROR_ROW] = s
+                    return -following
             s = following
             position[g] = s
             budget -= steps + 1

@@ -41,35 +41,31 @@ Limits
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ...compiled import kernel_calling
-from . import outcomes
+from . import outcomes, search
 from .automaton import ACCEPT, Automaton
 from .outcomes import (
     DONE,
     ERROR_ROW,
     FAIL,
     GROUP,
-    LABELS,
     MATCH,
     MATCHES,
     MORE,
     OUTPUT_FULL,
-    PAST_LAST,
     PATH_FULL,
     RUNS,
-    SKIP_MISSING,
-    SKIP_STUCK,
     SLICE,
     STEPS,
     TO_FIRST,
-    TO_NEXT,
+    TO_LAST,
 )
+from .search import begin_match, following_row, has_room, horizon_of, search_end
 
 if TYPE_CHECKING:
     from .conditions import ConditionPlan
@@ -77,11 +73,9 @@ if TYPE_CHECKING:
 __all__ = ["Stars", "match_bits", "stars_of"]
 
 GREEDY, RELUCTANT, ANYWHERE = 1, 2, 4
-FAR = np.int64(9223372036854775807)
 
 
-@dataclass(frozen=True)
-class Stars:
+class Stars(NamedTuple):
     """What the search knows of stars, by position.
 
     Attributes
@@ -97,7 +91,7 @@ class Stars:
         Edges to try: all of a position that is no star, the exits of a star.
     """
 
-    bits: np.uint64
+    bits: Any
     kind: npt.NDArray[np.int64]
     exits: npt.NDArray[np.uint64]
     first: npt.NDArray[np.int64]
@@ -154,45 +148,41 @@ def stars_of(automaton: Automaton, plan: ConditionPlan) -> Stars:
     return Stars(np.uint64(every), kind, exits, first, last)
 
 
-@kernel_calling(outcomes)
-def match_bits(
-    edges_from, edges_to, target, flag, bit, kind, exits, star_bits, frame, visited, visited_words,
-    known, words, offsets, position, seen, number, time, window, now, final, lookahead, first_bits,
-    empty_match, memo, skip, skip_member, labels_max, slice_max, state,
-    out_group, out_start, out_length, out_number, out_runs, out_row, out_begin, out_place,
-):  # fmt: skip
+@kernel_calling(outcomes, search)
+def match_bits(edges, stars, frame, visited, visited_words, known, rows, task, state, output):
     """Find the preferred matches of each group, from ``position`` on; see the module's docstring.
 
-    ``star_bits``: bits of all stars; a row that has none of them ends what stars can run over.
     ``frame``: scratch, four words a frame: place, cursor, upto, and the first candidate of a star.
     ``known``: scratch, two words a position: of stars, whose answer it is, and the row from which
-    on all candidates are known to fail.  ``memo``: 1 no window: failed bits are cleared in
+    on all candidates are known to fail.  ``task.memo``: 1 no window: failed bits are cleared in
     ``words``; 2 failures are kept in ``visited`` per start; 3 as 2, but for the whole group (no
     window).
     """
+    _, target, flag, bit = edges
+    star_bits, kind, exits, edges_from, edges_to = stars
+    words, offsets, position, seen, number, time = rows
+    memo, final = task.memo, task.final
     one = np.uint64(1)
     groups = offsets.shape[0] - 1
     capacity = frame.shape[0] // 4 - 2
-    budget = slice_max
+    budget = task.slice_max
     for i in range(known.shape[0]):
         known[i] = -1
     for g in range(state[GROUP], groups):
         state[GROUP] = g
         begin = offsets[g]
         end = offsets[g + 1]
-        usable = end if final else max(begin, end - lookahead)
+        usable = search_end(begin, end, task)
         s = position[g]
         reach = np.int64(-1)  # where the stars of a start end
         while s < usable:
-            if not empty_match:
-                while s < usable and words[s] & first_bits == 0:
+            if not task.empty_match:
+                while s < usable and words[s] & task.first_bits == 0:
                     s += 1
                 if s >= usable:
                     break
-            horizon = FAR
-            if window >= 0 and time[s] <= FAR - window:
-                horizon = time[s] + window
-            waits = not final and now <= horizon
+            horizon = horizon_of(time, s, task)
+            waits = not final and task.now <= horizon
             ready = False  # whether these are those of this start
             past = np.int64(-1)  # no candidates from here on
             open_end = False  # whether rows to come may belong to the window
@@ -334,50 +324,33 @@ def match_bits(
                 break
             following = s + 1
             length = frame[top + 2] - s
-            if outcome == MATCH and length == 0 and not empty_match:
-                outcome = FAIL
-            if outcome == MATCH:
-                m = state[MATCHES]
-                r = state[RUNS]
-                if (
-                    m >= out_start.shape[0]
-                    or r + top // 4 > out_row.shape[0]
-                    or state[LABELS] + length > labels_max
-                ):
+            if outcome == MATCH and (length > 0 or task.empty_match):
+                if not has_room(state, output, top // 4, length, task.labels_max):
                     position[g] = s
                     return OUTPUT_FULL
                 number[g] += 1
-                out_group[m] = g
-                out_start[m] = s
-                out_length[m] = length
-                out_number[m] = number[g]
+                chosen = np.int64(-1)
+                wanted = task.skip == TO_FIRST or task.skip == TO_LAST
+                r = state[RUNS]
                 before = np.int64(0)
                 for at in range(4, top + 4, 4):
                     p = frame[at]
                     if p != before:
-                        out_row[r] = frame[at - 2]
-                        out_begin[r] = frame[at - 2] - s
-                        out_place[r] = p
+                        output.row[r] = frame[at - 2]
+                        output.begin[r] = frame[at - 2] - s
+                        output.place[r] = p
                         before = p
                         r += 1
-                out_runs[m] = r - state[RUNS]
-                state[MATCHES] = m + 1
+                    if wanted and task.skip_member[p]:
+                        wanted = task.skip == TO_LAST
+                        chosen = frame[at + 2] - 1 if wanted else frame[at - 2]
+                output.runs[state[MATCHES]] = r - state[RUNS]
                 state[RUNS] = r
-                state[LABELS] += length
-                if length > 0 and skip != TO_NEXT:
-                    following = s + length
-                    if skip != PAST_LAST:
-                        chosen = np.int64(-1)
-                        for at in range(4, top + 4, 4):
-                            if skip_member[frame[at]]:
-                                chosen = frame[at + 2] - 1
-                                if skip == TO_FIRST:
-                                    chosen = frame[at - 2]
-                                    break
-                        if chosen <= s:
-                            state[ERROR_ROW] = s
-                            return SKIP_MISSING if chosen < 0 else SKIP_STUCK
-                        following = chosen
+                begin_match(state, output, g, s, length, number[g], length)
+                following = following_row(s, length, chosen, task.skip)
+                if following < 0:
+                    state[ERROR_ROW] = s
+                    return -following
             s = following
             position[g] = s
             budget -= steps + 1

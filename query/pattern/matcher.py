@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +30,8 @@ from .conditions import ConditionPlan, Prepared
 from .contiguous import match_contiguous
 from .image import with_path
 from .jumping import match_bits, stars_of
-from .selection import CONTIGUOUS, SKIP_ANY, SKIP_NEXT, match_selected
+from .search import Edges, Output, Rows, Task
+from .selection import CONTIGUOUS, SKIP_ANY, SKIP_NEXT, Strategy, match_selected
 
 __all__ = ["Groups", "MatchLimits", "Matcher", "Matches"]
 
@@ -56,23 +56,6 @@ class MatchLimits:
 
     steps_max: int = 200_000_000
     memory_bytes: int = 2 << 30
-
-
-class Output(NamedTuple):
-    """Matches found.
-
-    Per match group, first row, length, number and runs; per run its first row, where that stands
-    in the match, and position.
-    """
-
-    group: IntArray
-    start: IntArray
-    length: IntArray
-    number: IntArray
-    runs: IntArray
-    row: IntArray
-    begin: IntArray
-    place: IntArray
 
 
 @dataclass
@@ -221,7 +204,7 @@ class Matcher:
         self.describe_row = describe_row
         self.labels = labels
         first, target, flags = automaton.tables
-        self.tables = (first, target, flags, plan.bit)
+        self.edges = Edges(first, target, flags, plan.bit)
         stars = stars_of(automaton, plan)
         self.stars = stars if window is None or in_time_order else stars.without(first)
         self.skip = SKIPS[skip]
@@ -277,30 +260,28 @@ class Matcher:
         output = self._output()
         image = with_path(prepared.image, self.columns + 2)
         cursor, visited, visited_words, memo = self._scratch(len(words))
+        rows = Rows(words, groups.offsets, groups.position, groups.seen, groups.number, groups.time)
         while True:
-            labels_max = self.room_rows if self.labels else 2**62
-            if self.selection is None and condition is None:
-                status = self._jump(
-                    words, groups, memo, visited, visited_words, labels_max, state, output
-                )
-            elif self.selection is None:
-                status = match_contiguous(
-                    *self.tables, condition, image, image.view(np.float64), cursor, visited,
-                    visited_words, words,
-                    groups.offsets, groups.position, groups.seen, groups.number,
-                    groups.time, self.window,
-                    groups.now, groups.final, self.plan.lookahead, self.follow[0],
-                    automaton.empty_match, memo, self.skip, self.skip_member, self.limits.steps_max,
-                    labels_max, SLICE_STEPS, state, *output,
+            task = self._task(groups, memo)
+            floats = image.view(np.float64)
+            if self.selection is not None:
+                strategy = Strategy(
+                    STRATEGIES[self.selection], not self.plan.path_dependent, self.follow, starts,
+                    prepared.absent,
+                )  # fmt: skip
+                status = match_selected(
+                    self.edges, condition, image, floats, self.frames, self.thread_done,
+                    self.stamp, strategy, rows, task, state, output,
+                )  # fmt: skip
+            elif condition is None:
+                status = match_bits(
+                    self.edges, self.stars, self.frames.reshape(-1), visited, visited_words,
+                    self.known, rows, task, state, output,
                 )  # fmt: skip
             else:
-                status = match_selected(
-                    *self.tables, condition, image, image.view(np.float64), self.frames,
-                    self.thread_done, self.stamp,
-                    words, starts, prepared.absent, groups.offsets, groups.position, groups.seen,
-                    groups.number, groups.time, self.window, groups.now, groups.final,
-                    self.plan.lookahead, self.follow[0], self.follow, not self.plan.path_dependent,
-                    STRATEGIES[self.selection], self.limits.steps_max, SLICE_STEPS, state, *output,
+                status = match_contiguous(
+                    self.edges, condition, image, floats, cursor, visited, visited_words, rows,
+                    task, state, output,
                 )  # fmt: skip
             if check is not None:
                 check()
@@ -321,27 +302,13 @@ class Matcher:
         if state[m.MATCHES]:
             yield self._take(output, state)
 
-    def _jump(
-        self,
-        words: npt.NDArray[np.uint64],
-        groups: Groups,
-        memo: int,
-        visited: npt.NDArray[np.uint64],
-        visited_words: int,
-        labels_max: int,
-        state: IntArray,
-        output: Output,
-    ) -> int:
-        """One call of the search for patterns whose conditions are all bits."""
-        stars, (_, target, flags, bit) = self.stars, self.tables
-        return int(
-            match_bits(
-                stars.first, stars.last, target, flags, bit, stars.kind, stars.exits, stars.bits,
-                self.frames.reshape(-1), visited, visited_words, self.known, words, groups.offsets,
-                groups.position, groups.seen, groups.number, groups.time, self.window, groups.now,
-                groups.final, self.plan.lookahead, self.follow[0], self.automaton.empty_match, memo,
-                self.skip, self.skip_member, labels_max, SLICE_STEPS, state, *output,
-            )
+    def _task(self, groups: Groups, memo: int) -> Task:
+        """What a call searches for, and how far it may go."""
+        labels_max = self.room_rows if self.labels and self.selection is None else 2**62
+        return Task(
+            self.window, groups.now, groups.final, self.plan.lookahead, self.follow[0],
+            self.automaton.empty_match, memo, self.skip, self.skip_member, self.limits.steps_max,
+            labels_max, SLICE_STEPS,
         )  # fmt: skip
 
     # -- room -----------------------------------------------------------------------------------

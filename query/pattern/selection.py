@@ -32,10 +32,13 @@ Limits
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+import numpy.typing as npt
 
 from ...compiled import kernel_calling
-from . import functions, machine, outcomes
+from . import functions, machine, outcomes, search
 from .image import H_PATH, H_STRIDE, ROW_PARENT, ROW_ROW
 from .machine import begin_path, extend_path, holds
 from .outcomes import (
@@ -52,27 +55,43 @@ from .outcomes import (
     SLICE,
     STEPS,
 )
+from .search import begin_match, has_room, horizon_of, search_end
 
-__all__ = ["CONTIGUOUS", "SKIP_ANY", "SKIP_NEXT", "match_selected"]
+__all__ = ["CONTIGUOUS", "SKIP_ANY", "SKIP_NEXT", "Strategy", "match_selected"]
 
 CONTIGUOUS, SKIP_NEXT, SKIP_ANY = range(3)
 
 
-@kernel_calling(functions, machine, outcomes)
+class Strategy(NamedTuple):
+    """How events are selected.
+
+    ``kind``: one of :data:`CONTIGUOUS`, :data:`SKIP_NEXT`, :data:`SKIP_ANY`.  ``merge``: threads at
+    one position are one.  ``follow[p]``: bits of the positions that may come after ``p`` (all ones
+    when bits are not positions).  ``start_words``: those of the rows, perhaps without bits of rows
+    from which no match can begin; under SKIP TILL NEXT the rows' own may not lack any, for an event
+    that leads nowhere still must not be passed over.  ``absent``: absences that a row ends.
+    """
+
+    kind: int
+    merge: bool
+    follow: npt.NDArray[np.uint64]
+    start_words: npt.NDArray[np.uint64]
+    absent: npt.NDArray[np.int64]
+
+
+@kernel_calling(functions, machine, outcomes, search)
 def match_selected(
-    first, target, flag, bit, condition, image, floats, frame, thread_done, stamp, words,
-    start_words, absent, offsets, position, seen, number, time, window,
-    now, final, lookahead, first_bits, follow, merge, strategy, steps_max, slice_max, state,
-    out_group, out_start, out_length, out_number, out_runs, out_row, out_begin, out_place,
+    edges, condition, image, floats, frame, thread_done, stamp, strategy, rows, task, state, output
 ):  # fmt: skip
     """Find every match of each group under a strategy; arguments as for ``match_contiguous``.
 
     ``frame``: (4, frames) scratch: first thread, end of threads, next row to look at, absences
-    seen. ``follow[p]``: bits of the positions that may come after ``p`` (all ones when bits are not
-    positions). ``merge``: threads at one position are one.  ``start_words`` may lack bits of rows
-    from which no match can begin; under SKIP TILL NEXT ``words`` may not lack any, for an event
-    that leads nowhere still must not be passed over.
+    seen.  ``thread_done``, ``stamp``: scratch, of threads and of positions.
     """
+    first, target, flag, bit = edges
+    words, offsets, position, seen, number, time = rows
+    kind, merge, follow, start_words, absent = strategy
+    final = task.final
     one = np.uint64(1)
     groups = offsets.shape[0] - 1
     frames = frame.shape[1]
@@ -80,7 +99,7 @@ def match_selected(
     places = image[H_PATH]
     parents = places + ROW_PARENT * threads
     row_of = places + ROW_ROW * threads
-    budget = slice_max
+    budget = task.slice_max
     stamps = np.int64(0)
     stamp[:] = 0
     image, floats = functions.borrowed(image), functions.borrowed(floats)
@@ -90,17 +109,15 @@ def match_selected(
         state[GROUP] = g
         begin = offsets[g]
         end = offsets[g + 1]
-        usable = end if final else max(begin, end - lookahead)
+        usable = search_end(begin, end, task)
         s = position[g]
         while s < usable:
-            while s < usable and start_words[s] & first_bits == 0:
+            while s < usable and start_words[s] & task.first_bits == 0:
                 s += 1
             if s >= usable:
                 break
-            horizon = time[s] + window if window >= 0 else np.int64(9223372036854775807)
-            if window >= 0 and horizon < time[s]:
-                horizon = np.int64(9223372036854775807)
-            waits = not final and now <= horizon
+            horizon = horizon_of(time, s, task)
+            waits = not final and task.now <= horizon
             kept_matches = state[MATCHES]
             kept_rows = state[RUNS]
             kept_number = number[g]
@@ -122,7 +139,7 @@ def match_selected(
                 if depth == 0 and x > s:
                     depth -= 1
                     continue
-                if strategy == 0 and depth > 0 and x > image[row_of + depth - 1] + 1:
+                if kind == CONTIGUOUS and depth > 0 and x > image[row_of + depth - 1] + 1:
                     depth -= 1
                     continue
                 wanted = np.uint64(0)
@@ -134,7 +151,7 @@ def match_selected(
                 if not alive or wanted == 0:
                     depth -= 1
                     continue
-                contiguous = strategy == 0 or depth == 0
+                contiguous = kind == CONTIGUOUS or depth == 0
                 if not contiguous:
                     while reach < usable and time[reach] <= horizon and words[reach] & wanted == 0:
                         frame[3, depth] |= absent[reach]
@@ -208,9 +225,9 @@ def match_selected(
                         image[parents + top] = t
                         thread_done[top] = 0
                         top += 1
-                    if satisfied and strategy == 1:
+                    if satisfied and kind == SKIP_NEXT:
                         thread_done[t] = 1
-                if steps > steps_max:
+                if steps > task.steps_max:
                     state[ERROR_ROW] = s
                     state[ERROR_DEPTH] = depth
                     return BUDGET
@@ -264,28 +281,23 @@ def match_selected(
                 if more:
                     break
                 if chosen >= 0:
-                    m = state[MATCHES]
-                    r = state[RUNS]
-                    if m >= out_start.shape[0] or r + depth > out_row.shape[0]:
+                    if not has_room(state, output, depth, 0, task.labels_max):
                         state[MATCHES] = kept_matches
                         state[RUNS] = kept_rows
                         number[g] = kept_number
                         position[g] = s
                         return OUTPUT_FULL
                     number[g] += 1
-                    out_group[m] = g
-                    out_start[m] = s
-                    out_length[m] = depth
-                    out_number[m] = number[g]
-                    out_runs[m] = depth
+                    r = state[RUNS]
                     t = chosen
                     for i in range(depth - 1, -1, -1):
-                        out_row[r + i] = image[row_of + i]
-                        out_begin[r + i] = i
-                        out_place[r + i] = image[places + t]
+                        output.row[r + i] = image[row_of + i]
+                        output.begin[r + i] = i
+                        output.place[r + i] = image[places + t]
                         t = image[parents + t]
-                    state[MATCHES] = m + 1
+                    output.runs[state[MATCHES]] = depth
                     state[RUNS] = r + depth
+                    begin_match(state, output, g, s, depth, number[g], 0)
             if more:
                 state[MATCHES] = kept_matches
                 state[RUNS] = kept_rows

@@ -41,7 +41,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def counting(search: Any) -> Any:
         def call(*arguments: Any) -> int:
-            state = arguments[-9]
+            *_, state, _output = arguments
             before = int(state[outcomes.STEPS])
             status = int(search(*arguments))
             counted.append(int(state[outcomes.STEPS]) - before)

@@ -46,11 +46,11 @@ def watched(search: Any) -> Any:
     """Count the runs of more than one row that a search puts out for stars."""
 
     def call(*arguments: Any) -> int:
-        state, out = arguments[-9], arguments[-8:]
+        _edges, stars, *_, state, output = arguments
         before = int(state[outcomes.RUNS])
         status = int(search(*arguments))
-        kind, after = arguments[5], int(state[outcomes.RUNS])
-        places, begins = out[7][before:after], out[6][before:after]
+        kind, after = stars.kind, int(state[outcomes.RUNS])
+        places, begins = output.place[before:after], output.begin[before:after]
         first = np.flatnonzero(begins[1:] > begins[:-1])  # runs that another run follows
         long = begins[first + 1] - begins[first] > 1
         JUMPED["runs of stars"] += int(np.count_nonzero((kind[places[first]] > 0) & long))
@@ -304,7 +304,7 @@ def steps_of(monkeypatch: pytest.MonkeyPatch, clause: str, table: pa.Table) -> i
     search = matcher.match_bits
 
     def call(*arguments: Any) -> int:
-        state = arguments[-9]
+        *_, state, _output = arguments
         before = int(state[outcomes.STEPS])
         status = int(search(*arguments))
         counted.append(int(state[outcomes.STEPS]) - before)
