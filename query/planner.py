@@ -42,6 +42,7 @@ from .relations import ScanSpec, half_open
 from .scope import Condition, Output, Site
 from .straight import picked_columns
 from .tree_aggregates import Candidate, find_candidate, rewrite
+from .vocabulary import DISTANCES
 
 __all__ = ["Prepared", "Rows", "prepare", "row_bounds", "scan_spec", "tail_start"]
 
@@ -95,9 +96,9 @@ class Prepared:
                 for select in list(holder.find_all(exp.Select)):
                     if select.meta.get("candidate") in answered:
                         whole = select is holder.this
-                        rewrite(select, names(to_text(self.root)) if whole else None)
+                        rewrite(select, names(self.sql(frozenset(), names)) if whole else None)
                 root = holder.this
-            found = self.written[answered] = to_text(root)
+            found = self.written[answered] = to_text(root, self.text)
         return found
 
     @cached_property
@@ -134,7 +135,9 @@ def prepare(root: Any, text: str, catalog: Catalog) -> Prepared:
     check_query(root, text, table_function_names())
     parameters = number_placeholders(root, text)
     uses_now = _fix_now(root)
+    _name_distances(root)
     bound: Bound = bind(root, text, catalog)
+    to_text(bound.root, text)  # what cannot be written is refused now, with its position
     rows: dict[int, Rows] = {}
     candidates: dict[int, Candidate] = {}
     for site in bound.sites:
@@ -180,17 +183,28 @@ def _fix_now(root: Any) -> bool:
         if made is None:
             continue
         found = True
-        top = node
-        while not isinstance(top.parent, (exp.Query, type(None))) and top.arg_key != "expressions":
-            top = top.parent
-        if isinstance(top.parent, exp.Select) and top.arg_key == "expressions":
-            _keep_name(top)
+        _keep_name(node)
         node.replace(made)
     return found
 
 
-def _keep_name(projection: Any) -> None:
-    """Give a projection the name it would have had with its own text."""
+def _name_distances(root: Any) -> None:
+    """Keep the names of projections with calls that are written in another form."""
+    for node in list(root.find_all(exp.Anonymous)):
+        if node.name.lower() in DISTANCES:
+            _keep_name(node)
+
+
+def _keep_name(node: Any) -> None:
+    """Give the projection around a node the name it would have had with its own text."""
+    projection = node
+    while not (
+        isinstance(projection.parent, (exp.Query, type(None)))
+        or projection.arg_key == "expressions"
+    ):
+        projection = projection.parent
+    if not isinstance(projection.parent, exp.Select) or projection.arg_key != "expressions":
+        return
     if not isinstance(projection, (exp.Alias, exp.Star)):
         name = projection.sql("duckdb", normalize_functions="lower").lower()
         alias = exp.Alias(alias=exp.to_identifier(name, quoted=True))
