@@ -22,7 +22,7 @@ import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
@@ -43,6 +43,7 @@ from .store import EventStream, Store, StreamOptions, StreamReader
 from .streams import Stream
 
 if TYPE_CHECKING:
+    from .query.access import Access
     from .query.cancellation import Cancellation, QueryControl
     from .query.engine import QueryEngine
     from .query.plan import Plan
@@ -255,6 +256,7 @@ class Database:
         *,
         read_only: bool = False,
         cancellation: Cancellation | None = None,
+        visible: Callable[[str], bool] | None = None,
     ) -> Result:
         """Run one SQL statement.
 
@@ -270,6 +272,8 @@ class Database:
             Refuse statements that change the store, whatever its mode.
         cancellation : Cancellation, optional
             A token by which another thread can end the query with :class:`QueryCancelled`.
+        visible : callable, optional
+            Says by name which streams exist for this caller; all unless given.
 
         Returns
         -------
@@ -281,9 +285,24 @@ class Database:
         SqlError
             With line and column of what is wrong.
         """
-        return self._query_engine().run(
-            text, params, timeout, read_only=read_only, cancellation=cancellation
+        return (
+            self._query_engine()
+            .seen_by(visible)
+            .run(text, params, timeout, read_only=read_only, cancellation=cancellation)
         )
+
+    def access(self, text: str, visible: Callable[[str], bool] | None = None) -> Access:
+        """What a statement reads and changes, without running it; ``visible`` as of :meth:`sql`.
+
+        Raises
+        ------
+        SqlError
+        """
+        return self._query_engine().seen_by(visible).access(text)
+
+    def serves_sql(self) -> bool:
+        """Whether the relational executor answers now."""
+        return self._query_engine().executor.serves()
 
     def explain(
         self,
@@ -291,6 +310,7 @@ class Database:
         analyze: bool = False,
         params: Parameters | None = None,
         timeout: float | None = None,
+        visible: Callable[[str], bool] | None = None,
     ) -> Plan:
         """Plan a query, and with ``analyze`` run it and say what it read.
 
@@ -299,7 +319,8 @@ class Database:
         Plan
             ``str(plan)`` is a tree for people, ``plan.to_dict()`` the same for programs.
         """
-        return self._query_engine().explain(text, params, analyze=analyze, timeout=timeout)
+        engine = self._query_engine().seen_by(visible)
+        return engine.explain(text, params, analyze=analyze, timeout=timeout)
 
     def snapshot(self, name: str) -> Snapshot:
         """A consistent view of a stream as of now, beside and below all writing."""

@@ -385,6 +385,7 @@ class _Binder:
 
         def outputs_of(query: Any) -> list[tuple[str, pa.DataType | None]]:
             bound = bind(query.copy(), self.text, self.catalog)
+            self.streams.update(bound.streams)
             return [(output.name or "", output.type) for output in bound.outputs or ()]
 
         bound = factory.bind(OperatorSite(item, select, self.text, self.catalog, hints, outputs_of))

@@ -16,6 +16,8 @@ Cost
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import threading
 import time
 from collections import OrderedDict
@@ -29,6 +31,7 @@ from ..errors import SqlError, StreamNotFound
 from ..store.segment import ScanMetrics
 from ..store.snapshot import Snapshot
 from . import statements
+from .access import Access, VisibleStreams
 from .binder import relation_name
 from .cancellation import Cancellation, QueryControl
 from .catalog import Catalog
@@ -36,6 +39,7 @@ from .constants import Folder
 from .dialect import Explain, StatementNode, error_at, parse_predicate, parse_statement, to_text
 from .executor import Answer, Executor
 from .explain import Leaf, plan_of
+from .nesting import headroom
 from .operators import RunContext
 from .parameters import NOW, bind_values
 from .plan import Operator, Plan
@@ -60,7 +64,10 @@ if TYPE_CHECKING:
 __all__ = ["QueryEngine"]
 
 PREPARED_MAX = 512
-"""Prepared statements kept by text."""
+"""Prepared statements kept by text, at most."""
+
+PREPARED_BYTES_MAX = 64 << 20
+"""What they may take together, by :attr:`.planner.Prepared.bytes`."""
 
 Parameters = Mapping[str, Any] | Sequence[Any] | None
 
@@ -80,13 +87,44 @@ class QueryEngine:
         self.catalog = catalog
         self.executor = Executor(memory_bytes, threads)
         self._prepared: OrderedDict[Any, Prepared] = OrderedDict()
+        self._kept = _Kept()
         self._guard = threading.Lock()
 
     def close(self) -> None:
         """End the executor; results that are still open end with an error."""
         self.executor.close()
 
+    def seen_by(self, visible: Callable[[str], bool] | None) -> QueryEngine:
+        """The engine for a caller to whom only some streams exist; it shares everything else."""
+        if visible is None:
+            return self
+        view = copy.copy(self)
+        view.catalog = VisibleStreams(self.catalog, visible)
+        return view
+
     # ------------------------------------------------------------------- statements
+
+    def access(self, text: str) -> Access:
+        """What a statement reads and changes, without running it.
+
+        Raises
+        ------
+        SqlError
+            As running it would, for what is wrong with the text or with names in it.
+        """
+        prepared = self._known(text)
+        if prepared is not None:
+            return Access(type(prepared.root).__name__, "read", None, frozenset(prepared.streams))
+        tree = parse_statement(text)
+        declared = statements.declared(tree)
+        query = statements.query_of(tree)
+        if query is None:
+            return declared
+        if query is tree:
+            prepared = self._keep(text, self._prepare(tree, text))
+        else:
+            prepared = self._prepare(query, text)
+        return dataclasses.replace(declared, reads=frozenset(prepared.streams))
 
     def run(
         self,
@@ -137,7 +175,8 @@ class QueryEngine:
 
     def _prepare(self, tree: Any, text: str) -> Prepared:
         try:
-            return prepare(tree, text, self.catalog)
+            with headroom(text):
+                return prepare(tree, text, self.catalog)
         except RecursionError:
             raise SqlError("the statement is nested too deeply") from None
 
@@ -195,11 +234,23 @@ class QueryEngine:
         return prepared
 
     def _keep(self, key: Any, prepared: Prepared) -> Prepared:
+        size = prepared.bytes
+        if size > PREPARED_BYTES_MAX // 8:
+            return prepared
         with self._guard:
+            known = self._prepared.pop(key, None)
+            self._kept.bytes += size - (known.bytes if known is not None else 0)
             self._prepared[key] = prepared
-            while len(self._prepared) > PREPARED_MAX:
-                self._prepared.popitem(last=False)
+            while len(self._prepared) > PREPARED_MAX or self._kept.bytes > PREPARED_BYTES_MAX:
+                self._kept.bytes -= self._prepared.popitem(last=False)[1].bytes
         return prepared
+
+
+@dataclasses.dataclass
+class _Kept:
+    """What the prepared statements take; one for an engine and all its views."""
+
+    bytes: int = 0
 
 
 class Execution:
@@ -253,6 +304,13 @@ class Execution:
     def result(self) -> Result:
         """Start the query."""
         self._control.check()
+        try:
+            with headroom(self._prepared.text):
+                return self._result()
+        except RecursionError:
+            raise SqlError("the statement is nested too deeply") from None
+
+    def _result(self) -> Result:
         specs = self._specs()
         answered = self._answered(specs)
         direct = self._prepared.direct(answered)

@@ -8,11 +8,11 @@ Purpose
 
 Guarantee
     What is not named does not run: no file, network or catalog function, no statement but a
-    query, no setting.  Functions whose result can be far larger than their arguments run only with
-    literal sizes, whether they are written ``f(x, n)``, ``x.f(n)`` or ``list_aggregate(x, 'f', n)``:
-    the dialect makes calls of all three before they come here.  The executor copies operands while
-    it plans (of BETWEEN, IN, NULLIF, CASE x WHEN, lambdas, references to aliases); what these
-    copies come to is computed beforehand and limited.
+    query, no setting.  Functions whose result can be far larger than their arguments run only
+    with literal sizes, whether they are written ``f(x, n)``, ``x.f(n)`` (a call like any other
+    when it comes here) or ``list_aggregate(x, 'f', n)``.  The executor copies operands while it
+    plans (of BETWEEN, IN, NULLIF, CASE x WHEN, lambdas, references to aliases); what these copies
+    come to is computed beforehand and limited.
 
 Limits
     The list is of names; it trusts DuckDB's implementations of them.  Memory is bounded by the
@@ -185,13 +185,13 @@ def _plain_arguments(node: Any, text: str) -> Iterator[Any]:
         inner = argument
         while isinstance(inner, (exp.Order, exp.IgnoreNulls, exp.RespectNulls)):
             inner = inner.this
-        if isinstance(inner, (exp.PropertyEQ, exp.Kwarg)):
-            if node.name.lower() not in _NAMED_ARGUMENTS:
-                raise error_at(
-                    text,
-                    position_of(node),
-                    f"the arguments of {node.name} are given by position, not by name",
-                )
+        named = isinstance(inner, (exp.PropertyEQ, exp.Kwarg))
+        if named and node.name.lower() not in _NAMED_ARGUMENTS:
+            raise error_at(
+                text,
+                position_of(node),
+                f"the arguments of {node.name} are given by position, not by name",
+            )
         if isinstance(inner, exp.Distinct):
             yield from inner.expressions
         else:

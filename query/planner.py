@@ -46,6 +46,9 @@ from .vocabulary import DISTANCES
 
 __all__ = ["Prepared", "Rows", "prepare", "row_bounds", "scan_spec", "tail_start"]
 
+NODE_BYTES = 1200
+"""About what a node of a tree takes, with its dictionaries."""
+
 _TODAY = ("current_date", "today")
 _NOW = ("now", "current_timestamp", "transaction_timestamp", "get_current_timestamp")
 _LOCAL = ("localtimestamp", "current_localtimestamp")
@@ -69,7 +72,10 @@ class Rows:
 
 @dataclass
 class Prepared:
-    """A query that can be run; see :func:`prepare`."""
+    """A query that can be run; see :func:`prepare`.
+
+    ``bytes`` is about what it takes in memory: its tree, and its text twice.
+    """
 
     text: str
     root: Any
@@ -82,6 +88,7 @@ class Prepared:
     static: bool
     specs: dict[int, ScanSpec] = field(default_factory=dict)
     written: dict[frozenset[int], str] = field(default_factory=dict)
+    bytes: int = 0
 
     def sql(self, answered: frozenset[int], names: Callable[[str], list[str]]) -> str:
         """The text for the executor, with these candidates answered by the tree.
@@ -158,6 +165,7 @@ def prepare(root: Any, text: str, catalog: Catalog) -> Prepared:
         candidates=candidates,
         rows=rows,
         static=not parameters and not uses_now,
+        bytes=NODE_BYTES * sum(1 for _ in bound.root.walk()) + 8 * len(text),
     )
 
 

@@ -32,7 +32,7 @@ __all__ = [
     "FUNCTIONS",
     "JOIN_KINDS",
     "JOIN_METHODS",
-    "JOIN_SIDES",
+    "JOIN_SIDES", "MADE_BY_DUCKDB",
     "MOMENTS",
     "OF_TWO",
     "QUANTILES",
@@ -153,6 +153,18 @@ TABLE_FUNCTIONS = SERIES | {"unnest"}
 
 FUNCTIONS = AGGREGATES | WINDOWS | SCALARS | FORMATS | SERIES | SIZED_ONLY
 """All functions that may be written."""
+
+MADE_BY_DUCKDB = frozenset(
+    ("error", "~~", "!~~", "~~*", "!~~*", "~~~", "list_value", "struct_pack", "row", "date_part",
+     "timezone", "list_extract", "array_extract", "list_slice", "array_slice", "struct_extract",
+     "position", "overlay", "count_star", "regexp_full_match", "regexp_matches", "like_escape",
+     "not_like_escape", "ilike_escape", "not_ilike_escape", "to_years", "to_months", "to_days",
+     "to_hours", "to_minutes", "to_seconds", "to_milliseconds", "to_microseconds", "to_weeks",
+     "to_quarters", "to_decades", "to_centuries", "to_millennia", "contains", "array_value", "try",
+     "map", "->", "->>", "main", "generate_series", "range", "mode", "quantile_cont",
+     "quantile_disc", "ifnull", "unnest", "columns")
+)  # fmt: skip
+"""Functions that DuckDB's parser makes of operators and special forms, and ours of checks."""
 
 CHAINED = {
     exp.And: "AND", exp.Or: "OR", exp.Add: "+", exp.Mul: "*", exp.DPipe: "||",

@@ -32,7 +32,7 @@ from .replies import reply
 from .running import RunningQuery
 from .specs import read_spec, spec_body
 from .state import server_of
-from .statements import authorize, only_visible
+from .statements import authorize, visible_to
 
 __all__ = ["router"]
 
@@ -135,12 +135,11 @@ async def _run(
             timeout,
             read_only=read_only,
             cancellation=query.cancellation,
+            visible=visible_to(principal),
         )
         if statement.kind == "DropStream" and statement.target is not None:
             server.forget_stream(statement.target)
-        return Rows(
-            result.schema, only_visible(principal, spec.sql, result.batches()), result.close
-        )
+        return Rows(result.schema, result.batches(), result.close)
 
     return await send_rows(
         request,
@@ -164,7 +163,11 @@ async def explain(request: Request, principal: Requester) -> Response:
     def run() -> Plan:
         authorize(server, principal, spec.sql)
         return server.database.explain(
-            spec.sql, analyze=spec.analyze, params=spec.params, timeout=timeout
+            spec.sql,
+            analyze=spec.analyze,
+            params=spec.params,
+            timeout=timeout,
+            visible=visible_to(principal),
         )
 
     place = await server.queries.enter(principal.client)

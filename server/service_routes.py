@@ -71,6 +71,8 @@ def _readiness(server: Server) -> dict[str, Any]:
         free = shutil.disk_usage(server.database.path).free
     except (ChronicleError, OSError) as error:
         raise _not_ready(f"the store cannot be read: {error}", "failed") from None
+    if not server.database.serves_sql():
+        raise _not_ready("SQL is not served: the relational executor does not answer", "failed")
     return {
         "status": "ready",
         "mode": server.database.mode,
