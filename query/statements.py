@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = ["declared", "execute", "query_of", "result_of_plan"]
 
+_QUERIES = (exp.Query, exp.Values)
 _READING = (ShowStreams, ShowIndexes, DescribeStream)
 _OPTIONS = (
     "retention",
@@ -124,7 +125,7 @@ def declared(tree: Any) -> Access:
         return Access(kind, "write", str(target.name))
     if isinstance(tree, CreateStream):
         return Access(kind, "write", str(tree.this.name))
-    if isinstance(tree, (Explain, exp.Query, *_READING)):
+    if isinstance(tree, (Explain, *_QUERIES, *_READING)):
         named = tree.this if isinstance(tree, (DescribeStream, ShowIndexes)) else None
         reads = {str(named.name)} if isinstance(named, exp.Identifier) else set()
         return Access(kind, "read", None, frozenset(reads))
@@ -133,10 +134,10 @@ def declared(tree: Any) -> Access:
 
 def query_of(tree: Any) -> Any:
     """The query that a statement runs or describes, as it is prepared; None when there is none."""
-    if isinstance(tree, exp.Query):
+    if isinstance(tree, _QUERIES):
         return tree
     if isinstance(tree, (Explain, DescribeStream)):
-        return tree.this if isinstance(tree.this, exp.Query) else None
+        return tree.this if isinstance(tree.this, _QUERIES) else None
     if isinstance(tree, exp.Insert) and tree.expression is not None:
         source = tree.expression.copy()
         if isinstance(source, exp.Values):

@@ -200,4 +200,4 @@ async def cancel_query(request: Request, principal: Requester, query_id: str) ->
 
 
 def _timeout(most: float, wished_ms: int | None) -> float:
-    return most if wished_ms is None else min(most, wished_ms / 1000)
+    return most if wished_ms is None or wished_ms > most * 1000 else wished_ms / 1000

@@ -191,23 +191,37 @@ def test_out_of_reach_looks_the_same_whether_it_exists(
         assert response.status_code == 403, response.text
 
 
-def test_lists_leave_out_what_is_out_of_reach(fake: Any, serve_app: Callable[..., Any]) -> None:
+def test_sql_is_run_for_what_a_token_reaches(fake: Any, serve_app: Callable[..., Any]) -> None:
     _, secret = create_token(fake.path, "a", ["read"], ["flights"])
-    fake.taught["SHOW STREAMS"] = _named(["flights", "secret"])
     client = serve_app(fake)
     response = client.post("/v1/query", json={"sql": "SHOW STREAMS"}, headers=bearer(secret))
-    assert [row["s"] for row in response.json()["rows"]] == ["flights"]
+    assert response.status_code == 200
+    (visible,) = fake.visible
+    assert [name for name in fake.streams() if visible(name)] == ["flights"]
 
 
-def _named(names: list[str]) -> Any:
-    import pyarrow as pa
+@pytest.mark.parametrize("scopes", [["write"], ["read", "write"]])
+def test_an_insert_that_reads_needs_the_scope_to_read(
+    scopes: list[str], fake: Any, serve_app: Callable[..., Any]
+) -> None:
+    _, secret = create_token(fake.path, "a", scopes)
+    sql = "INSERT INTO flights VALUES ((SELECT max(n) FROM secret))"
+    response = serve_app(fake).post("/v1/query", json={"sql": sql}, headers=bearer(secret))
+    assert response.status_code == (200 if "read" in scopes else 403), response.text
 
-    def give(control: Any) -> Any:
-        schema = pa.schema([("s", pa.string()), ("n", pa.int64())])
-        yield pa.record_batch([pa.array(names), pa.array(range(len(names)))], schema)
 
-    give.schema = pa.schema([("s", pa.string()), ("n", pa.int64())])  # type: ignore[attr-defined]
-    return give
+def test_a_stream_out_of_reach_answers_as_one_that_does_not_exist(
+    fake: Any, serve_app: Callable[..., Any]
+) -> None:
+    _, secret = create_token(fake.path, "a", ["admin"], ["fl*"])
+    client = serve_app(fake)
+    answers = [
+        client.post("/v1/query", json={"sql": f"SELECT * FROM {name}"}, headers=bearer(secret))
+        for name in ("secret", "secreu")
+    ]
+    assert {answer.status_code for answer in answers} == {400}
+    details = [answer.json()["detail"] for answer in answers]
+    assert details[0].replace("secret", "?") == details[1].replace("secreu", "?")
 
 
 @pytest.mark.parametrize(
