@@ -22,18 +22,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 
 from ..errors import SqlError
-from .vocabulary import COLLATIONS, FUNCTIONS, MADE_BY_DUCKDB, TABLE_FUNCTIONS
+from .vocabulary import COLLATIONS, FUNCTIONS, MADE_BY_DUCKDB, MOMENTS, TABLE_FUNCTIONS, UNQUOTED
 
 __all__ = ["admit", "is_broken", "open_empty"]
 
@@ -44,6 +45,9 @@ _FROM = frozenset(
 _QUERIES = frozenset(("SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"))
 _READ = """SELECT json_serialize_sql(
     $1, skip_null := true, skip_empty := true, skip_default := true)"""
+_MOMENTS = frozenset(word.lower() for word in MOMENTS.values())
+_OURS = re.compile(r"c\d*|v|rows|events|window_(?:start|end|id)")
+"""Names that texts made by :mod:`.evaluation`'s callers hold without quotes."""
 _CALLS = frozenset(("FUNCTION", "WINDOW"))
 
 _guard = threading.Lock()
@@ -110,6 +114,7 @@ def admit(cursor: Any, sql: str, relations: Collection[str] = ()) -> None:
         if digest in _admitted:
             _admitted.move_to_end(digest)
             return
+    written = _written(sql)
     ((document,),) = cursor.execute(_READ, [sql]).fetchall()
     parsed = json.loads(document)
     if parsed.get("error"):
@@ -117,7 +122,7 @@ def admit(cursor: Any, sql: str, relations: Collection[str] = ()) -> None:
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
             raise SqlError("the executor runs one SELECT at a time")
         raise SqlError(str(parsed.get("error_message") or "the query cannot be read"))
-    _check(parsed["statements"], frozenset(name.lower() for name in names))
+    _check(parsed["statements"], frozenset(name.lower() for name in names), written)
     with _guard:
         _admitted[digest] = None
         while len(_admitted) > _ADMITTED_MAX:
@@ -125,7 +130,40 @@ def admit(cursor: Any, sql: str, relations: Collection[str] = ()) -> None:
                 _admitted.popitem(last=False)
 
 
-def _check(statements: Any, relations: frozenset[str]) -> None:
+class _Written(NamedTuple):
+    """Names and texts in quotes, as our own rules of quoting say."""
+
+    names: frozenset[str]
+    texts: frozenset[str]
+
+
+_LEXEME = re.compile(
+    r"""'(?P<text>[^']*+(?:''[^']*+)*+)'|"(?P<name>[^"]*+(?:""[^"]*+)*+)"|\s++
+    |\$\w++|\#\d++|(?:\d++(?:\.\d*+)?+|\.\d++)(?:[eE][+-]?\d++)?+(?!\w)|(?P<word>[^\W\d]\w*+)
+    |(?!--|/\*)[-+*/%=<>!&|@~^(),.:\[\]{}?]""",
+    re.VERBOSE,
+)
+
+
+def _written(sql: str) -> _Written:
+    """Read a text by the rules that :mod:`.rendering` writes by; refuse what it never writes."""
+    names, texts, position = set(), set(), 0
+    while position < len(sql):
+        found = _LEXEME.match(sql, position)
+        if found is None:
+            raise SqlError(f"the executor reads no {sql[position : position + 10]!r}")
+        kind = found.lastgroup
+        if kind == "text":
+            texts.add(found["text"].replace("''", "'"))
+        elif kind == "name":
+            names.add(found["name"].replace('""', '"').lower())
+        elif kind == "word" and not _OURS.fullmatch(found["word"]):
+            _allow(found["word"].upper(), UNQUOTED, "word")
+        position = found.end()
+    return _Written(frozenset(names), frozenset(texts))
+
+
+def _check(statements: Any, relations: frozenset[str], written: _Written) -> None:
     if len(statements) != 1:
         raise SqlError("the executor runs one SELECT at a time")
     known = set(relations)
@@ -154,6 +192,16 @@ def _check(statements: Any, relations: frozenset[str]) -> None:
             name = str(node.get("function_name")).lower()
             if not node.get("is_operator"):
                 _allow(name, FUNCTIONS | MADE_BY_DUCKDB, "function")
+        if node.get("class") == "COLUMN_REF":
+            for part in node.get("column_names") or ():
+                name = str(part).lower()
+                if name not in written.names and not _OURS.fullmatch(name):
+                    _allow(name, _MOMENTS, "column")
+        literal = node.get("literal")
+        if isinstance(literal, dict) and literal.get("kind") == "STRING":
+            said = literal.get("text", "")
+            if said.lower() not in written.names:  # a field: (x)."a"
+                _allow(said, written.texts, "text")
         if node.get("class") == "COLLATE":
             for step in str(node.get("collation")).upper().split("."):
                 _allow(step, COLLATIONS, "collation")

@@ -144,7 +144,6 @@ def prepare(root: Any, text: str, catalog: Catalog) -> Prepared:
     uses_now = _fix_now(root)
     _name_distances(root)
     bound: Bound = bind(root, text, catalog)
-    to_text(bound.root, text)  # what cannot be written is refused now, with its position
     rows: dict[int, Rows] = {}
     candidates: dict[int, Candidate] = {}
     for site in bound.sites:
@@ -165,6 +164,7 @@ def prepare(root: Any, text: str, catalog: Catalog) -> Prepared:
         candidates=candidates,
         rows=rows,
         static=not parameters and not uses_now,
+        written={frozenset(): to_text(bound.root, text)},  # what has no form is refused now
         bytes=NODE_BYTES * sum(1 for _ in bound.root.walk()) + 8 * len(text),
     )
 
