@@ -18,9 +18,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -56,18 +54,13 @@ from .relations import (
 from .result import Result
 from .scans import FailureBox
 from .sql_types import conform, settle_hugeints
+from .statement_cache import StatementCache
 from .tree_aggregates import Candidate, result_table
 
 if TYPE_CHECKING:
     from .datasets import ScanDataset
 
 __all__ = ["QueryEngine"]
-
-PREPARED_MAX = 512
-"""Prepared statements kept by text, at most."""
-
-PREPARED_BYTES_MAX = 64 << 20
-"""What they may take together, by :attr:`.planner.Prepared.bytes`."""
 
 Parameters = Mapping[str, Any] | Sequence[Any] | None
 
@@ -86,9 +79,7 @@ class QueryEngine:
     def __init__(self, catalog: Catalog, *, memory_bytes: int, threads: int) -> None:
         self.catalog = catalog
         self.executor = Executor(memory_bytes, threads)
-        self._prepared: OrderedDict[Any, Prepared] = OrderedDict()
-        self._kept = _Kept()
-        self._guard = threading.Lock()
+        self._prepared = StatementCache()
 
     def close(self) -> None:
         """End the executor; results that are still open end with an error."""
@@ -121,7 +112,7 @@ class QueryEngine:
         if query is None:
             return declared
         if query is tree:
-            prepared = self._keep(text, self._prepare(tree, text))
+            prepared = self._prepared.keep(text, self._prepare(tree, text))
         else:
             prepared = self._prepare(query, text)
         return dataclasses.replace(declared, reads=frozenset(prepared.streams))
@@ -146,7 +137,7 @@ class QueryEngine:
                 return statements.result_of_plan(plan)
             if isinstance(tree, (StatementNode, exp.Insert)):
                 return statements.execute(self, tree, text, params, control, read_only)
-            prepared = self._keep(text, self._prepare(tree, text))
+            prepared = self._prepared.keep(text, self._prepare(tree, text))
         return Execution(self, prepared, params, control, begun).result()
 
     def explain(
@@ -208,7 +199,7 @@ class QueryEngine:
             select.set("where", exp.Where(this=condition))
             if limit is not None:
                 select.set("limit", exp.Limit(expression=exp.Literal.number(limit)))
-            prepared = self._keep(key, self._prepare(select, predicate))
+            prepared = self._prepared.keep(key, self._prepare(select, predicate))
         execution = Execution(self, prepared, None, control or QueryControl(), time.perf_counter())
         execution.fix(name, snapshot, start, end)
         schema = snapshot.schema.arrow
@@ -219,11 +210,9 @@ class QueryEngine:
     # ---------------------------------------------------------------------- prepared
 
     def _known(self, key: Any) -> Prepared | None:
-        with self._guard:
-            prepared = self._prepared.get(key)
-            if prepared is None:
-                return None
-            self._prepared.move_to_end(key)
+        prepared = self._prepared.get(key)
+        if prepared is None:
+            return None
         try:
             for name, schema in prepared.streams.items():
                 current = self.catalog.stream_schema(name)
@@ -232,25 +221,6 @@ class QueryEngine:
         except StreamNotFound:
             return None
         return prepared
-
-    def _keep(self, key: Any, prepared: Prepared) -> Prepared:
-        size = prepared.bytes
-        if size > PREPARED_BYTES_MAX // 8:
-            return prepared
-        with self._guard:
-            known = self._prepared.pop(key, None)
-            self._kept.bytes += size - (known.bytes if known is not None else 0)
-            self._prepared[key] = prepared
-            while len(self._prepared) > PREPARED_MAX or self._kept.bytes > PREPARED_BYTES_MAX:
-                self._kept.bytes -= self._prepared.popitem(last=False)[1].bytes
-        return prepared
-
-
-@dataclasses.dataclass
-class _Kept:
-    """What the prepared statements take; one for an engine and all its views."""
-
-    bytes: int = 0
 
 
 class Execution:

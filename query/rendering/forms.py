@@ -25,7 +25,7 @@ class Refused(Exception):
 FORMS: dict[type, tuple[frozenset[str], Callable[[Any], str]]] = {}
 """For each class of node: the arguments that are understood, and what writes it."""
 
-_ABSENT = (None, False, "", [])
+_ABSENT: tuple[Any, ...] = (None, False, "", [])
 
 
 def render(node: Any) -> str:

@@ -15,6 +15,7 @@ from chronicle.errors import ChronicleError, SqlError, StreamNotFound
 from chronicle.query import door, gate, nesting
 from chronicle.query.dialect import parse_statement, to_text
 from chronicle.query.pattern.typed import substitute
+from chronicle.query.statement_cache import BYTES_MAX
 from chronicle.query.vocabulary import COLLATIONS, DATE_PARTS, UNITS
 
 MACRO = "create or replace macro main.upper(x) as ''P''"
@@ -353,12 +354,13 @@ def test_brackets_need_no_stack_of_the_caller_and_leave_none_behind(shared):
 
 
 def test_prepared_statements_are_bound_by_their_size(shared):
-    engine = shared._query_engine()
-    for i in range(40):
+    kept = shared._query_engine()._prepared
+    for i in range(20):
         members = ", ".join(str(i * 5000 + j) for j in range(5000))
         shared.sql(f"SELECT x FROM s WHERE x IN ({members})").fetchall()
-    kept = sum(prepared.bytes for prepared in engine._prepared.values())
-    assert kept == engine._kept.bytes <= 64 << 20
+        assert kept.bytes <= BYTES_MAX
+    assert kept.bytes == sum(prepared.bytes for prepared in kept._entries.values())
+    assert len(kept._entries) < 20
 
 
 def test_texts_as_long_as_the_limit_are_measured_quickly():
