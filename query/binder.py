@@ -49,6 +49,7 @@ from .scope import (
     own_nodes,
     resolve,
     uses,
+    values_of,
 )
 
 __all__ = ["Bound", "bind", "conjuncts", "is_plain", "relation_name"]
@@ -439,18 +440,7 @@ class _Binder:
             self._expression(node.this, scope, ctes)
             del scope.ignored[len(scope.ignored) - len(names) :]
             return
-        if isinstance(node, exp.Collate):  # the collation is a name of its own kind
-            self._expression(node.this, scope, ctes)
-            return
-        if isinstance(node, (exp.PropertyEQ, exp.Kwarg)):
-            around = node.parent.parent if isinstance(node.parent, exp.Struct) else None
-            while isinstance(around, exp.Bracket):
-                around = around.parent
-            if isinstance(around, exp.ToMap):
-                self._expression(node.this, scope, ctes)  # keys of maps are values
-            self._expression(node.expression, scope, ctes)
-            return
-        for child in node.iter_expressions():
+        for child in values_of(node):
             self._expression(child, scope, ctes)
 
     # --------------------------------------------------------------------- conditions
