@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import os
 import threading
 import weakref
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
     from .store import CheckReport, Snapshot
 
 __all__ = ["Database", "open_database"]
+
+logger = logging.getLogger("chronicle.database")
 
 QUERY_MEMORY_BYTES = 1 << 30
 """Memory that the relational part of all running queries may take before it spills to disk."""
@@ -244,7 +247,13 @@ class Database:
         if self._indexes is not None:
             self._indexes.drop_stream(name)
         self._streams.pop(name, None)
-        self._store.drop_stream(name)
+        try:
+            self._store.drop_stream(name)
+        except OSError as error:
+            if name in self._store.streams():
+                raise
+            # It is dropped; what others were writing beside it meanwhile is named by nothing.
+            logger.warning("%s: not all files of the dropped stream were removed: %s", name, error)
 
     # -------------------------------------------------------------------- query
 
@@ -299,10 +308,6 @@ class Database:
         SqlError
         """
         return self._query_engine().seen_by(visible).access(text)
-
-    def serves_sql(self) -> bool:
-        """Whether the relational executor answers now."""
-        return self._query_engine().executor.serves()
 
     def explain(
         self,

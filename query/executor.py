@@ -122,18 +122,6 @@ class Executor:
                 if self._connection is None and not self._closed:
                     self._connection, self._directory = broken, directory
 
-    def serves(self) -> bool:
-        """Whether a query can be run now; starts the instance when there is none."""
-        try:
-            cursor = self._cursor()
-            try:
-                return bool(cursor.execute("SELECT 1").fetchall())
-            finally:
-                cursor.close()
-        except duckdb.Error as error:
-            self._replace(error)
-            return False
-
     def close(self) -> None:
         """Close the connection and remove what was spilled."""
         with self._guard:
