@@ -45,6 +45,7 @@ from .store import EventStream, Store, StreamOptions, StreamReader
 from .streams import Stream
 
 if TYPE_CHECKING:
+    from .query.access import Access
     from .query.cancellation import Cancellation, QueryControl
     from .query.engine import QueryEngine
     from .query.plan import Plan
@@ -300,6 +301,15 @@ class Database:
             .seen_by(visible)
             .run(text, params, timeout, read_only=read_only, cancellation=cancellation)
         )
+
+    def access(self, text: str, visible: Callable[[str], bool] | None = None) -> Access:
+        """What a statement reads and changes, without running it; ``visible`` as of :meth:`sql`.
+
+        Raises
+        ------
+        SqlError
+        """
+        return self._query_engine().seen_by(visible).access(text)
 
     def explain(
         self,

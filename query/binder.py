@@ -49,6 +49,7 @@ from .scope import (
     own_nodes,
     resolve,
     uses,
+    values_of,
 )
 
 __all__ = ["Bound", "bind", "conjuncts", "is_plain"]
@@ -389,6 +390,7 @@ class _Binder:
 
         def outputs_of(query: Any) -> list[tuple[str, pa.DataType | None]]:
             bound = bind(query.copy(), self.text, self.catalog)
+            self.streams.update(bound.streams)
             return [(output.name or "", output.type) for output in bound.outputs or ()]
 
         bound = factory.bind(OperatorSite(item, select, self.text, self.catalog, hints, outputs_of))
@@ -441,10 +443,7 @@ class _Binder:
             self._expression(node.this, scope, ctes)
             del scope.ignored[len(scope.ignored) - len(names) :]
             return
-        if isinstance(node, exp.PropertyEQ):
-            self._expression(node.expression, scope, ctes)
-            return
-        for child in node.iter_expressions():
+        for child in values_of(node):
             self._expression(child, scope, ctes)
 
     # --------------------------------------------------------------------- conditions

@@ -33,6 +33,7 @@ __all__ = ["Cancellation", "QueryControl", "interruptibly"]
 Answer = TypeVar("Answer")
 
 INTERRUPT_EVERY_S = 0.02
+TIMEOUT_MAX_S = 10 * 365 * 86_400.0  # beyond that, threads cannot wait
 
 
 class Cancellation:
@@ -82,7 +83,7 @@ class QueryControl:
             raise InvalidArgument(f"timeout is a number of seconds above 0, found {timeout!r}")
         self.timeout = timeout
         self.cancellation = cancellation
-        self._deadline = None if timeout is None else time.monotonic() + timeout
+        self._deadline = None if timeout is None else time.monotonic() + min(timeout, TIMEOUT_MAX_S)
         self._owner = Owner("the store of this query")
 
     @property

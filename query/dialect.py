@@ -24,7 +24,7 @@ Layout
     :class:`MatchRelation`; the clause itself is read by :mod:`.match_clause`.
 
 Limits
-    One statement a text, at most :data:`TEXT_LENGTH_MAX` characters.
+    One statement a text; how long and how deep it may be is said in :mod:`.nesting`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ import difflib
 import re
 from typing import Any, NoReturn
 
-import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError, TokenError
@@ -41,6 +40,8 @@ from sqlglot.tokens import TokenType
 
 from ..errors import SqlError
 from .match_clause import parse_match_clause
+from .nesting import balanced, headroom, measure
+from .rendering import Refused, render
 
 __all__ = [
     "AlterStream",
@@ -64,8 +65,8 @@ __all__ = [
     "tokens_of",
 ]
 
-TEXT_LENGTH_MAX = 4 << 20
-"""Longest SQL text that is read, in characters."""
+RETREATS_MAX = 50_000
+"""Tokens that the parser may read again, beside 50 for each token there is."""
 
 _STATEMENTS = (
     "SELECT", "FROM", "WITH", "VALUES", "CREATE", "DROP", "ALTER", "SHOW", "DESCRIBE", "INSERT",
@@ -149,6 +150,12 @@ class MatchRelation(exp.Expression):  # type: ignore[misc]
 class Chronicle(DuckDB):  # type: ignore[misc]
     """The dialect of every face of Chronicle."""
 
+    INDEX_OFFSET = 0  # a subscript stays the number that was written
+
+    def to_json_path(self, path: Any) -> Any:
+        """A path into JSON stays the text that was written: the executor reads it."""
+        return path
+
     class Tokenizer(DuckDB.Tokenizer):  # type: ignore[misc]
         KEYWORDS = {  # noqa: RUF012
             **DuckDB.Tokenizer.KEYWORDS,
@@ -189,6 +196,13 @@ class Chronicle(DuckDB):  # type: ignore[misc]
             error.token = None if at_end or found is None else found
             raise error
 
+        def _retreat(self, index: int) -> None:
+            """Go back; a text that makes the parser try again and again is refused."""
+            self._again = getattr(self, "_again", 0) + abs(self._index - index)
+            if self._again > RETREATS_MAX + 50 * self._tokens_size:
+                self.raise_error("the statement is too involved to be read")
+            super()._retreat(index)
+
         def _parse_placeholder(self) -> Any:
             token = self._curr
             node = super()._parse_placeholder()
@@ -206,10 +220,6 @@ class Chronicle(DuckDB):  # type: ignore[misc]
                 table = self.expression(MatchRelation(this=table, match=clause))
                 table.update_positions(token)
             return table
-
-        def parse_standard_match_recognize(self) -> Any:
-            """Read the clause as sqlglot does; the hook for :mod:`.match_clause`."""
-            return super()._parse_match_recognize()
 
         # ------------------------------------------------------------ statements
 
@@ -375,21 +385,6 @@ class Chronicle(DuckDB):  # type: ignore[misc]
                 self.raise_error("EXPLAIN explains queries", token or None)
             return self.expression(Explain(this=inner, analyze=analyze))
 
-    class Generator(DuckDB.Generator):  # type: ignore[misc]
-        TRANSFORMS = {  # noqa: RUF012
-            **DuckDB.Generator.TRANSFORMS,
-            MatchRelation: lambda self, node: (
-                f"{self.sql(node, 'this')} {self.sql(node.args['match'])}"
-            ),
-            # sqlglot leaves IGNORE NULLS out where it believes it to be the default
-            exp.IgnoreNulls: lambda self, node: f"{self.sql(node, 'this')} IGNORE NULLS",
-            exp.RespectNulls: lambda self, node: f"{self.sql(node, 'this')} RESPECT NULLS",
-            exp.WithinGroup: lambda self, node: (
-                f"{self.sql(node, 'this')} WITHIN GROUP ({self.sql(node, 'expression').strip()})"
-            ),
-            exp.Hint: lambda self, node: "",  # hints have been read by then
-        }
-
 
 # ------------------------------------------------------------------------------- reading
 
@@ -427,20 +422,50 @@ def parse_predicate(text: str) -> Any:
 
 
 def _parse(text: str, into: Any) -> list[Any]:
-    if not isinstance(text, str):
-        raise SqlError(f"expected SQL text, found {type(text).__name__}")
-    if len(text) > TEXT_LENGTH_MAX:
-        raise SqlError(f"the text has {len(text)} characters, at most {TEXT_LENGTH_MAX} are read")
+    measure(text)
     try:
-        if into is None:
-            return list(_DIALECT.parse(text))
-        return list(_DIALECT.parse_into(into, text))
+        with headroom(text):
+            read = _DIALECT.parse(text) if into is None else _DIALECT.parse_into(into, text)
+            return [None if node is None else _settled(node) for node in read]
     except ParseError as error:
         raise _parse_error(text, error) from None
     except TokenError as error:
         raise _token_error(text, error) from None
     except RecursionError:
         raise SqlError("the statement is nested too deeply") from None
+
+
+def _settled(root: Any) -> Any:
+    """A tree as the rest of the house knows it: calls in one form, long chains shallow."""
+    for node in list(root.find_all(exp.Dot)):
+        call = node.expression
+        if isinstance(call, exp.Anonymous):  # x.f(y) is f(x, y)
+            made = exp.Anonymous(
+                this=call.this, expressions=[_receiver(node.this), *call.expressions]
+            )
+            made.meta.update(call.meta)
+            if node is root:
+                root = made
+            else:
+                node.replace(made)
+    return balanced(root)
+
+
+def _receiver(node: Any) -> Any:
+    """What stands before the dot of a method call; a name there is a column."""
+    parts: list[Any] = []
+    inner = node
+    while isinstance(inner, exp.Dot) and isinstance(inner.expression, exp.Identifier):
+        parts.append(inner.expression)
+        inner = inner.this
+    if not isinstance(inner, exp.Identifier) or len(parts) > 3:
+        return node
+    names = [inner, *reversed(parts)]
+    column = exp.column(*reversed(names), copy=False)
+    starts = [name.meta["start"] for name in names if "start" in name.meta]
+    if starts:
+        column.meta["start"] = min(starts)
+    return column
 
 
 def _parse_error(text: str, error: Any) -> SqlError:
@@ -528,26 +553,29 @@ def token_offset(text: str, name: str) -> int | None:
     return next((int(t.start) for t in tokens_of(text) if t.text.lower() == folded), None)
 
 
-def to_text(node: Any) -> str:
-    """Write a tree as SQL that DuckDB reads; comments and hints are left out.
+def to_text(node: Any, text: str | None = None) -> str:
+    """Write a tree as SQL that the executor reads; see :mod:`.rendering`.
+
+    Parameters
+    ----------
+    node : sqlglot tree
+    text : str, optional
+        What it was parsed from, for the position of an error.
 
     Raises
     ------
     SqlError
-        When the tree holds something that cannot be written without a loss.
+        When the tree holds something that has no form.
     """
     try:
-        return str(
-            node.sql(
-                dialect=_DIALECT,
-                comments=False,
-                normalize_functions=False,
-                identify=True,
-                unsupported_level=sqlglot.ErrorLevel.RAISE,
-            )
-        )
-    except sqlglot.errors.UnsupportedError as error:
-        raise SqlError(f"this form of SQL is not supported: {error}") from None
+        return render(node)
+    except Refused as error:
+        offset = None
+        if text is not None:
+            offset = token_offset(text, error.token) if error.token else None
+            if offset is None and error.node is not None:
+                offset = position_of(error.node)
+        raise error_at(text or "", offset, f"{error.message} (see docs/sql.md)") from None
     except RecursionError:
         raise SqlError("the statement is nested too deeply") from None
 

@@ -17,9 +17,8 @@ Cost
 from __future__ import annotations
 
 import copy
-import threading
+import dataclasses
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -30,13 +29,14 @@ from ..errors import SqlError, StreamNotFound
 from ..store.segment import ScanMetrics
 from ..store.snapshot import Snapshot
 from . import statements
-from .access import VisibleStreams
+from .access import Access, VisibleStreams
 from .cancellation import Cancellation, QueryControl
 from .catalog import Catalog
 from .constants import Folder
 from .dialect import Explain, StatementNode, error_at, parse_predicate, parse_statement
 from .executor import Answer, Executor
 from .explain import Leaf, plan_of
+from .nesting import headroom
 from .operators import Relation, RunContext
 from .parameters import NOW, bind_values
 from .plan import Operator, Plan
@@ -61,15 +61,13 @@ from .relations import (
 from .result import Result
 from .scans import FailureBox
 from .sql_types import conform, settle_types
+from .statement_cache import StatementCache
 from .tree_aggregates import Candidate, result_table
 
 if TYPE_CHECKING:
     from .datasets import ScanDataset
 
 __all__ = ["QueryEngine"]
-
-PREPARED_MAX = 512
-"""Prepared statements kept by text."""
 
 Parameters = Mapping[str, Any] | Sequence[Any] | None
 
@@ -88,8 +86,7 @@ class QueryEngine:
     def __init__(self, catalog: Catalog, *, memory_bytes: int, threads: int) -> None:
         self.catalog = catalog
         self.executor = Executor(memory_bytes, threads)
-        self._prepared: OrderedDict[Any, Prepared] = OrderedDict()
-        self._guard = threading.Lock()
+        self._prepared = StatementCache()
 
     def close(self) -> None:
         """End the executor; results that are still open end with an error."""
@@ -104,6 +101,28 @@ class QueryEngine:
         return view
 
     # ------------------------------------------------------------------- statements
+
+    def access(self, text: str) -> Access:
+        """What a statement reads and changes, without running it.
+
+        Raises
+        ------
+        SqlError
+            As running it would, for what is wrong with the text or with names in it.
+        """
+        prepared = self._known(text)
+        if prepared is not None:
+            return Access(type(prepared.root).__name__, "read", None, frozenset(prepared.streams))
+        tree = parse_statement(text)
+        declared = statements.declared(tree)
+        query = statements.query_of(tree)
+        if query is None:
+            return declared
+        if query is tree:
+            prepared = self._prepared.keep(text, self._prepare(tree, text))
+        else:
+            prepared = self._prepare(query, text)
+        return dataclasses.replace(declared, reads=frozenset(prepared.streams))
 
     def run(
         self,
@@ -125,7 +144,7 @@ class QueryEngine:
                 return statements.result_of_plan(plan)
             if isinstance(tree, (StatementNode, exp.Insert)):
                 return statements.execute(self, tree, text, params, control, read_only)
-            prepared = self._keep(text, self._prepare(tree, text))
+            prepared = self._prepared.keep(text, self._prepare(tree, text))
         return Execution(self, prepared, params, control, begun).result()
 
     def explain(
@@ -154,7 +173,8 @@ class QueryEngine:
 
     def _prepare(self, tree: Any, text: str) -> Prepared:
         try:
-            return prepare(tree, text, self.catalog)
+            with headroom(text):
+                return prepare(tree, text, self.catalog)
         except RecursionError:
             raise SqlError("the statement is nested too deeply") from None
 
@@ -186,7 +206,7 @@ class QueryEngine:
             select.set("where", exp.Where(this=condition))
             if limit is not None:
                 select.set("limit", exp.Limit(expression=exp.Literal.number(limit)))
-            prepared = self._keep(key, self._prepare(select, predicate))
+            prepared = self._prepared.keep(key, self._prepare(select, predicate))
         execution = Execution(self, prepared, None, control or QueryControl(), time.perf_counter())
         execution.fix(name, snapshot, start, end)
         schema = snapshot.schema.arrow
@@ -197,11 +217,9 @@ class QueryEngine:
     # ---------------------------------------------------------------------- prepared
 
     def _known(self, key: Any) -> Prepared | None:
-        with self._guard:
-            prepared = self._prepared.get(key)
-            if prepared is None:
-                return None
-            self._prepared.move_to_end(key)
+        prepared = self._prepared.get(key)
+        if prepared is None:
+            return None
         try:
             for name, schema in prepared.streams.items():
                 current = self.catalog.stream_schema(name)
@@ -209,13 +227,6 @@ class QueryEngine:
                     return None
         except StreamNotFound:
             return None
-        return prepared
-
-    def _keep(self, key: Any, prepared: Prepared) -> Prepared:
-        with self._guard:
-            self._prepared[key] = prepared
-            while len(self._prepared) > PREPARED_MAX:
-                self._prepared.popitem(last=False)
         return prepared
 
 
@@ -270,6 +281,13 @@ class Execution:
     def result(self) -> Result:
         """Start the query."""
         self._control.check()
+        try:
+            with headroom(self._prepared.text):
+                return self._result()
+        except RecursionError:
+            raise SqlError("the statement is nested too deeply") from None
+
+    def _result(self) -> Result:
         specs = self._specs()
         answered = self._answered(specs)
         direct = self._prepared.direct(answered)
@@ -477,7 +495,7 @@ class Execution:
 
     def _evaluate(self, node: Any) -> pa.Scalar | None:
         try:
-            written = Written.of(node)
+            written = Written.of(node, self._prepared.text)
         except SqlError:
             return None
         values = self._given(written.parameters)

@@ -7,7 +7,9 @@ Purpose
 
 Guarantee
     The connection reaches no file (but its own spill directory), no network, no extension and no
-    Python variable, and its configuration is locked.  Sessions run in UTC.  Results are pulled
+    Python variable; its catalogue cannot be changed and its configuration is locked; every text
+    passes :mod:`.door` first.  An instance that DuckDB gives up is replaced at once, and its error
+    says nothing of the inside.  Sessions run in UTC.  Results are pulled
     batch by batch: a streaming query holds a few batches, a sort or a hash table spills at the
     memory limit.  An error of a scan is re-raised as it was; errors of DuckDB become
     :class:`SqlError` or :class:`ResourceLimit`; a time limit, a cancellation and Ctrl-C come out
@@ -36,6 +38,7 @@ from ..errors import QueryCancelled, ResourceLimit, SqlError, StoreClosed
 from ..ownership import leave_to_parent
 from .cancellation import QueryControl, interruptibly
 from .dialect import error_at
+from .door import admit, is_broken, open_empty
 from .error_position import error_offset
 from .scans import FailureBox, Scanned
 
@@ -43,6 +46,8 @@ __all__ = ["Answer", "Executor"]
 
 BATCH_ROWS = 65_536
 TEMPORARY_BYTES_MAX = "8GB"
+CONSTANTS_MAX = 1000
+CONSTANT_LENGTH_MAX = 1000
 
 
 @dataclass
@@ -97,23 +102,30 @@ class Executor:
         # a read-only system may have no place for temporary files: nothing is spilled then
         with suppress(OSError):
             self._directory = Path(tempfile.mkdtemp(prefix="chronicle-spill-"))
-        connection = duckdb.connect(
-            config={
-                "enable_external_access": "false",
-                "python_enable_replacements": "false",
-                "autoinstall_known_extensions": "false",
-                "autoload_known_extensions": "false",
-                "memory_limit": f"{self._memory_bytes}B",
-                "max_temp_directory_size": TEMPORARY_BYTES_MAX,
-                "temp_directory": str(self._directory or ""),
-                "threads": self._threads,
-            }
+        return open_empty(
+            self._directory,
+            memory_limit=f"{self._memory_bytes}B",
+            max_temp_directory_size=TEMPORARY_BYTES_MAX,
+            threads=self._threads,
         )
-        connection.execute("SET TimeZone = 'UTC'")
-        # relations have no known size, so that an ASOF join would always be taken for a tiny one
-        connection.execute("SET asof_loop_join_threshold = 0")
-        connection.execute("SET lock_configuration = true")
-        return connection
+
+    def _replace(self, error: BaseException) -> None:
+        """Forget an instance that DuckDB has given up; the next query starts another one."""
+        if not is_broken(error):
+            return
+        with self._guard:
+            broken, self._connection = self._connection, None
+            directory, self._directory = self._directory, None
+        if broken is not None:
+            try:  # a query that met the end of the instance before this one may have replaced it
+                broken.cursor().execute("SELECT 1")
+            except duckdb.Error:
+                if directory is not None:
+                    shutil.rmtree(directory, ignore_errors=True)
+                return
+            with self._guard:
+                if self._connection is None and not self._closed:
+                    self._connection, self._directory = broken, directory
 
     def close(self) -> None:
         """Close the connection and remove what was spilled."""
@@ -135,16 +147,21 @@ class Executor:
             return self._constants[sql]
         cursor = self._cursor()
         try:
+            admit(cursor, f"SELECT {sql}")
             table = cursor.sql(f"SELECT {sql}", params=values or None).to_arrow_table()
             found = table.column(0)[0]
-        except duckdb.Error:
+        except SqlError:
+            found = None
+        except duckdb.Error as error:
+            self._replace(error)
             found = None
         finally:
             cursor.close()
         if not values:
-            if len(self._constants) > 1000:
+            if len(self._constants) > CONSTANTS_MAX:
                 self._constants.clear()
-            self._constants[sql] = found
+            if len(sql) <= CONSTANT_LENGTH_MAX:
+                self._constants[sql] = found
         return found
 
     def columns(
@@ -153,11 +170,13 @@ class Executor:
         """Names and DuckDB types of a query's columns, without running it."""
         cursor = self._cursor()
         try:
+            admit(cursor, sql, relations)
             for name, dataset in relations.items():
                 cursor.register(name, dataset)
             relation = cursor.sql(sql, params=values or None)
             return list(zip(relation.columns, map(str, relation.types), strict=True))
         except duckdb.Error as error:
+            self._replace(error)
             raise _sql_error(error, text) from None
         finally:
             cursor.close()
@@ -176,6 +195,7 @@ class Executor:
         cursor = self._cursor()
         options = "ANALYZE, FORMAT json" if analyze else "FORMAT json"
         try:
+            admit(cursor, sql, relations)
             for name, dataset in relations.items():
                 cursor.register(name, dataset)
 
@@ -186,6 +206,7 @@ class Executor:
             with control.interrupting(cursor.interrupt):
                 return interruptibly(explain, cursor.interrupt)
         except BaseException as error:
+            self._replace(error)
             raise _translated(error, text, control, failures) from None
         finally:
             cursor.close()
@@ -220,6 +241,7 @@ class Executor:
         """
         cursor = self._cursor()
         try:
+            admit(cursor, sql, relations)
             for name, dataset in relations.items():
                 cursor.register(name, dataset)
             with control.interrupting(cursor.interrupt):
@@ -235,6 +257,7 @@ class Executor:
         except BaseException as error:
             with suppress(duckdb.Error):
                 cursor.close()
+            self._replace(error)
             raise _translated(error, text, control, failures) from None
 
         closed = threading.Event()
@@ -261,6 +284,7 @@ class Executor:
                         try:
                             batch = interruptibly(take, cursor.interrupt)
                         except BaseException as error:
+                            self._replace(error)
                             raise _translated(error, text, control, failures) from None
                     if failures.error is not None:
                         raise failures.error
@@ -296,6 +320,11 @@ def _translated(
         return ResourceLimit(
             "the query needs more memory than it may take; narrow its time range, aggregate "
             f"earlier, or raise query_memory_bytes ({_first_line(message)})"
+        )
+    if is_broken(error):
+        return SqlError(
+            "this query made the relational executor fail, or ran beside one that did; the "
+            "executor was started anew: run it again, and write it another way if it fails again"
         )
     if isinstance(error, (duckdb.Error, OSError)):
         return _sql_error(error, text)

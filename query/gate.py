@@ -1,137 +1,77 @@
 """The gate: which SQL reaches the relational executor at all.
 
 Purpose
-    The executor is locked down by its own configuration; this is the second lock.  A query passes
-    when every node of its tree is of a known kind and every function is on a list.
+    The executor is locked down by its own configuration; this is the lock before it.  A query
+    passes when each of its nodes has a form (:mod:`.rendering`), each function is on a list
+    (:mod:`.vocabulary`) and has arguments that bound what it costs, and the tree is not one that
+    planning would blow up.
 
 Guarantee
-    What is not named here does not run: no file, network or catalog function, no statement but a
-    query, no setting.  Functions whose result can be far larger than their arguments run only with
-    literal sizes below :data:`LITERAL_SIZE_MAX`.
+    What is not named does not run: no file, network or catalog function, no statement but a
+    query, no setting.  Functions whose result can be far larger than their arguments run only
+    with literal sizes, whether they are written ``f(x, n)``, ``x.f(n)`` (a call like any other
+    when it comes here) or ``list_aggregate(x, 'f', n)``.  The executor copies operands while it
+    plans (of BETWEEN, IN, NULLIF, CASE x WHEN, lambdas, references to aliases); what these copies
+    come to is computed beforehand and limited.
 
 Limits
     The list is of names; it trusts DuckDB's implementations of them.  Memory is bounded by the
-    executor's limit, which is not a hard cap: a public server needs a container limit as well.
+    executor's limit and by the process it runs in: strings and lists that grow by being joined
+    with themselves are not seen here.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from sqlglot import exp
 
-from .dialect import MatchRelation, error_at, position_of, token_offset
+from .dialect import MatchRelation, error_at, position_of
+from .rendering import FORMS, unknown_argument
+from .vocabulary import (
+    AGGREGATES,
+    FORMATS,
+    FUNCTIONS,
+    QUANTILES,
+    SCALARS,
+    SERIES,
+    SIZES,
+    TABLE_FUNCTIONS,
+    WINDOWS,
+    spelled,
+)
 
 __all__ = ["AGGREGATES", "SCALARS", "WINDOWS", "check_query", "is_volatile"]
 
 LITERAL_SIZE_MAX = 10_000
-"""Largest literal length that padding, resizing and formatting functions may ask for."""
+"""Largest literal length that padding, resizing, sampling and formatting functions may ask for."""
 
 SERIES_MAX = 1_000_000
 """Most rows or elements that ``range`` and ``generate_series`` may make."""
 
+SERIES_IN_LAMBDA_MAX = 1_000
+"""The same for each element of a list."""
 
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
+QUANTILES_MAX = 100
+"""Most quantiles that one call may ask for."""
 
+DEPTH_MAX = 200
+"""Most expressions inside each other; AND and OR do not count."""
 
-AGGREGATES = _names("""
-    any_value approx_count_distinct approx_quantile approx_top_k arbitrary arg_max arg_max_null
-    arg_min arg_min_null argmax argmin array_agg avg bit_and bit_or bit_xor bool_and bool_or
-    corr count count_if count_star countif covar_pop covar_samp entropy favg first fsum geomean
-    geometric_mean group_concat histogram kahan_sum kurtosis kurtosis_pop last list listagg mad
-    max max_by mean median min min_by mode percentile_cont percentile_disc product quantile
-    quantile_cont quantile_disc regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope
-    regr_sxx regr_sxy regr_syy reservoir_quantile sem skewness stddev stddev_pop stddev_samp
-    string_agg sum sum_no_overflow sumkahan var_pop var_samp variance weighted_avg wavg
-    json_group_array json_group_object
-""")
+COPIES_MAX = 20_000
+"""Most nodes that the executor may make by copying operands."""
 
-WINDOWS = _names("""
-    cume_dist dense_rank fill first_value lag last_value lead nth_value ntile percent_rank rank
-    rank_dense row_number
-""")
+GROUPING_SETS_MAX = 64
+"""Most grouping sets of one GROUP BY: CUBE of six columns."""
 
-SCALARS = _names("""
-    abs acos acosh add age array_append array_cat array_concat array_contains
-    array_cosine_distance array_cosine_similarity array_distance array_distinct array_extract
-    array_filter array_has array_has_all array_has_any array_indexof array_inner_product
-    array_intersect array_length array_pop_back array_pop_front array_position array_prepend
-    array_push_back array_push_front array_reverse array_reverse_sort array_slice array_sort
-    array_to_string array_transform array_unique array_value array_where array_zip ascii asin
-    asinh atan atan2 atanh base64 bin bit_count bit_length bit_position bitstring cardinality
-    cbrt ceil ceiling century char_length character_length chr coalesce columns concat concat_ws
-    contains cos cosh cot current_date current_localtime current_localtimestamp
-    damerau_levenshtein date_add date_diff date_part date_sub date_trunc datediff datepart
-    datesub datetrunc day dayname dayofmonth dayofweek dayofyear days_in_month decade decode
-    degrees divide editdist3 element_at encode ends_with epoch epoch_ms epoch_ns epoch_us
-    equi_width_bins era even exp factorial fdiv flatten floor fmod format_bytes from_base64
-    from_binary from_hex gamma gcd gen_random_uuid generate_subscripts get_bit get_current_time
-    get_current_timestamp greatest greatest_common_divisor grouping grouping_id hamming hash hex
-    hour if ifnull in_search_path instr isfinite isinf isnan isodow isoyear jaccard
-    jaro_similarity jaro_winkler_similarity json json_array json_array_length json_contains
-    json_exists json_extract json_extract_path json_extract_path_text json_extract_string
-    json_keys json_merge_patch json_object json_pretty json_quote json_structure json_transform
-    json_transform_strict json_type json_valid json_value julian last_day lcase lcm least
-    least_common_multiple left left_grapheme len length length_grapheme levenshtein lgamma
-    list_aggr list_aggregate list_any_value list_append list_apply list_avg list_bit_and
-    list_bit_or list_bit_xor list_bool_and list_bool_or list_cat list_concat list_contains
-    list_cosine_distance list_cosine_similarity list_count list_distance list_distinct
-    list_dot_product list_element list_entropy list_extract list_filter list_first list_grade_up
-    list_has list_has_all list_has_any list_histogram list_indexof list_inner_product
-    list_intersect list_kurtosis list_last list_mad list_max list_median list_min list_mode
-    list_pack list_position list_prepend list_product list_reduce list_reverse list_reverse_sort
-    list_select list_sem list_skewness list_slice list_sort list_stddev_pop list_stddev_samp
-    list_string_agg list_sum list_transform list_unique list_value list_var_pop list_var_samp
-    list_where list_zip ln log log10 log2 lower ltrim make_date make_time make_timestamp
-    make_timestamp_ms make_timestamp_ns make_timestamptz map map_concat map_contains map_entries
-    map_extract map_extract_value map_from_entries map_keys map_values md5 microsecond
-    millennium millisecond minute mismatches mod month monthname multiply nanosecond nextafter
-    nfc_normalize normalized_interval now nullif octet_length ord parse_dirname parse_dirpath
-    parse_filename parse_path pi position pow power prefix quarter radians random regexp_escape
-    regexp_extract regexp_extract_all regexp_full_match regexp_matches regexp_replace
-    regexp_split_to_array replace reverse right right_grapheme round round_even roundbankers row
-    row_to_json rtrim second set_bit sha1 sha256 sign signbit sin sinh split split_part sqrt
-    starts_with str_split str_split_regex strftime string_split string_split_regex
-    string_to_array strip_accents strlen strpos strptime struct_concat struct_extract
-    struct_insert struct_keys struct_pack struct_values substr substring substring_grapheme
-    subtract suffix switch tan tanh time_bucket timezone timezone_hour timezone_minute to_base64
-    to_binary to_centuries to_days to_decades to_hex to_hours to_json to_microseconds
-    to_millennia to_milliseconds to_minutes to_months to_quarters to_seconds to_timestamp
-    to_weeks to_years today transaction_timestamp translate trim trunc try_strptime typeof ucase
-    unbin unhex unicode unnest upper url_decode url_encode uuid uuid_extract_timestamp
-    vector_type week weekday weekofyear xor year yearweek
-""") - {"vector_type", "in_search_path"}
+SET_OPERATIONS_MAX = 200
+"""Most UNION, EXCEPT and INTERSECT of one statement."""
 
-_SIZED = {"lpad": 1, "rpad": 1, "list_resize": 1, "array_resize": 1, "to_base": 2}
-"""Functions that run with a literal size; the position of that argument."""
-
-_FORMATS = frozenset({"format", "printf"})
-_SERIES = frozenset({"range", "generate_series"})
 _VOLATILE = frozenset({"random", "uuid", "gen_random_uuid"})
-
-
-def _nodes(text: str) -> frozenset[type]:
-    return frozenset(getattr(exp, name) for name in text.split() if hasattr(exp, name))
-
-
-_NODES = _nodes("""
-    Select Union Except Intersect Subquery Values Tuple CTE With From Join Where Group Having
-    Qualify Order Ordered Limit LimitOptions Offset Distinct Window WindowSpec Filter WithinGroup
-    IgnoreNulls RespectNulls GroupingSets Cube Rollup Table TableAlias Lateral Unnest TableSample
-    Hint Alias Aliases Column Identifier Star Literal RawString ByteString Null Boolean Placeholder
-    Parameter Paren Anonymous Var Interval IntervalSpan DataType DataTypeParam ColumnDef And Or Not
-    Xor EQ NEQ GT GTE LT LTE NullSafeEQ NullSafeNEQ Is In Between Like ILike SimilarTo Glob
-    RegexpLike RegexpILike RegexpFullMatch Escape Any All Exists Case If Cast TryCast Extract Trim
-    Substring StrPosition Overlay Collate AtTimeZone StartsWith Add Sub Mul Div IntDiv Mod Pow Neg
-    Abs BitwiseAnd BitwiseOr BitwiseXor BitwiseNot BitwiseLeftShift BitwiseRightShift DPipe Dot
-    Bracket Slice Array Struct ToMap Map PropertyEQ Kwarg Lambda JSONExtract JSONExtractScalar
-    JSONPath JSONPathKey JSONPathRoot JSONPathSubscript JSONPathWildcard ArrayContainsAll
-    ArrayContainedBy ArrayOverlaps PositionalColumn CurrentDate CurrentTimestamp CurrentTime
-    Localtime Localtimestamp Concat
-""")
+_NAMED_ARGUMENTS = frozenset({"struct_pack", "struct_insert", "unnest"})
 
 
 def is_volatile(name: str) -> bool:
@@ -155,21 +95,36 @@ def check_query(root: Any, text: str, table_functions: frozenset[str] = frozense
     SqlError
     """
     for node in root.walk():
-        if isinstance(node.parent, exp.Hint):
+        if isinstance(node.parent, exp.Hint) or isinstance(node, exp.Hint):
             continue  # read by the binder, never by the executor
+        form = FORMS.get(type(node))
+        if form is None:
+            if type(node) not in _PARTS and not _inside_match(node):
+                raise _not_ours(text, node, type(node).__name__)
+            continue
+        if isinstance(node, exp.Table):
+            _check_table(node, text)
         if isinstance(node, exp.Anonymous):
             _check_function(node, text, table_functions)
-        elif isinstance(node, exp.Table):
-            _check_table(node, text)
-        elif isinstance(node, exp.DataType):
-            if node.this == exp.DataType.Type.USERDEFINED:
-                kind = str(node.args.get("kind"))
-                raise error_at(text, token_offset(text, kind), f"there is no type {kind}")
-        elif type(node) not in _NODES and not _inside_match(node):
-            what = type(node).__name__
-            raise error_at(
-                text, position_of(node), f"{what} is not part of Chronicle's SQL (see docs/sql.md)"
-            )
+        elif not _inside_match_clause(node):
+            unknown = unknown_argument(node, form[0] | _READ_BY_BINDER)
+            if unknown is not None:
+                raise _not_ours(text, node, spelled(node, unknown))
+    _check_shape(root, text)
+
+
+_PARTS = frozenset(
+    (exp.From, exp.Var, exp.IntervalSpan, exp.DataTypeParam, exp.ColumnDef, exp.LimitOptions)
+)
+"""Nodes that are written by the form of the node around them."""
+
+_READ_BY_BINDER = frozenset(("hint",))
+
+
+def _not_ours(text: str, node: Any, what: str) -> Exception:
+    return error_at(
+        text, position_of(node), f"{what} is not part of Chronicle's SQL (see docs/sql.md)"
+    )
 
 
 def _inside_match(node: Any) -> bool:
@@ -181,16 +136,17 @@ def _inside_match(node: Any) -> bool:
     return False
 
 
+def _inside_match_clause(node: Any) -> bool:
+    return isinstance(node.parent, exp.MatchRecognize)
+
+
 def _check_table(node: Any, text: str) -> None:
     if isinstance(node.this, exp.Dot) or node.args.get("db") or node.args.get("catalog"):
-        raise error_at(
-            text, position_of(node), f"names of streams have one part, found {node.sql('duckdb')}"
-        )
-    for clause in ("pivots", "version", "when", "only", "rows_from", "changes", "hints", "indexed"):
-        if node.args.get(clause):
-            raise error_at(
-                text, position_of(node), f"{clause.upper()} is not part of Chronicle's SQL"
-            )
+        parts = ".".join(part.name for part in node.parts)
+        raise error_at(text, position_of(node), f"names of streams have one part, found {parts}")
+
+
+# --------------------------------------------------------------------------- functions
 
 
 def _check_function(node: Any, text: str, table_functions: frozenset[str]) -> None:
@@ -200,49 +156,83 @@ def _check_function(node: Any, text: str, table_functions: frozenset[str]) -> No
         return
     if _inside_match(node):
         return
-    if in_from and name not in _SERIES and name != "unnest":
+    if in_from and name not in TABLE_FUNCTIONS:
         raise error_at(
             text,
             position_of(node),
-            f"no table function {node.name!r}{_near(name, table_functions | _SERIES)}",
+            f"no table function {node.name!r}{_near(name, table_functions | SERIES)}",
         )
-    if name in _SERIES:
-        _check_series(node, text)
-    elif name in _SIZED:
-        arguments = node.expressions
-        where = _SIZED[name]
-        size = _integer(arguments[where]) if len(arguments) > where else 0
-        if size is None or abs(size) > LITERAL_SIZE_MAX:
+    if name not in FUNCTIONS:
+        raise error_at(
+            text,
+            position_of(node),
+            f"no function {node.name!r}{_near(name, FUNCTIONS)} (see docs/sql.md)",
+        )
+    arguments = list(_plain_arguments(node, text))
+    if name in ("list_aggregate", "list_aggr"):
+        inner = arguments[1] if len(arguments) > 1 else None
+        if not isinstance(inner, exp.Literal) or str(inner.this).lower() not in AGGREGATES:
+            raise error_at(
+                text, position_of(node), f"{name} takes the name of an aggregate as a literal"
+            )
+        name, arguments = str(inner.this).lower(), [arguments[0], *arguments[2:]]
+    _check_arguments(node, name, arguments, text)
+
+
+def _plain_arguments(node: Any, text: str) -> Iterator[Any]:
+    """Arguments by position, without what an aggregate wraps around them."""
+    for argument in node.expressions:
+        inner = argument
+        while isinstance(inner, (exp.Order, exp.IgnoreNulls, exp.RespectNulls)):
+            inner = inner.this
+        named = isinstance(inner, (exp.PropertyEQ, exp.Kwarg))
+        if named and node.name.lower() not in _NAMED_ARGUMENTS:
             raise error_at(
                 text,
                 position_of(node),
-                f"the size that {name} makes must be a literal up to {LITERAL_SIZE_MAX}",
+                f"the arguments of {node.name} are given by position, not by name",
             )
-    elif name in _FORMATS:
-        pattern = node.expressions[0] if node.expressions else None
-        literal = str(pattern.this) if isinstance(pattern, exp.Literal) else "*"
-        widths = [int(width) for width in re.findall(r"\d+", literal)]
+        if isinstance(inner, exp.Distinct):
+            yield from inner.expressions
+        else:
+            yield inner
+
+
+def _check_arguments(node: Any, name: str, arguments: list[Any], text: str) -> None:
+    def wrong(message: str) -> Exception:
+        return error_at(text, position_of(node), message)
+
+    if name in SERIES:
+        _check_series(node, arguments, text)
+    for place in SIZES.get(name, ()):
+        size = _integer(arguments[place]) if len(arguments) > place else 0
+        if size is None or abs(size) > LITERAL_SIZE_MAX:
+            raise wrong(f"the size that {name} makes must be a literal up to {LITERAL_SIZE_MAX}")
+    if name in QUANTILES and len(arguments) > (0 if name.startswith("percentile") else 1):
+        wanted = arguments[0 if name.startswith("percentile") else 1]
+        while isinstance(wanted, (exp.Paren, exp.Neg, exp.Cast)):
+            wanted = wanted.this
+        several = isinstance(wanted, exp.Array) and len(wanted.expressions) <= QUANTILES_MAX
+        if not several and not isinstance(wanted, (exp.Literal, exp.Placeholder, exp.Null)):
+            raise wrong(f"{name} takes a literal or a list of up to {QUANTILES_MAX} of them")
+    if name in FORMATS:
+        pattern = arguments[0] if arguments else None
+        is_text = isinstance(pattern, exp.Literal) and pattern.is_string
+        literal = str(pattern.this) if is_text else "*"  # type: ignore[union-attr]
+        digits = re.findall(r"\d+", literal)
         if (
             "*" in literal
             or re.search(r"{[^}]*{", literal)
-            or max(widths, default=0) > (LITERAL_SIZE_MAX)
+            or any(len(width) > 6 for width in digits)
+            or sum(map(int, digits)) > LITERAL_SIZE_MAX
         ):
-            raise error_at(
-                text,
-                position_of(node),
-                f"the format of {name} must be a literal with widths up to {LITERAL_SIZE_MAX}",
+            raise wrong(
+                f"the format of {name} must be a literal with widths up to {LITERAL_SIZE_MAX}"
             )
-    elif name not in SCALARS and name not in AGGREGATES and name not in WINDOWS:
-        known = SCALARS | AGGREGATES | WINDOWS
-        raise error_at(
-            text,
-            position_of(node),
-            f"no function {node.name!r}{_near(name, known)} (see docs/sql.md)",
-        )
 
 
-def _check_series(node: Any, text: str) -> None:
-    found = [_integer(argument) for argument in node.expressions]
+def _check_series(node: Any, arguments: list[Any], text: str) -> None:
+    found = [_integer(argument) for argument in arguments]
     numbers = [number for number in found if number is not None]
     if len(numbers) != len(found) or not 1 <= len(numbers) <= 3:
         raise error_at(
@@ -250,8 +240,10 @@ def _check_series(node: Any, text: str) -> None:
         )
     start, stop = (0, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1])
     step = numbers[2] if len(numbers) == 3 else 1
-    if step and abs(stop - start) // abs(step) > SERIES_MAX:
-        raise error_at(text, position_of(node), f"{node.name} makes at most {SERIES_MAX} values")
+    most = SERIES_MAX if node.find_ancestor(exp.Lambda) is None else SERIES_IN_LAMBDA_MAX
+    if step and abs(stop - start) // abs(step) > most:
+        where = "" if most == SERIES_MAX else " inside a lambda"
+        raise error_at(text, position_of(node), f"{node.name} makes at most {most} values{where}")
 
 
 def _integer(node: Any) -> int | None:
@@ -261,10 +253,103 @@ def _integer(node: Any) -> int | None:
         node = node.this
     if isinstance(node, exp.Literal) and not node.is_string:
         digits = str(node.this).replace("_", "")
-        return sign * int(digits) if digits.isdigit() else None
+        return sign * int(digits) if digits.isdigit() and len(digits) <= 20 else None
     return None
 
 
 def _near(name: str, known: frozenset[str]) -> str:
     near = difflib.get_close_matches(name, sorted(known), n=1)
     return f"; did you mean {near[0]}?" if near else ""
+
+
+# ------------------------------------------------------------------------------- shape
+
+
+def _check_shape(root: Any, text: str) -> None:
+    """Refuse a tree that is too deep, or that planning would multiply."""
+    order: list[tuple[Any, int, Any]] = []  # node, depth, the SELECT around it
+    waiting: list[tuple[Any, int, Any]] = [(root, 0, None)]
+    operations = 0
+    while waiting:
+        node, depth, select = waiting.pop()
+        if depth > DEPTH_MAX:
+            raise error_at(
+                text,
+                position_of(node),
+                f"the statement is nested too deeply: at most {DEPTH_MAX} levels",
+            )
+        if isinstance(node, exp.SetOperation):
+            operations += 1
+            depth -= isinstance(node.parent, exp.SetOperation)
+        order.append((node, depth, select))
+        inner = node if isinstance(node, exp.Select) else select
+        below = depth if isinstance(node, (exp.And, exp.Or)) else depth + 1
+        waiting.extend((child, below, inner) for child in node.iter_expressions())
+    if operations > SET_OPERATIONS_MAX:
+        raise error_at(
+            text, 0, f"at most {SET_OPERATIONS_MAX} set operations stand in one statement"
+        )
+    weights: dict[int, int] = {}
+    aliases: dict[tuple[int, str], int] = {}
+    copies = 0
+    for node, _, select in reversed(order):  # from the leaves up, from left to right
+        weight = 1
+        for child in node.iter_expressions():
+            own = weights.pop(id(child))
+            times = _copies(node, child)
+            weight += times * own
+            copies += (times - 1) * own
+        if isinstance(node, exp.Column) and len(node.parts) == 1 and select is not None:
+            known = aliases.get((id(select), node.name.lower()), 0)
+            weight += known
+            copies += known
+        elif isinstance(node, exp.Alias) and node.parent is select and select is not None:
+            aliases[id(select), node.alias.lower()] = weight
+        elif isinstance(node, exp.Group) and _grouping_sets(node) > GROUPING_SETS_MAX:
+            raise error_at(
+                text,
+                position_of(node),
+                f"one GROUP BY makes at most {GROUPING_SETS_MAX} grouping sets",
+            )
+        if copies > COPIES_MAX:
+            raise error_at(
+                text,
+                position_of(node),
+                "the statement is too involved: operands of BETWEEN, IN, CASE, NULLIF and of "
+                "lambdas, and references to aliases, are nested in each other too often; compute "
+                "them in a subquery",
+            )
+        weights[id(node)] = weight
+
+
+def _copies(node: Any, child: Any) -> int:
+    """How many times an operand stands in the executor's plan, measured with DuckDB 2.0."""
+    key = child.arg_key
+    if key == "this":
+        if isinstance(node, exp.Between):
+            return 6 if node.args.get("symmetric") else 3
+        if isinstance(node, exp.In):
+            return min(max(len(node.expressions), 1), 10)
+        if isinstance(node, exp.Case):
+            return len(node.args.get("ifs") or ()) + 1
+        if isinstance(node, exp.Lambda):
+            return 3
+    elif isinstance(node, exp.Anonymous):
+        name = node.name.lower()
+        if name == "nullif" and child.index == 0:
+            return 2
+        if name in ("levenshtein", "damerau_levenshtein", "editdist3") or name.startswith("jaro_"):
+            return 2
+    return 1
+
+
+def _grouping_sets(group: Any) -> int:
+    sets = 1
+    for part in group.expressions:
+        if isinstance(part, exp.Cube):
+            sets *= 1 << min(len(part.expressions), 30)
+        elif isinstance(part, exp.Rollup):
+            sets *= len(part.expressions) + 1
+        elif isinstance(part, exp.GroupingSets):
+            sets *= max(len(part.expressions), 1)
+    return sets

@@ -381,7 +381,7 @@ def _window(clause: MatchClause, columns: InputColumns) -> int | None:
         raise fail("WITHIN takes an INTERVAL, or an integer when time is an integer")
     if not timed:
         raise fail(f"time attribute {columns.time!r} is an integer: WITHIN takes an integer")
-    value = evaluate(f"SELECT {node.sql(dialect='duckdb')} AS c").column(0)[0].as_py()
+    value = evaluate(f"SELECT {to_text(node, clause.sql)} AS c").column(0)[0].as_py()
     if value.months:
         raise fail("WITHIN takes an interval of fixed length: weeks, days or shorter")
     nanos = value.days * 86_400 * 10**9 + value.nanoseconds

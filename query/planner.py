@@ -44,8 +44,12 @@ from .scope import Condition, Output, Site
 from .silent_loss import check_literals
 from .straight import picked_columns
 from .tree_aggregates import Candidate, find_candidate, rewrite
+from .vocabulary import DISTANCES
 
 __all__ = ["Prepared", "Rows", "Written", "prepare", "row_bounds", "scan_spec", "tail_start"]
+
+NODE_BYTES = 1200
+"""About what a node of a tree takes, with its dictionaries."""
 
 _TODAY = ("current_date", "today")
 _NOW = ("now", "current_timestamp", "transaction_timestamp", "get_current_timestamp")
@@ -83,14 +87,17 @@ class Written:
     parameters: frozenset[str]
 
     @classmethod
-    def of(cls, root: Any) -> Written:
-        """Write a tree."""
-        return cls(to_text(root), frozenset(p.name for p in root.find_all(exp.Placeholder)))
+    def of(cls, root: Any, text: str) -> Written:
+        """Write a tree that was parsed from a text."""
+        return cls(to_text(root, text), frozenset(p.name for p in root.find_all(exp.Placeholder)))
 
 
 @dataclass
 class Prepared:
-    """A query that can be run; see :func:`prepare`."""
+    """A query that can be run; see :func:`prepare`.
+
+    ``bytes`` is about what it takes in memory: its tree, and its text twice.
+    """
 
     text: str
     root: Any
@@ -103,6 +110,7 @@ class Prepared:
     static: bool
     specs: dict[int, ScanSpec] = field(default_factory=dict)
     written: dict[frozenset[int], Written] = field(default_factory=dict)
+    bytes: int = 0
 
     def write(self, answered: frozenset[int], names: Callable[[Written], list[str]]) -> Written:
         """The query for the executor, with these candidates answered by the tree.
@@ -117,9 +125,9 @@ class Prepared:
                 for select in list(holder.find_all(exp.Select)):
                     if select.meta.get("candidate") in answered:
                         whole = select is holder.this
-                        rewrite(select, names(Written.of(self.root)) if whole else None)
+                        rewrite(select, names(self.written[frozenset()]) if whole else None)
                 root = holder.this
-            found = self.written[answered] = Written.of(root)
+            found = self.written[answered] = Written.of(root, self.text)
         return found
 
     @cached_property
@@ -157,6 +165,7 @@ def prepare(root: Any, text: str, catalog: Catalog) -> Prepared:
     check_literals(root, text)
     parameters = number_placeholders(root, text)
     uses_now = _fix_now(root)
+    _name_distances(root)
     bound: Bound = bind(root, text, catalog)
     rows: dict[int, Rows] = {}
     candidates: dict[int, Candidate] = {}
@@ -178,6 +187,8 @@ def prepare(root: Any, text: str, catalog: Catalog) -> Prepared:
         candidates=candidates,
         rows=rows,
         static=not parameters and not uses_now,
+        written={frozenset(): Written.of(bound.root, text)},  # what has no form is refused now
+        bytes=NODE_BYTES * sum(1 for _ in bound.root.walk()) + 8 * len(text),
     )
 
 
@@ -203,17 +214,28 @@ def _fix_now(root: Any) -> bool:
         if made is None:
             continue
         found = True
-        top = node
-        while not isinstance(top.parent, (exp.Query, type(None))) and top.arg_key != "expressions":
-            top = top.parent
-        if isinstance(top.parent, exp.Select) and top.arg_key == "expressions":
-            _keep_name(top)
+        _keep_name(node)
         node.replace(made)
     return found
 
 
-def _keep_name(projection: Any) -> None:
-    """Give a projection the name it would have had with its own text."""
+def _name_distances(root: Any) -> None:
+    """Keep the names of projections with calls that are written in another form."""
+    for node in list(root.find_all(exp.Anonymous)):
+        if node.name.lower() in DISTANCES:
+            _keep_name(node)
+
+
+def _keep_name(node: Any) -> None:
+    """Give the projection around a node the name it would have had with its own text."""
+    projection = node
+    while not (
+        isinstance(projection.parent, (exp.Query, type(None)))
+        or projection.arg_key == "expressions"
+    ):
+        projection = projection.parent
+    if not isinstance(projection.parent, exp.Select) or projection.arg_key != "expressions":
+        return
     if not isinstance(projection, (exp.Alias, exp.Star)):
         name = projection.sql("duckdb", normalize_functions="lower").lower()
         alias = exp.Alias(alias=exp.to_identifier(name, quoted=True))

@@ -35,6 +35,7 @@ __all__ = [
     "own_nodes",
     "resolve",
     "uses",
+    "values_of",
 ]
 
 _TYPE_KEEPING = frozenset(
@@ -251,6 +252,21 @@ def own_nodes(node: Any) -> Iterator[Any]:
     for child in node.iter_expressions():
         if not isinstance(child, exp.Query):
             yield from own_nodes(child)
+
+
+def values_of(node: Any) -> Iterator[Any]:
+    """The parts of an expression that are values: collations, fields and names of arguments not."""
+    if isinstance(node, exp.Collate):
+        yield node.this
+    elif isinstance(node, (exp.PropertyEQ, exp.Kwarg)):
+        around = node.parent.parent if isinstance(node.parent, exp.Struct) else None
+        while isinstance(around, exp.Bracket):
+            around = around.parent
+        if isinstance(around, exp.ToMap):
+            yield node.this  # the key of a map
+        yield node.expression
+    else:
+        yield from node.iter_expressions()
 
 
 def uses(node: Any) -> Iterator[ColumnUse]:

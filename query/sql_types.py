@@ -88,7 +88,12 @@ def arrow_type(node: Any, text: str) -> pa.DataType:
     """The Arrow type of a declared SQL type; raises :class:`SqlError` at its place in the text."""
     kind = str(getattr(node.this, "value", node.this)).upper()
     if kind == "DECIMAL":
-        sizes = [int(size.name) for size in node.expressions] or [18, 3]
+        written = [str(size.name) for size in node.expressions]
+        if not all(size.isascii() and size.isdigit() and len(size) < 9 for size in written):
+            raise error_at(
+                text, node.meta.get("start"), "DECIMAL takes two numbers, as in DECIMAL(10, 2)"
+            )
+        sizes = [int(size) for size in written] or [18, 3]
         precision, scale = sizes[0], (sizes[1] if len(sizes) > 1 else 0)
         if not 1 <= precision <= 38 or not 0 <= scale <= precision:
             raise error_at(
@@ -103,7 +108,7 @@ def arrow_type(node: Any, text: str) -> pa.DataType:
         raise error_at(
             text,
             node.meta.get("start", position_of(node)),
-            f"a stream cannot hold the type {node.sql('duckdb')}; use BOOLEAN, TINYINT to BIGINT, "
+            f"a stream cannot hold the type {kind.lower()}; use BOOLEAN, TINYINT to BIGINT, "
             "UTINYINT to UBIGINT, FLOAT, DOUBLE, DECIMAL(p, s), VARCHAR, BLOB, DATE, TIMESTAMP "
             "(also _S, _MS, _NS) or TIMESTAMPTZ",
         )

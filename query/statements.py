@@ -22,6 +22,7 @@ from sqlglot import exp
 
 from ..errors import AttributeNotFound, ReadOnlyStore, SqlError, UnsupportedType
 from ..schema import StreamSchema, time_text
+from .access import Access
 from .cancellation import QueryControl
 from .dialect import (
     AlterStream,
@@ -30,6 +31,7 @@ from .dialect import (
     DescribeStream,
     DropIndexOn,
     DropStream,
+    Explain,
     ShowIndexes,
     ShowStreams,
     error_at,
@@ -44,8 +46,9 @@ from .sql_types import arrow_type, sql_type
 if TYPE_CHECKING:
     from .engine import QueryEngine
 
-__all__ = ["execute", "result_of_plan"]
+__all__ = ["declared", "execute", "query_of", "result_of_plan"]
 
+_QUERIES = (exp.Query, exp.Values)
 _READING = (ShowStreams, ShowIndexes, DescribeStream)
 _OPTIONS = (
     "retention",
@@ -114,6 +117,36 @@ def execute(
     if isinstance(tree, (CreateIndexOn, DropIndexOn)):
         return _index(engine, tree, text)
     raise error_at(text, 0, f"{type(tree).__name__} cannot be run")
+
+
+def declared(tree: Any) -> Access:
+    """What the statement itself says that it does; streams that it reads are not looked for."""
+    kind = type(tree).__name__
+    if isinstance(tree, exp.Insert):
+        target = tree.this.find(exp.Table) or tree.this
+        return Access(kind, "write", str(target.name))
+    if isinstance(tree, CreateStream):
+        return Access(kind, "write", str(tree.this.name))
+    if isinstance(tree, (Explain, *_QUERIES, *_READING)):
+        named = tree.this if isinstance(tree, (DescribeStream, ShowIndexes)) else None
+        reads = {str(named.name)} if isinstance(named, exp.Identifier) else set()
+        return Access(kind, "read", None, frozenset(reads))
+    return Access(kind, "admin", str(tree.this.name))
+
+
+def query_of(tree: Any) -> Any:
+    """The query that a statement runs or describes, as it is prepared; None when there is none."""
+    if isinstance(tree, _QUERIES):
+        return tree
+    if isinstance(tree, (Explain, DescribeStream)):
+        return tree.this if isinstance(tree.this, _QUERIES) else None
+    if isinstance(tree, exp.Insert) and tree.expression is not None:
+        source = tree.expression.copy()
+        if isinstance(source, exp.Values):
+            source.set("alias", None)
+            return exp.select("*").from_(source)
+        return exp.select("*").from_(source.subquery("q"))
+    return None
 
 
 def result_of_plan(plan: Plan) -> Result:

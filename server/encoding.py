@@ -248,12 +248,13 @@ def _unique_names(names: list[str]) -> list[str]:
     """A name for each column of its own: a second ``x`` is called ``x_1``."""
     taken = set(names)
     seen: set[str] = set()
+    numbers: dict[str, int] = {}
     unique = []
     for name in names:
-        chosen, number = name, 0
-        while chosen in seen or (number and chosen in taken):
-            number += 1
-            chosen = f"{name}_{number}"
+        chosen = name
+        while chosen in seen or (chosen != name and chosen in taken):
+            numbers[name] = numbers.get(name, 0) + 1
+            chosen = f"{name}_{numbers[name]}"
         seen.add(chosen)
         unique.append(chosen)
     return unique

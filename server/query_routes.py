@@ -130,7 +130,7 @@ async def _run(
     timeout = _timeout(server.settings.query_timeout, spec.timeout_ms)
 
     def open_rows(query: RunningQuery) -> Rows:
-        statement = authorize(principal, spec.sql)
+        statement = authorize(server.database, principal, spec.sql)
         dropped = statement.target if statement.kind == "DropStream" else None
         with contextlib.nullcontext() if dropped is None else server.drops.dropping(dropped):
             result = server.database.sql(
@@ -165,7 +165,7 @@ async def explain(request: Request, principal: Requester) -> Response:
     timeout = _timeout(server.settings.query_timeout, spec.timeout_ms)
 
     def run() -> Plan:
-        authorize(principal, spec.sql)
+        authorize(server.database, principal, spec.sql)
         return server.database.explain(
             spec.sql,
             analyze=spec.analyze,

@@ -6,9 +6,10 @@ Purpose
     alters or indexes needs ``admin``.
 
 Guarantee
-    What a statement changes is looked at here, by scope and name.  What it may know of at all is
-    the business of :class:`chronicle.query.access.VisibleStreams`, against which it then runs: to
-    a token that is restricted to some streams the others do not exist.
+    What a statement changes is looked at here, by scope and name, and what it reads, as the bound
+    statement has it (:class:`chronicle.query.access.Access`).  What it may know of at all is the
+    business of :class:`chronicle.query.access.VisibleStreams`, against which it then runs: to a
+    token that is restricted to some streams the others do not exist.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from ..database import Database
     from .guard import Principal
 
 __all__ = ["Statement", "authorize", "check_predicate", "statement_of", "visible_to"]
@@ -84,7 +86,7 @@ def visible_to(principal: Principal) -> Callable[[str], bool] | None:
     return None if token is None or principal.everywhere else token.reaches
 
 
-def authorize(principal: Principal, text: str) -> Statement:
+def authorize(database: Database, principal: Principal, text: str) -> Statement:
     """Check that a principal may run a text.
 
     Raises
@@ -97,6 +99,8 @@ def authorize(principal: Principal, text: str) -> Statement:
     principal.require(statement.scope, statement.target)
     if statement.scope != "read" and statement.reads:
         principal.require("read")
+    for name in sorted(database.access(text, visible_to(principal)).reads):
+        principal.require("read", name)
     return statement
 
 

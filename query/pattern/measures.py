@@ -43,7 +43,7 @@ from .binding import (
 from .columns import flat
 from .matcher import Matches
 from .scalar import evaluate, quote
-from .typed import leaf_index
+from .typed import leaf_index, substitute
 
 __all__ = ["OutputRows", "measure_columns"]
 
@@ -417,11 +417,8 @@ def measure_columns(
                 places[leaf] = f"@leaf{len(places)}"
                 columns[places[leaf]] = leaves.value(leaf)
             texts[i] = quote(places[leaf])
-        sql = bound.sql
-        for i in sorted(texts, reverse=True):
-            sql = sql.replace(f'"@{i}"', texts[i])
         results.append(None)
-        queries.append(sql)
+        queries.append(substitute(bound.sql, texts))
     if queries:
         columns["@row"] = pa.array(np.arange(count))
         listed = ", ".join(f"({sql}) AS c{i}" for i, sql in enumerate(queries))

@@ -6,9 +6,8 @@ Purpose
     loops over rows.
 
 Guarantee
-    One private in-memory connection per process, locked down: no files, no network, no extensions,
-    no Python variables.  Only what :mod:`..gate` lets through passes :func:`check_functions`.  Row
-    order is kept.
+    Only what :mod:`..gate` lets through passes :func:`check_functions`; what is evaluated goes
+    through :mod:`..evaluation`.  Row order is kept.
 
 Limits
     :func:`evaluate` raises an error in an expression (overflow, a failed cast) for any row of the
@@ -19,7 +18,6 @@ Limits
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +26,9 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from ...errors import SqlError
-from ...ownership import ModuleLock, leave_to_parent
+from ..evaluation import evaluate
 from ..gate import AGGREGATES, check_query
+from ..rendering import identifier as quote
 from .columns import flat
 from .parse import position_error
 
@@ -44,14 +43,6 @@ __all__ = [
 ]
 
 _FORBIDDEN = (exp.Query, exp.Window, exp.Placeholder, exp.Parameter)
-
-_lock = ModuleLock()
-_connection: Any = None
-
-
-def quote(name: str) -> str:
-    """A column name as it is written in SQL."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def function_name(node: exp.Expression) -> str:
@@ -77,56 +68,6 @@ def check_functions(node: exp.Expression, sql: str, at: int) -> None:
             what = kind.get(type(part).__name__, type(part).__name__.lower())
             raise position_error(f"{what} cannot be used in MATCH_RECOGNIZE", sql, where)
     check_query(node, sql)
-
-
-def _cursor() -> Any:
-    global _connection
-    import duckdb
-
-    with _lock:
-        if _connection is None:
-            connection = duckdb.connect(
-                config={
-                    "enable_external_access": "false",
-                    "python_enable_replacements": "false",
-                    "autoinstall_known_extensions": "false",
-                    "autoload_known_extensions": "false",
-                    "threads": 1,
-                }
-            )
-            connection.execute("SET TimeZone = 'UTC'")
-            connection.execute("SET lock_configuration = true")
-            leave_to_parent(connection)
-            _connection = connection
-        return _connection.cursor()
-
-
-def evaluate(query: str, **tables: pa.Table) -> pa.Table:
-    """Run one query over Arrow tables.
-
-    Parameters
-    ----------
-    query : str
-        A SELECT over the given tables, made by this package from checked expressions.
-    **tables : pyarrow.Table
-
-    Raises
-    ------
-    SqlError
-        When an expression has no types that fit, or fails on a value.
-    """
-    import duckdb
-
-    cursor = _cursor()
-    try:
-        for name, table in tables.items():
-            cursor.register(name, table)
-        return cursor.sql(query).to_arrow_table()
-    except duckdb.Error as error:
-        text = str(error).split("\n\nLINE")[0].split("\nLINE")[0].strip()
-        raise SqlError(text.replace("\n", " ")) from None
-    finally:
-        cursor.close()
 
 
 def evaluate_all(

@@ -18,6 +18,7 @@ Limits
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,7 @@ from sqlglot import exp
 
 from ...errors import SqlError
 from ..dialect import to_text
+from ..rendering import literal
 from .binding import CLASSIFIER, PSEUDO, Aggregate, Leaf, MatchNumber, Navigation, RowExpression
 from .cells import Dimension, Tabulated
 from .functions import ONE, TWO
@@ -102,10 +104,20 @@ def leaves_of(node: Any) -> list[int]:
 
 
 def substitute(sql: str, texts: dict[int, str]) -> str:
-    """The SQL of a scalar part with its leaves replaced."""
-    for index in sorted(texts, reverse=True):
-        sql = sql.replace(f'"@{index}"', texts[index])
-    return sql
+    """The SQL of a scalar part with its leaves replaced.
+
+    Leaves are the names ``"@0"``, ``"@1"``, ...; what looks like one inside of a text in quotes, or
+    in what a leaf is replaced by, is none.
+    """
+
+    def replaced(token: re.Match[str]) -> str:
+        place = token.group("leaf")
+        return texts.get(int(place), token.group()) if place else token.group()
+
+    return _QUOTED.sub(replaced, sql)
+
+
+_QUOTED = re.compile(r"'[^']*+(?:''[^']*+)*+'" r'|"(?:@(?P<leaf>\d+)"(?!")|[^"]*+(?:""[^"]*+)*+")')
 
 
 def type_letter(type_: pa.DataType) -> str:
@@ -298,7 +310,7 @@ class TypedCondition:
         kind, value = self.constants.get(id(node), ("", None))
         if kind != "s":
             return False
-        found = evaluate("SELECT CAST($v$" + str(value) + "$v$ AS TIMESTAMP) AS c").column(0)[0]
+        found = evaluate(f"SELECT CAST({literal(str(value))} AS TIMESTAMP) AS c").column(0)[0]
         self.constants[id(node)] = ("t", self._ticks(found))
         return True
 

@@ -31,10 +31,12 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
-from ...ownership import ModuleLock, leave_to_parent
+from ...errors import ChronicleError
 from ...schema import StreamSchema
 from ..dialect import to_text
+from ..evaluation import evaluate
 from ..gate import AGGREGATES
+from ..rendering import identifier
 from .fields import (
     FUNCTIONS,
     Aggregate,
@@ -339,10 +341,6 @@ def _rewrite(
     _set_where(select, [*windows, *([having.this] if having is not None else [])])
 
 
-_connection: list[Any] = []
-_guard = ModuleLock()
-
-
 def _described(
     place: Place, derived: dict[str, Any], grouped: Keys
 ) -> tuple[StreamSchema, list[str]] | None:
@@ -365,37 +363,24 @@ def _described(
             unnamed.remove((i, projection))
     if not derived and not unnamed:
         return place.call.schema, names
-    import duckdb
-
     columns = [pa.field(name, place.call.schema.time_type) for name in WINDOW_COLUMNS[:2]]
     table = pa.schema([*arrow, *columns, pa.field("window_id", pa.int64())]).empty_table()
-    with _guard:
-        if not _connection:
-            _connection.append(duckdb.connect(config={"threads": 1}))
-            leave_to_parent(_connection[0])
-        cursor = _connection[0].cursor()
     try:
-        cursor.register("events", table)
         if derived:
             listed = ", ".join(
-                f'{to_text(_nulled(node))} AS "{name}"' for name, node in derived.items()
+                f"{to_text(_nulled(node))} AS {identifier(name)}" for name, node in derived.items()
             )
-            found = cursor.sql(f"SELECT {listed} FROM events").to_arrow_table().schema
-            arrow = pa.schema([*arrow, *found])
+            found = evaluate(f"SELECT {listed} FROM events", events=table)
+            arrow = pa.schema([*arrow, *found.schema])
         if unnamed:
             listed = ", ".join(to_text(_nulled(unqualified(node))) for _, node in unnamed)
             keys = ", ".join([*WINDOW_COLUMNS, *(to_text(node) for node in grouped.nodes)])
-            for (i, _), name in zip(
-                unnamed,
-                cursor.sql(f"SELECT {listed} FROM events GROUP BY {keys}").columns,
-                strict=True,
-            ):
+            found = evaluate(f"SELECT {listed} FROM events GROUP BY {keys}", events=table)
+            for (i, _), name in zip(unnamed, found.schema.names, strict=True):
                 names[i] = name
         return StreamSchema(arrow, place.call.schema.time), names
-    except Exception:  # the executor will say what is wrong, in the user's own terms
+    except ChronicleError:  # the executor will say what is wrong, in the user's own terms
         return None
-    finally:
-        cursor.close()
 
 
 def _nulled(node: Any) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import chronicle
-from chronicle.query import gate
+from chronicle.query import gate, vocabulary
 from chronicle.query.statements import _OPTIONS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sql.md").read_text()
@@ -45,11 +45,11 @@ def test_the_examples_give_what_the_page_is_about(tmp_path):
 @pytest.mark.parametrize(
     ("position", "names"),
     [
-        (0, gate.AGGREGATES),
-        (1, gate.WINDOWS),
-        (2, gate.SCALARS),
-        (3, frozenset(gate._SIZED) | gate._FORMATS),
-        (4, gate._SERIES),
+        (0, vocabulary.AGGREGATES),
+        (1, vocabulary.WINDOWS),
+        (2, vocabulary.SCALARS),
+        (3, vocabulary.SIZED_ONLY | vocabulary.FORMATS),
+        (4, vocabulary.SERIES),
     ],
 )
 def test_the_function_lists_are_complete(position, names):

@@ -17,7 +17,10 @@ import pyarrow as pa
 import pytest
 
 from chronicle.errors import QueryTimeout, StreamNotFound
+from chronicle.query.access import Access
 from chronicle.query.cancellation import QueryControl
+from chronicle.query.engine import QueryEngine
+from chronicle.schema import StreamSchema
 from chronicle.server.app import create_app
 from chronicle.server.listening import Listening
 from chronicle.server.run import uvicorn_config
@@ -169,8 +172,27 @@ class FakeDatabase:
         self.results.append(result)
         return result
 
+    def access(self, text: str, visible: Callable[[str], bool] | None = None) -> Access:
+        """What the real binder says, over streams with one attribute, ``n``."""
+        if text in self.taught:
+            return Access("Select", "read")
+        engine = QueryEngine(FakeCatalog(self), memory_bytes=1, threads=1)  # type: ignore[arg-type]
+        return engine.seen_by(visible).access(text)
+
     def close(self) -> None:
         pass
+
+
+class FakeCatalog:
+    """The streams of a FakeDatabase, as the binder asks for them."""
+
+    def __init__(self, database: FakeDatabase) -> None:
+        self.streams = database.streams
+
+    def stream_schema(self, name: str) -> StreamSchema:
+        if name not in self.streams():
+            raise StreamNotFound(f"there is no stream {name!r}")
+        return StreamSchema(pa.schema([("n", pa.int64())]), "n")
 
 
 def rows(count: int, batch: int = 1000) -> Callable[[QueryControl], Iterator[pa.RecordBatch]]:
