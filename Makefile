@@ -35,6 +35,9 @@ test: setup java ## the default tests: a few minutes, no network
 test-all: setup java ## the slow tests too
 	$(BIN)/python -m pytest -m "not bench"
 
+golden: setup ## write what the golden scripts (tests/golden) print now; read the diff
+	CHRONICLE_GOLDEN=rewrite $(BIN)/python -m pytest tests/test_golden_scripts.py
+
 crash: setup ## the long form of the crash and fault-injection suite
 	CHRONICLE_CRASH=long $(BIN)/python -m pytest -m crash --timeout 1800
 
