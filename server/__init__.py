@@ -1,10 +1,20 @@
 """The REST face: FastAPI around an open database, served by one Uvicorn process.
 
 ``serve(settings)`` is the process, ``create_app(database, settings)`` the ASGI application alone.
-Reading order: ``problems.py`` (errors), ``guard.py`` and ``tokens.py`` (who may), ``limits.py``
-and ``bodies.py`` (how much), ``pipe.py``, ``encoding.py`` and ``answers.py`` (rows out), the
-``*_routes.py``, then ``app.py`` and ``run.py``. Names are imported when asked for: managing tokens
-must not load a web framework.
+Reading order::
+
+    what goes wrong   problems  replies  jsonable
+    who may           settings  places  tokens  guard  statements
+    how much          limits  metrics  pipe
+    around requests   edge  specs  negotiation  encoding  parameters
+    a body in         bodies  parsing  ordering
+    what is kept      idempotency  snapshots  positions  transactions  running  state
+    rows out          answers  reading
+    routes            service_routes  stream_routes  event_routes  query_routes  position_routes
+                      transaction_routes
+    the process       app  listening  warmup  run
+
+Names are imported when asked for: managing tokens must not load a web framework.
 """
 
 from __future__ import annotations
