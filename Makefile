@@ -44,10 +44,12 @@ crash: setup ## the long form of the crash and fault-injection suite
 mutants: setup ## break one promise of the store at a time; a test must notice each
 	$(BIN)/python tests/mutants.py
 
-nightly: setup ## random patterns against a brute-force matcher, random replay intervals: hours, other seeds each time
+nightly: setup ## random patterns against a brute-force matcher, random replay intervals, fuzzers: hours, other seeds each time
 	CHRONICLE_HYPOTHESIS=nightly $(BIN)/python -m pytest -s --timeout 0 \
 		tests/query/pattern/test_match_differential.py tests/query/pattern/test_match_stars.py \
 		tests/query/replay/test_replay_intervals.py
+	CHRONICLE_FUZZ=100000 CHRONICLE_SEED=$${CHRONICLE_SEED:-$$(date +%s)} \
+		$(BIN)/python -m pytest -s --timeout 0 tests/fuzz
 
 spark: setup java ## only the tests that start Spark
 	$(BIN)/python -m pytest -m spark

@@ -45,13 +45,16 @@ import psutil
 import chronicle
 from chronicle.server import create_token
 
-__all__ = ["Fault", "Reply", "Target", "seed"]
+__all__ = ["COUNT", "HIDDEN", "NIGHTLY", "Fault", "Reply", "Target", "seed"]
 
 PROGRAM = """
 import sys
 from chronicle.server import load_settings, serve
 serve(load_settings(store=sys.argv[1], port=0))
 """
+COUNT = int(os.environ.get("CHRONICLE_FUZZ", "300"))
+"""Requests of a random run."""
+NIGHTLY = "CHRONICLE_FUZZ" in os.environ
 SECRET = "topsecretvalue"
 HIDDEN = "vault_of_others"
 MEMORY_ABOVE_BASE = 2 << 30
