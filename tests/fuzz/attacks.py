@@ -282,6 +282,9 @@ BODIES = [
     Attack(
         "null behind", lambda: _offsets(0, 2, 4, 20_000_000, 20_000_000, null=True), True, "arrow"
     ),
+    Attack(
+        "null behind a middle", lambda: _offsets(0, 2, 4, 20_000_000, 6, null=True), True, "arrow"
+    ),
     Attack("no UTF-8", lambda: _text(b"\xff\xfe\xfd\xfc\xfb\xfa\xf9\xf8"), True, "arrow"),
     Attack("half a character", lambda: _text(b"abcdefg\xc3"), True, "arrow"),
     Attack("Parquet of equal rows", lambda: _parquet(30_000_000), False, "parquet"),
@@ -317,6 +320,18 @@ BODIES = [
 
 
 OPEN = {
+    "forged log lines",
+    "ready tells",
+    "Parquet of equal rows",
+    "names are told",
+    "two tokens",
+    "two hosts",
+    "offset beyond",
+    "offset below",
+    "offsets decrease",
+    "null behind a middle",
+    "no UTF-8",
+    "half a character",
     "condition",
     "carriage return in columns",
     "NDJSON null",

@@ -171,7 +171,7 @@ class Target:
             [sys.executable, "-c", PROGRAM, str(self.store)],
             cwd=self.work,
             stderr=subprocess.PIPE,
-            env={**os.environ, "CHRONICLE_LOG_LEVEL": "warning", **variables},
+            env={**os.environ, "CHRONICLE_LOG_LEVEL": "info", **variables},
         )
         listening = threading.Event()
         self.log: list[str] = []

@@ -6,8 +6,11 @@
 
 from __future__ import annotations
 
+import re
 import socket
+import time
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -23,14 +26,15 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
         yield target
 
 
+def open_attack(name: str) -> pytest.MarkDecorator:
+    """The mark of a test for one attack."""
+    return pytest.mark.xfail(name in OPEN, strict=True, run=NIGHTLY, reason="works still")
+
+
 def params(attacks: Iterable[Attack | str]) -> list[object]:
     """Attacks, or their names, with a mark on those that are open."""
-    still = pytest.mark.xfail(strict=True, run=NIGHTLY, reason="works still")
     names = [(attack, attack if isinstance(attack, str) else attack.name) for attack in attacks]
-    return [
-        pytest.param(attack, id=name, marks=[still] if name in OPEN else [])
-        for attack, name in names
-    ]
+    return [pytest.param(attack, id=name, marks=open_attack(name)) for attack, name in names]
 
 
 def harmless(target: Target, name: str, reply: Reply, refused: bool) -> None:
@@ -121,7 +125,7 @@ def test_a_query_in_json(target: Target, body: str) -> None:
     harmless(target, body[:60], reply, refused=False)
 
 
-@pytest.mark.xfail("names are told" in OPEN, strict=True, run=NIGHTLY, reason="works still")
+@open_attack("names are told")
 def test_a_name_out_of_reach_is_told_by_no_answer(target: Target) -> None:
     """The answers for a stream of others and for one that is not there are the same."""
     for path in ("/v1/streams/{}", "/v1/streams/{}/events", "/v1/streams/{}/partitions"):
@@ -172,3 +176,41 @@ def test_headers(target: Target, name: str) -> None:
     harmless(target, name, Reply(status, answer), refused=False)
     if name.startswith("two "):
         assert 400 <= status < 500
+
+
+@open_attack("forged log lines")
+def test_log_lines_cannot_be_forged(target: Target) -> None:
+    target.send("GET", "/v1/streams/x%0d%0aINFO%20forged%20line/events", "line")
+    target.send("GET", "/v1/streams/x%1b%5b2Jcleared/events", "escape")
+    deadline = time.monotonic() + 10
+    while not any("cleared" in line for line in target.log):
+        assert time.monotonic() < deadline, "the request is in no line of the log"
+        time.sleep(0.05)
+    assert not [line for line in target.log if line.lstrip().startswith("INFO forged")]
+    assert not [line for line in target.log if "\x1b" in line]
+
+
+@open_attack("ready tells")
+def test_readiness_tells_a_stranger_nothing_else(target: Target) -> None:
+    answer = target.http.get("/readyz")
+    assert answer.status_code == 200
+    assert not re.search(r"stream|byte|free|disk|version|\d{3}", answer.text), answer.text
+
+
+@open_attack("another's position")
+def test_a_position_of_another_is_not_dropped(target: Target) -> None:
+    """A second reader of a stream knows no name of a position; guessing must not be enough."""
+    made = target.send("POST", "/v1/streams/s/positions", "position", json={}).json()["position"]
+    version = made.partition("-")[0]
+    target.send("DELETE", f"/v1/streams/s/positions/{version}-0000000000000000", "guess")
+    after = target.send("GET", f"/v1/streams/s/changes?until={made}", "changes")
+    assert after.status == 200, after.text
+
+
+def test_open_attacks_are_known() -> None:
+    source = Path(__file__).read_text(encoding="utf-8")
+    single = set(re.findall(r'^@open_attack\("([^"]+)"\)', source, re.MULTILINE))
+    assert {attack.name for attack in (*STATEMENTS, *BODIES)} | single | {
+        *REQUESTS,
+        *HEADERS,
+    } >= OPEN
