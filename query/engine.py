@@ -16,6 +16,7 @@ Cost
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from collections import OrderedDict
@@ -29,6 +30,7 @@ from ..errors import SqlError, StreamNotFound
 from ..store.segment import ScanMetrics
 from ..store.snapshot import Snapshot
 from . import statements
+from .access import VisibleStreams
 from .binder import relation_name
 from .cancellation import Cancellation, QueryControl
 from .catalog import Catalog
@@ -85,6 +87,14 @@ class QueryEngine:
     def close(self) -> None:
         """End the executor; results that are still open end with an error."""
         self.executor.close()
+
+    def seen_by(self, visible: Callable[[str], bool] | None) -> QueryEngine:
+        """The engine for a caller to whom only some streams exist; it shares everything else."""
+        if visible is None:
+            return self
+        view = copy.copy(self)
+        view.catalog = VisibleStreams(self.catalog, visible)
+        return view
 
     # ------------------------------------------------------------------- statements
 

@@ -91,7 +91,7 @@ class Executor:
             return self._connection.cursor()
 
     def _connect(self) -> Any:
-        self._directory = Path(tempfile.gettempdir()) / f"chronicle-spill-{id(self):x}"
+        self._directory = Path(tempfile.mkdtemp(prefix="chronicle-spill-"))
         connection = duckdb.connect(
             config={
                 "enable_external_access": "false",

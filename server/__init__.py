@@ -4,11 +4,13 @@
 Reading order::
 
     what goes wrong   problems  replies  jsonable
+    a connection      protocol  door  logs  edge
     who may           settings  places  tokens  guard  statements
     how much          limits  metrics  pipe
-    around requests   edge  specs  negotiation  encoding  parameters
+    what is asked     specs  negotiation  encoding  parameters
     a body in         bodies  parsing  ordering
-    what is kept      idempotency  snapshots  positions  transactions  running  state
+    what is kept      key_log  idempotency  snapshots  positions  transactions  drops  running
+                      probe  state
     rows out          answers  reading
     routes            service_routes  stream_routes  event_routes  query_routes  position_routes
                       transaction_routes
