@@ -17,7 +17,7 @@ import pytest
 from chronicle.tests.fuzz.attacks import BODIES, OPEN, STATEMENTS, Attack
 from chronicle.tests.fuzz.bodies import MEDIA
 from chronicle.tests.fuzz.target import HIDDEN, NIGHTLY, Reply, Target
-from chronicle.tests.fuzz.test_bodies import SPEC, read_back
+from chronicle.tests.fuzz.test_fuzz_bodies import SPEC, read_back
 
 
 @pytest.fixture(scope="module")
