@@ -34,7 +34,8 @@ import pyarrow as pa
 
 from ..errors import QueryCancelled, ResourceLimit, SqlError, StoreClosed
 from .cancellation import QueryControl, interruptibly
-from .dialect import error_at, token_offset
+from .dialect import error_at
+from .error_position import error_offset
 from .scans import FailureBox, Scanned
 
 __all__ = ["Answer", "Executor"]
@@ -304,9 +305,6 @@ def _first_line(message: str) -> str:
 def _sql_error(error: BaseException, text: str) -> SqlError:
     message = str(error).split("\nLINE ")[0].strip()
     message = re.sub(r"^[A-Z][A-Za-z ]*(?:Error|Exception): ?", "", message)
-    message = re.sub(r"\bchronicle_\d+\b", "the stream", message)
+    message = re.sub(r"\bchronicle_+\d+\b", "the stream", message)
     message = re.split(r"\s*Candidate functions:", " ".join(message.split()))[0]
-    found = re.search(r"\"([^\"]+)\"|[Ff]unction with name (\w+)|'(\w+)\(", message)
-    name = next((group for group in found.groups() if group), None) if found else None
-    offset = None if name is None else token_offset(text, name)
-    return error_at(text, offset, message or "the query cannot be run")
+    return error_at(text, error_offset(str(error), text), message or "the query cannot be run")

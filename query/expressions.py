@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 
 from ..schema import Attribute, Storage, StreamSchema
 from ..store.prune import AllOf, IsNull, NotNull, Prune, Range
-from .predicates import Compiled, all_of, any_of, exact_bounds, ordered_bounds, widened_bounds
+from .bounds import Compiled, all_of, any_of, exact_bounds, ordered_bounds, widened_bounds
 from .ranges import TICK_MAX, TICK_MIN, tick_ns, time_bounds
 
 __all__ = ["Split", "split_filter"]
