@@ -320,12 +320,7 @@ BODIES = [
 
 
 OPEN = {
-    "forged log lines",
-    "ready tells",
     "Parquet of equal rows",
-    "names are told",
-    "two tokens",
-    "two hosts",
     "offset beyond",
     "offset below",
     "offsets decrease",
@@ -333,7 +328,6 @@ OPEN = {
     "no UTF-8",
     "half a character",
     "condition",
-    "carriage return in columns",
     "NDJSON null",
     "10,000 levels",
     "500 levels",
@@ -344,7 +338,6 @@ OPEN = {
     "collation of an order",
     "parameters of a type",
     "copy in a collation",
-    "a misspelt name",
     "reservoir",
     "lambdas",
     "BETWEEN in BETWEEN",
