@@ -320,6 +320,10 @@ BODIES = [
 
 
 OPEN = {
+    "Arrow of zeros",
+    "NDJSON of new keys",
+    "CSV of 100,000 columns",
+    "JSON of a million keys",
     "Parquet of equal rows",
     "offset beyond",
     "offset below",

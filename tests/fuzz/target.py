@@ -10,7 +10,8 @@ Purpose
     500              an answer with a status of 500 or 502
     leaked           an answer with a value or a name of the stream that the token does not reach,
                      a path of this machine, or a native or Python stack
-    slow             /healthz took a second or longer while this machine was not itself starved
+    slow             no answer at all, or /healthz took a second or longer while this machine was
+                     not itself starved
     memory           anonymous memory of the process and its children above base + 2 GiB
     changed          statements whose answers are known answer otherwise, streams differ, or a file
                      appeared in the working directory
@@ -260,6 +261,10 @@ class Target:
             self._running.pop(threading.get_ident(), None)
         if self.process.poll() is not None:
             self._revive(shown)
+        elif reply.status == 0:
+            self.note("slow", f"no answer: {reply.text}", shown)
+            if not self._running:  # what it still does would be laid to the next request
+                self.restart()
         elif reply.status in (500, 502):
             self.note("500", reply.text, shown)
         text = reply.text

@@ -13,13 +13,11 @@ import hypothesis
 import pytest
 import schemathesis
 
-from chronicle.tests.fuzz.attacks import OPEN
 from chronicle.tests.fuzz.target import COUNT, NIGHTLY, Target, seed
 
 STEPS = 10
 
 
-@pytest.mark.xfail(bool(OPEN), run=NIGHTLY, reason="attacks of the corpus work still")
 @pytest.mark.timeout(0 if NIGHTLY else 300)
 def test_no_order_of_requests_costs_others_anything(tmp_path: Path) -> None:
     with Target(tmp_path, MAX_ROWS=1000) as target:
