@@ -21,6 +21,7 @@ import atexit
 import contextlib
 import logging
 import os
+import re
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -493,5 +494,10 @@ def open_database(
     """Open a store, as :func:`chronicle.open` documents it."""
     if mode not in ("rw", "r"):
         raise InvalidArgument(f"mode is 'rw' or 'r', found {mode!r}")
+    if isinstance(path, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", path):
+        raise InvalidArgument(
+            f"a store is a directory, found the address {path!r}; a server is spoken to over REST "
+            "(docs/rest.md), by `chronicle sql --url`, or from Spark by option('url', ...)"
+        )
     store = Store.open(path, mode=mode)
     return Database(store, query_memory_bytes=query_memory_bytes, query_threads=query_threads)

@@ -13,7 +13,7 @@ import os
 import time
 from pathlib import Path
 
-from ..errors import ChronicleError
+from ..errors import ChronicleError, in_words_of
 from .answers import write_answer
 from .place import Place
 from .screen import fail, say
@@ -150,7 +150,7 @@ def _run(session: Session, statement: str, format: str, rows_max: int | None, ti
         if timing:
             say(f"{time.perf_counter() - began:.3f} s")
     except ChronicleError as error:
-        fail(str(error))
+        fail(in_words_of("command", str(error)))
         return False
     except KeyboardInterrupt:
         say("interrupted")

@@ -16,8 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..errors import InvalidArgument, InvalidData
-from ..formats import BadRow, read_batches
+from ..errors import InvalidArgument, InvalidData, in_words_of
+from ..formats import BadRow, Limits, read_batches
 from ..schema import StreamSchema
 from .bodies import Body
 
@@ -43,7 +43,7 @@ class BadRows(InvalidData):
         if more:
             count = f"at least {count}"
         super().__init__(
-            f"nothing was appended: {count} cannot be read as events; {_for_rest(str(first))}",
+            f"nothing was appended: {count} cannot be read as events; {first}",
             row=first.row,
         )
         self.errors = [bad_row_json(row) for row in rows]
@@ -56,14 +56,9 @@ def bad_row_json(row: BadRow) -> dict[str, Any]:
         "line": row.line,
         "column": row.column,
         "value": row.value,
-        "reason": _for_rest(row.reason),
+        "reason": in_words_of("rest", row.reason),
     }
     return {key: value for key, value in found.items() if value is not None}
-
-
-def _for_rest(reason: str) -> str:
-    """What is an option of the command line is a parameter here."""
-    return reason.replace("give the time format s, ms,", "say precision=s, ms,")
 
 
 class _Listed(Exception):
@@ -77,6 +72,7 @@ def read_events(
     precision: str | None,
     decoded_max: int,
     *,
+    columns_max: int = Limits.columns,
     skip: bool = False,
 ) -> tuple[pa.Table, list[BadRow], int]:
     """Parse a body; blocks.
@@ -124,6 +120,7 @@ def read_events(
                 on_bad=note,
                 name="body",
                 compression=None,
+                limits=Limits(columns=columns_max, total_bytes=decoded_max),
             )
         )
     except _Listed:

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..errors import InvalidArgument
-from ..formats import read_batches
+from ..formats import Limits, read_batches
 from .bodies import Body
 from .door import PathName
 from .guard import Requester
@@ -86,6 +86,7 @@ def _stage(
         time_format="iso" if schema.time_unit is not None else "ticks",
         name=f"part {part}",
         compression=None,
+        limits=Limits(columns=server.settings.max_columns),
     )
     return server.transactions.put(stream, transaction, part, batches)
 

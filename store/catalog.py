@@ -27,7 +27,10 @@ import pyarrow as pa
 from ..schema import StreamSchema
 from .options import StreamOptions
 
-__all__ = ["SegmentEntry", "StreamManifest", "log_name", "segment_name"]
+__all__ = ["QUARANTINE", "SegmentEntry", "StreamManifest", "log_name", "segment_name"]
+
+QUARANTINE = "quarantine"
+"""Directory of a stream, for damaged files that its state no longer names."""
 
 
 def segment_name(segment_id: int) -> str:

@@ -37,7 +37,7 @@ import pyarrow as pa
 
 from ..errors import CorruptStore, StorageFailed, StorageFull, StoreClosed
 from ..schema import StreamSchema
-from .catalog import SegmentEntry, StreamManifest, log_name, segment_name
+from .catalog import QUARANTINE, SegmentEntry, StreamManifest, log_name, segment_name
 from .file_contract import Files
 from .journal import Journal, RecordKind, encode_state
 from .layout import table_rows
@@ -166,11 +166,23 @@ class Commits:
             logger.warning(
                 "%s: the log ends in an unfinished record; cut back to its last commit", path
             )
+        if found.journal.refused:
+            self._set_aside(path, found.journal.refused)
         self.log = LogWriter.reopen(self.files, path, found.log_length, found.log_records)
         self._carry_over = found.torn or found.log_records > 1
         if self.journal.extent is not None:
             self.next_id = max(self.next_id, self.journal.extent.segment_id + 1)
         self.restore_active()
+
+    def _set_aside(self, path: str, refused: tuple[tuple[int, str], ...]) -> None:
+        """Keep a log that holds batches which cannot be taken over, before it is renewed."""
+        quarantine = self.path(QUARANTINE)
+        self.files.make_directory(quarantine)
+        with suppress(FileExistsError):
+            self.files.link(path, f"{quarantine}/{log_name(self.manifest.log)}")
+        self.files.sync_directory(quarantine)
+        for _, reason in refused:
+            logger.error("%s; its events are set aside in %s", reason, quarantine)
 
     def _renew_log(self) -> None:
         """Carry the records of an earlier session over to a new log.

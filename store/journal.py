@@ -21,6 +21,8 @@ Layout
 Guarantee
     One record is one commit: it is there entirely or not at all.  Splitting an APPEND into late and
     in-order events depends only on the state before it, so a replay splits as the writer did.
+    Every batch is verified in full: one that is not sound (a record of an older version, which took
+    such batches in) is set aside, told in :attr:`Journal.refused`, and the rest is replayed.
 """
 
 from __future__ import annotations
@@ -35,8 +37,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ..errors import CorruptStore
+from ..errors import CorruptStore, InvalidData
 from ..schema import StreamSchema
+from ..soundness import require_sound
 from .segment_writer import Extent
 from .tail import Tail, concat_batches, sort_batch, ticks_of
 
@@ -61,7 +64,7 @@ def encode_batch(batch: pa.RecordBatch | None) -> Any:
 
 
 def decode_batch(data: memoryview, schema: StreamSchema) -> pa.RecordBatch | None:
-    """Read what :func:`encode_batch` wrote; None for no events."""
+    """Read what :func:`encode_batch` wrote; None for no events.  It may be unsound."""
     if not len(data):
         return None
     return pa.ipc.read_record_batch(pa.py_buffer(data), schema.arrow)
@@ -116,6 +119,9 @@ class Journal:
     tail : Tail
     late : tuple of pyarrow.RecordBatch
         The buffer of late events, in arrival order.
+    refused : tuple of (int, str)
+        Batches that were set aside when the log was replayed: events (0 when not known), and which
+        and why.
     """
 
     extent: Extent | None
@@ -124,6 +130,7 @@ class Journal:
     late_total: int
     tail: Tail
     late: tuple[pa.RecordBatch, ...]
+    refused: tuple[tuple[int, str], ...] = ()
 
     @classmethod
     def empty(cls, schema: StreamSchema) -> Journal:
@@ -145,13 +152,15 @@ class Journal:
         for number, (kind, payload) in enumerate(records):
             try:
                 if kind == RecordKind.CHECKPOINT:
-                    replay = _Replay(schema)
+                    replay = _Replay(schema, f"record {number} of {file}")
                     replay.state(payload)
                 elif replay is None:
                     raise CorruptStore(f"{file} does not begin with a checkpoint")
                 elif kind == RecordKind.APPEND:
+                    replay.where = f"record {number} of {file}"
                     replay.append(payload)
                 elif kind == RecordKind.EXTENT:
+                    replay.where = f"record {number} of {file}"
                     replay.state(payload)
                 else:
                     raise CorruptStore(f"record {number} of {file} has the unknown kind {kind}")
@@ -171,14 +180,29 @@ class _Replay:
     sort keeps their order of arrival.
     """
 
-    def __init__(self, schema: StreamSchema) -> None:
+    def __init__(self, schema: StreamSchema, where: str) -> None:
         self._schema = schema
+        self.where = where
+        self._refused: list[tuple[int, str]] = []
         self._extent: Extent | None = None
         self._last: int | None = None
         self._position = 0
         self._late_total = 0
         self._fresh: list[pa.RecordBatch] = []
         self._late: list[pa.RecordBatch] = []
+
+    def _batch(self, data: memoryview) -> pa.RecordBatch | None:
+        """A batch of a record; None for no events, and for a batch that is set aside."""
+        events = 0
+        try:
+            batch = decode_batch(data, self._schema)
+            if batch is not None:
+                events = batch.num_rows
+                require_sound(batch)
+            return batch
+        except (InvalidData, pa.ArrowInvalid, OSError) as error:
+            self._refused.append((events, f"{self.where}: {error}"))
+            return None
 
     def state(self, payload: memoryview) -> None:
         """Apply an EXTENT or CHECKPOINT record."""
@@ -194,19 +218,20 @@ class _Replay:
         self._last = document["last"]
         self._position = document["position"]
         self._late_total = document["late"]
-        tail = decode_batch(parts[1], self._schema)
-        late = decode_batch(parts[2], self._schema)
+        tail = self._batch(parts[1])
+        late = self._batch(parts[2])
         self._fresh = [] if tail is None else [tail]
         if late is not None:
             self._late.append(late)
 
     def append(self, payload: memoryview) -> None:
         """Apply an APPEND record."""
-        batch = decode_batch(payload, self._schema)
-        assert batch is not None
+        batch = self._batch(payload)
+        self._position += 1
+        if batch is None:
+            return
         ticks = ticks_of(batch, self._schema)
         last = self._last
-        self._position += 1
         if last is not None and ticks[0] < last:
             cut = int(np.searchsorted(ticks, last, "left"))
             self._late.append(batch.slice(0, cut))
@@ -225,5 +250,11 @@ class _Replay:
         if self._late:
             late = (sort_batch(concat_batches(self._late, schema.arrow), schema),)
         return Journal(
-            self._extent, self._last, self._position, self._late_total, Tail(schema, tail), late
+            self._extent,
+            self._last,
+            self._position,
+            self._late_total,
+            Tail(schema, tail),
+            late,
+            tuple(self._refused),
         )

@@ -42,7 +42,7 @@ import pyarrow as pa
 from ..errors import ChronicleError, CorruptBlock, CorruptStore, StorageFailed
 from ..schema import StreamSchema
 from .block import open_block
-from .catalog import SegmentEntry, StreamManifest, log_name, segment_name
+from .catalog import QUARANTINE, SegmentEntry, StreamManifest, log_name, segment_name
 from .check import CheckReport, check_view
 from .dictionary import read_page
 from .file_contract import Files
@@ -66,8 +66,6 @@ from .tail import concat_batches, sort_batch
 __all__ = ["QUARANTINE", "Loss", "repair_stream"]
 
 logger = logging.getLogger("chronicle.store")
-
-QUARANTINE = "quarantine"
 
 
 @dataclass(frozen=True)
@@ -271,9 +269,20 @@ class _Repair:
         behind: list[LogRecord] = []
         try:
             records = read_log(self._files, self._path(file)).records
-            return Journal.replay(
+            journal = Journal.replay(
                 ((record.kind, record.payload) for record in records), schema, self._path(file)
             )
+            if journal.refused:
+                kept = journal.tail.rows + sum(batch.num_rows for batch in journal.late)
+                self._damaged.append(file)
+                self._lose(
+                    file,
+                    self._quarantine_name(file),
+                    kept,
+                    sum(events for events, _ in journal.refused),
+                    (),
+                )
+            return replace(journal, refused=())
         except FileNotFoundError:
             self._no_checkpoint = True
             self._lose(file, None, 0, 0, ())

@@ -19,6 +19,8 @@ LAYERS: dict[str, int] = {
     "errors": 0,
     "compiled": 0,
     "schema": 1,
+    "soundness": 1,
+    "durations": 1,
     "store": 2,
     "indexes": 3,
     "query": 4,
