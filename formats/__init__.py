@@ -7,9 +7,10 @@ chunks of bytes.  This package knows neither store nor server.
 Reading order::
 
     names             kinds  typenames
-    bytes             sources
+    bytes             limits  sources
     records           badrows  chunks  jsonscan  jsontext  csvtext
-    values            isotime  converted  times  convert  columnar
+    values            isotime  decimals  converted  times  convert
+    typed files       arrowframes  parquetpages  columnar
     events            infer  layout  reader
     the way out       jsonout  writers
 """
