@@ -56,8 +56,8 @@ class _Completer:
                         names.update(column["name"] for column in stream.get("schema", ()))
                 else:
                     with self._place.database() as database:
-                        for name in database.streams():
-                            names.add(name)
+                        names.update(database.streams())
+                        for name in names & set(database.streams()) - set(database.damaged()):
                             names.update(database.stream(name).schema.names)
             self._names = sorted(names)
         return self._names

@@ -43,6 +43,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import InvalidArgument, InvalidData
+from ..ownership import leave_to_parent
 from .badrows import shown
 from .converted import Codes, Converted, flag
 from .decimals import GOOD, TOO_LARGE, UNREAD, parse_decimals
@@ -510,6 +511,7 @@ def _strptime(values: pa.Array, pattern: str) -> pa.Array:
         _connection = duckdb.connect(
             config={"python_enable_replacements": "false", "autoinstall_known_extensions": "false"}
         )
+        leave_to_parent(_connection)
     cursor = _connection.cursor()
     try:
         cursor.execute("SET TimeZone = 'UTC'")

@@ -33,6 +33,7 @@ import duckdb
 import pyarrow as pa
 
 from ..errors import QueryCancelled, ResourceLimit, SqlError, StoreClosed
+from ..ownership import leave_to_parent
 from .cancellation import QueryControl, interruptibly
 from .dialect import error_at
 from .error_position import error_offset
@@ -82,6 +83,7 @@ class Executor:
         self._guard = threading.Lock()
         self._closed = False
         self._constants: dict[str, pa.Scalar | None] = {}
+        leave_to_parent(self)
 
     def _cursor(self) -> Any:
         with self._guard:

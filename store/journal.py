@@ -7,15 +7,18 @@ Purpose
 
 Layout
     ==========  ==============================================================================
-    APPEND      one Arrow record batch in the stream's schema, sorted: late events first, the
-                rest goes to the tail
+    COUNTED     the events of the stream after this record (uint64), then one Arrow record batch
+                in the stream's schema, sorted: late events first, the rest goes to the tail
+    APPEND      the same without the count, in logs of old releases
     EXTENT      leaves were written: document, tail, late.  The tail replaces the one before;
                 the late events are added to the buffer
     CHECKPOINT  first record of every log: document, tail, late.  Both replace what was before
     ==========  ==============================================================================
 
-    A document is JSON: ``{"extent": ..., "last": ..., "position": ..., "late": ...}``; ``last`` is
-    the newest tick in order, ``position`` the commits so far, ``late`` all late events ever.
+    A document is JSON: ``{"extent": ..., "last": ..., "position": ..., "late": ..., "events": ...,
+    "stream": ...}``; ``last`` is the newest tick in order, ``position`` the commits so far,
+    ``late`` all late events ever, ``events`` those in the stream (as in COUNTED: a record behind
+    damage tells what was lost), ``stream`` its identity.
     Records with three parts begin with three lengths (uint64), each part padded to 8 bytes.
 
 Guarantee
@@ -43,9 +46,21 @@ from ..soundness import require_sound
 from .segment_writer import Extent
 from .tail import Tail, concat_batches, sort_batch, ticks_of
 
-__all__ = ["Journal", "RecordKind", "decode_batch", "encode_batch", "encode_state"]
+__all__ = [
+    "Journal",
+    "RecordKind",
+    "append_of",
+    "decode_batch",
+    "encode_append",
+    "encode_state",
+    "events_after",
+]
 
 _LENGTHS = struct.Struct("<QQQ")
+
+
+_TOTAL = struct.Struct("<Q")
+_UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, struct.error)
 
 
 class RecordKind(IntEnum):
@@ -54,6 +69,7 @@ class RecordKind(IntEnum):
     APPEND = 1
     EXTENT = 2
     CHECKPOINT = 3
+    COUNTED = 4
 
 
 def encode_batch(batch: pa.RecordBatch | None) -> Any:
@@ -61,6 +77,31 @@ def encode_batch(batch: pa.RecordBatch | None) -> Any:
     if batch is None or batch.num_rows == 0:
         return b""
     return batch.serialize()
+
+
+def encode_append(batch: pa.RecordBatch, events: int | None) -> tuple[RecordKind, list[Any]]:
+    """Kind and parts of the record of an append, after which the stream has so many events."""
+    if events is None:  # not known until the next checkpoint: the log is of an old release
+        return RecordKind.APPEND, [encode_batch(batch)]
+    return RecordKind.COUNTED, [_TOTAL.pack(events), encode_batch(batch)]
+
+
+def append_of(kind: int, payload: memoryview) -> memoryview | None:
+    """The batch of an append's record, encoded; None in records of other kinds."""
+    if kind == RecordKind.COUNTED:
+        return payload[_TOTAL.size :]
+    return payload if kind == RecordKind.APPEND else None
+
+
+def events_after(kind: int, payload: memoryview) -> int | None:
+    """Events of the stream after a record; None where it does not say."""
+    if kind == RecordKind.COUNTED:
+        return int(_TOTAL.unpack_from(payload)[0])
+    if kind in (RecordKind.EXTENT, RecordKind.CHECKPOINT):
+        length = _LENGTHS.unpack_from(payload)[0]
+        found = json.loads(bytes(payload[_LENGTHS.size : _LENGTHS.size + length])).get("events")
+        return None if found is None else int(found)
+    return None
 
 
 def decode_batch(data: memoryview, schema: StreamSchema) -> pa.RecordBatch | None:
@@ -77,6 +118,8 @@ def encode_state(
     late_total: int,
     tail: pa.RecordBatch | None,
     late: pa.RecordBatch | None,
+    events: int | None = None,
+    identity: int = 0,
 ) -> list[Any]:
     """Parts of an EXTENT or CHECKPOINT record."""
     document = json.dumps(
@@ -85,6 +128,8 @@ def encode_state(
             "last": last,
             "position": position,
             "late": late_total,
+            "events": events,
+            "stream": identity,
         },
         separators=(",", ":"),
     ).encode()
@@ -119,6 +164,10 @@ class Journal:
     tail : Tail
     late : tuple of pyarrow.RecordBatch
         The buffer of late events, in arrival order.
+    events : int or None
+        Events of the stream; None as long as only records of old releases tell.
+    identity : int
+        Of the stream; 0 where the log does not say.
     refused : tuple of (int, str)
         Batches that were set aside when the log was replayed: events (0 when not known), and which
         and why.
@@ -130,6 +179,8 @@ class Journal:
     late_total: int
     tail: Tail
     late: tuple[pa.RecordBatch, ...]
+    events: int | None = None
+    identity: int = 0
     refused: tuple[tuple[int, str], ...] = ()
 
     @classmethod
@@ -156,15 +207,18 @@ class Journal:
                     replay.state(payload)
                 elif replay is None:
                     raise CorruptStore(f"{file} does not begin with a checkpoint")
-                elif kind == RecordKind.APPEND:
+                elif (encoded := append_of(kind, payload)) is not None:
                     replay.where = f"record {number} of {file}"
-                    replay.append(payload)
+                    replay.append(encoded)
+                    replay.expect(events_after(kind, payload))
                 elif kind == RecordKind.EXTENT:
                     replay.where = f"record {number} of {file}"
                     replay.state(payload)
                 else:
                     raise CorruptStore(f"record {number} of {file} has the unknown kind {kind}")
-            except (pa.ArrowInvalid, OSError, ValueError, KeyError, struct.error) as error:
+            except CorruptStore as error:
+                raise CorruptStore(f"record {number} of {file}: {error}") from error
+            except _UNREADABLE as error:
                 raise CorruptStore(
                     f"record {number} of {file} hashes right but cannot be read: {error}"
                 ) from error
@@ -188,6 +242,8 @@ class _Replay:
         self._last: int | None = None
         self._position = 0
         self._late_total = 0
+        self._events: int | None = None
+        self._identity = 0
         self._fresh: list[pa.RecordBatch] = []
         self._late: list[pa.RecordBatch] = []
 
@@ -202,6 +258,7 @@ class _Replay:
             return batch
         except (InvalidData, pa.ArrowInvalid, OSError) as error:
             self._refused.append((events, f"{self.where}: {error}"))
+            self._events = None  # what later records count is not what is left
             return None
 
     def state(self, payload: memoryview) -> None:
@@ -218,6 +275,8 @@ class _Replay:
         self._last = document["last"]
         self._position = document["position"]
         self._late_total = document["late"]
+        self._events = None if self._refused else document.get("events")
+        self._identity = document.get("stream", 0)
         tail = self._batch(parts[1])
         late = self._batch(parts[2])
         self._fresh = [] if tail is None else [tail]
@@ -232,6 +291,8 @@ class _Replay:
             return
         ticks = ticks_of(batch, self._schema)
         last = self._last
+        if self._events is not None:
+            self._events += batch.num_rows
         if last is not None and ticks[0] < last:
             cut = int(np.searchsorted(ticks, last, "left"))
             self._late.append(batch.slice(0, cut))
@@ -241,6 +302,11 @@ class _Replay:
             batch = batch.slice(cut)
         self._fresh.append(batch)
         self._last = int(ticks[-1])
+
+    def expect(self, events: int | None) -> None:
+        """Compare what a record says that the stream has with what was replayed."""
+        if events is not None and self._events is not None and events != self._events:
+            raise CorruptStore(f"after it the stream has {events} events, found {self._events}")
 
     def journal(self) -> Journal:
         """The state after the records so far."""
@@ -256,5 +322,7 @@ class _Replay:
             self._late_total,
             Tail(schema, tail),
             late,
+            self._events,
+            self._identity,
             tuple(self._refused),
         )

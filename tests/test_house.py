@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYERS: dict[str, int] = {
     "errors": 0,
     "compiled": 0,
+    "ownership": 1,
     "schema": 1,
     "soundness": 1,
     "durations": 1,

@@ -261,6 +261,7 @@ BODIES = [
     Attack("10,000 brackets", lambda: b"[" * 10_000, True, "json"),
     Attack("10,000 brackets a line", lambda: b"[" * 10_000 + b"\n", True, "ndjson"),
     Attack(
+        "10,000 levels",
         lambda: b'{"t": 1, "k": ' + b"[" * 10_000 + b"]" * 10_000 + b"}",
         True,
         "ndjson",
@@ -269,6 +270,7 @@ BODIES = [
         "500 levels", lambda: b'{"t": 1, "k": ' + b"[" * 500 + b"]" * 500 + b"}", True, "ndjson"
     ),
     Attack(
+        "500 objects",
         lambda: b'{"t": 1, "k": ' + b'{"a":' * 500 + b"1" + b"}" * 501,
         True,
         "ndjson",
@@ -293,11 +295,13 @@ BODIES = [
         "arrow",
     ),
     Attack(
+        "NDJSON of new keys",
         lambda: "".join(f'{{"t": {n}, "k{n}": 1}}\n' for n in range(100_000)).encode(),
         True,
         "ndjson",
     ),
     Attack(
+        "CSV of 100,000 columns",
         lambda: (",".join(f"c{n}" for n in range(100_000)) + "\n").encode(),
         True,
         "csv",
