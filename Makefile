@@ -35,17 +35,23 @@ test: setup java ## the default tests: a few minutes, no network
 test-all: setup java ## the slow tests too
 	$(BIN)/python -m pytest -m "not bench"
 
+golden: setup ## write what the golden scripts (tests/golden) print now; read the diff
+	CHRONICLE_GOLDEN=rewrite $(BIN)/python -m pytest tests/test_golden_scripts.py
+
 crash: setup ## the long form of the crash and fault-injection suite
 	CHRONICLE_CRASH=long $(BIN)/python -m pytest -m crash --timeout 1800
 
 mutants: setup ## break one promise of the store at a time; a test must notice each
 	$(BIN)/python tests/mutants.py
 
-nightly: setup ## random patterns, random replay intervals, threads from a cold start: hours, other seeds each time
+nightly: setup ## random patterns and replay intervals, a cold start, mutated stores, fuzzers: hours, other seeds each time
 	CHRONICLE_STRESS_SECONDS=3600 $(BIN)/python -m pytest --timeout 0 tests/test_cold_start.py
+	CHRONICLE_CRASH=long $(BIN)/python -m pytest --timeout 0 tests/test_mutated_stores.py tests/test_fork.py
 	CHRONICLE_HYPOTHESIS=nightly $(BIN)/python -m pytest -s --timeout 0 \
 		tests/query/pattern/test_match_differential.py tests/query/pattern/test_match_stars.py \
 		tests/query/replay/test_replay_intervals.py
+	CHRONICLE_FUZZ=100000 CHRONICLE_SEED=$${CHRONICLE_SEED:-$$(date +%s)} \
+		$(BIN)/python -m pytest -s --timeout 0 tests/fuzz
 
 spark: setup java ## only the tests that start Spark
 	$(BIN)/python -m pytest -m spark

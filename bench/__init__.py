@@ -1,1 +1,7 @@
-"""Benchmarks: ratios against a peer measured in the same run, written to docs/benchmarks.md."""
+"""Benchmarks: ratios against a peer measured in the same run, written to docs/benchmarks.md.
+
+Reading order: ``harness`` (what all share), ``figures`` (their pictures), ``startup``, ``store``,
+``durability``, ``index_ingest`` (events in), ``windows``, ``patterns`` with ``flink`` as a peer,
+``factory``, ``crimes``, ``pattern_stream`` and ``pattern_indexes`` (patterns by replay intervals),
+``spark_connector``, ``spark_patterns``.
+"""

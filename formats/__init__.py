@@ -2,8 +2,17 @@
 
 Reading: :class:`EventReader` with a :class:`Layout` (types told or given, times, bad rows), or
 :func:`read_batches` for a stream that exists.  Writing: :func:`encode` turns record batches into
-chunks of bytes.  ``kinds.py`` knows names, suffixes and media types.  This package knows neither
-store nor server.
+chunks of bytes.  This package knows neither store nor server.
+
+Reading order::
+
+    names             kinds  typenames
+    bytes             limits  sources
+    records           badrows  chunks  jsonscan  jsontext  csvtext
+    values            isotime  decimals  converted  times  convert
+    typed files       arrowframes  parquetpages  columnar
+    events            infer  layout  reader
+    the way out       jsonout  writers
 """
 
 from __future__ import annotations

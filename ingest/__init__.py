@@ -10,9 +10,9 @@
     )
     print(report.stored, report.bad)
 
-Reading order: ``request.py`` (what is asked), ``pipeline.py`` (read, check, sort, store),
-``spool.py`` (the sort), ``sinks.py`` (where events go), ``engines.py`` (who does
-it).
+Reading order: ``request`` (what is asked), ``quarantine`` (rows that cannot be read), ``spool``
+(the sort), ``report`` (what was done), ``sinks`` (where events go), ``pipeline`` (read, check,
+sort, store), ``engines`` (who does it).
 """
 
 from __future__ import annotations

@@ -1,11 +1,21 @@
 """The REST face: FastAPI around an open database, served by one Uvicorn process.
 
 ``serve(settings)`` is the process, ``create_app(database, settings)`` the ASGI application alone.
-Reading order: ``problems.py`` (errors), ``protocol.py`` and ``door.py`` (what a request looks
-like), ``guard.py``, ``tokens.py`` and ``statements.py`` (who may), ``limits.py`` and ``bodies.py``
-(how much, how slowly), ``key_log.py`` and ``idempotency.py`` (what happens once), ``pipe.py``,
-``encoding.py`` and ``answers.py`` (rows out), the ``*_routes.py``, ``drops.py`` and ``probe.py``
-(what is told when streams go and when SQL fails), ``logs.py``, then ``app.py`` and ``run.py``.
+Reading order::
+
+    what goes wrong   problems  replies  jsonable
+    a connection      protocol  door  logs  edge
+    who may           settings  places  tokens  guard  statements
+    how much          limits  metrics  pipe
+    what is asked     specs  negotiation  encoding  parameters
+    a body in         bodies  parsing  ordering
+    what is kept      key_log  idempotency  snapshots  positions  transactions  drops  running
+                      probe  state
+    rows out          answers  reading
+    routes            service_routes  stream_routes  event_routes  query_routes  position_routes
+                      transaction_routes
+    the process       app  listening  warmup  run
+
 Names are imported when asked for: managing tokens must not load a web framework.
 """
 

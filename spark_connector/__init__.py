@@ -2,6 +2,16 @@
 
 Spark finds the format by itself through the top-level package ``pyspark_chronicle`` that is
 installed with Chronicle; :func:`register` does the same by hand where that search does not work.
+
+Reading order::
+
+    what is asked     options  types  source
+    where it lies     backend  local  remote  served  sink  served_sink
+    batch reads       pushdown  measuring  reader
+    queries           pinned_catalog  queries  query_reader  query_plan
+    writes            sorting  writer  loading
+    streaming         following  stream_reader  stream_writer
+    ingest            session  inputs  parsing  pipeline
 """
 
 from __future__ import annotations

@@ -1,10 +1,17 @@
 """The store: event streams in append-only TAB+-trees.
 
-Reading order, bottom up: ``file_contract`` (the seam to the disk), ``layout``, ``block``,
-``packing``, ``columns``, ``aggregates``, ``leaf``, ``node``, ``dictionary``, ``segment_writer``,
-``segment_file`` and ``segment`` (one tree), ``tail``, ``weave`` and ``merge`` (events in memory,
-late events), ``log``, ``journal``, ``manifest``, ``catalog`` and ``recovery`` (commits and
-crashes), ``snapshot`` (readers), ``stream``, ``compaction`` and ``store`` (the writer).
+Reading order, bottom up.
+
+::
+
+    the disk      file_contract  files  memory_files  faulty_files  group_commit  write_behind
+    one block     layout  block  packing  aggregates  columns  dictionary  prune
+    one tree      residency  leaf  node  segment_writer  segment_file  segment  inspect
+    in memory     tail  weave  merge
+    on disk       options  catalog  manifest  log  journal  lock  losses
+    reading       snapshot  recovery  check  pinned  kept_pins
+    writing       shape  combining  retention  commits  compaction  background  repair  stream
+    the store     staging  store  changes  backup
 """
 
 from __future__ import annotations
