@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..ownership import LOADING
 from ..schema import StreamSchema
 from ..store.prune import AllOf, Prune
 from ..store.segment import ScanMetrics
@@ -135,7 +136,8 @@ class StreamRelation:
         parts = tuple(part for part in (self.spec.prune, split.prune) if part is not None)
         prune = None if not parts else parts[0] if len(parts) == 1 else AllOf(parts)
         if self._indexes is not None and prune is not None:
-            from .replay.filtering import plan_filter
+            with LOADING:
+                from .replay.filtering import plan_filter
 
             found = plan_filter(
                 self._snapshot, self._indexes, prune, low, high, self._control.check
