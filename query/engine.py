@@ -26,6 +26,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from ..errors import SqlError, StreamNotFound
+from ..ownership import LOADING
 from ..store.segment import ScanMetrics
 from ..store.snapshot import Snapshot
 from . import statements
@@ -428,7 +429,8 @@ class Execution:
     def _datasets(
         self, specs: dict[int, ScanSpec], answered: frozenset[int]
     ) -> dict[str, ScanDataset]:
-        from .relational.datasets import ScanDataset
+        with LOADING:
+            from .relational.datasets import ScanDataset
 
         datasets = {}
         for site in self._prepared.sites:
@@ -528,7 +530,8 @@ class Execution:
         """What names the executor gives to the columns of a query over our relations."""
 
         def names(written: Written) -> list[str]:
-            from .relational.datasets import ScanDataset
+            with LOADING:
+                from .relational.datasets import ScanDataset
 
             control, failures = QueryControl(), FailureBox()
             datasets = {
