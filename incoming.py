@@ -55,7 +55,6 @@ def tables_of(data: Any, schema: StreamSchema) -> Iterator[pa.Table]:
     ----------
     data : pyarrow.Table, RecordBatch, RecordBatchReader, data frame, sequence of mappings, or any
         object with ``__arrow_c_stream__``
-    schema : StreamSchema
 
     Yields
     ------
@@ -199,8 +198,6 @@ def conform_table(table: pa.Table, schema: StreamSchema, rows_before: int = 0) -
 
     Parameters
     ----------
-    table : pyarrow.Table
-    schema : StreamSchema
     rows_before : int
         Rows that came earlier, for the positions in messages.
 

@@ -111,9 +111,6 @@ class Attribute:
 
     Attributes
     ----------
-    name : str
-    type : pyarrow.DataType
-    nullable : bool
     storage : Storage
         How values are stored and aggregated.
     """

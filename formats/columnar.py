@@ -94,13 +94,7 @@ def _explained(source: str, what: str) -> Iterator[None]:
 
 
 class ParquetRecords:
-    """The rows of a Parquet file.
-
-    Parameters
-    ----------
-    source : ByteSource
-    limits : Limits
-    """
+    """The rows of a Parquet file."""
 
     typed = True
 
@@ -188,13 +182,7 @@ class ParquetRecords:
 
 
 class ArrowRecords:
-    """The rows of an Arrow IPC stream or file.
-
-    Parameters
-    ----------
-    source : ByteSource
-    limits : Limits
-    """
+    """The rows of an Arrow IPC stream or file."""
 
     typed = True
 

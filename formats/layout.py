@@ -44,7 +44,6 @@ class Field:
 
     Attributes
     ----------
-    name : str
     type : pyarrow.DataType or None
         None while no value has shown it.
     fixed : bool

@@ -19,9 +19,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..lru import Lru
-from ..store.layout import ROW_COUNT, ROW_FIRST, ROW_LAST, ROW_LENGTH, ROW_OFFSET
-from ..store.leaf import LeafReader
-from ..store.segment import SegmentView
+from .layout import ROW_COUNT, ROW_FIRST, ROW_LAST, ROW_LENGTH, ROW_OFFSET
+from .leaf import LeafReader
+from .segment import SegmentView
 
 __all__ = ["LeafMap", "leaf_map"]
 
@@ -35,7 +35,6 @@ class LeafMap:
 
     Attributes
     ----------
-    view : SegmentView
     table : int64[rows, leaves]
         Their entries, in time order (see :mod:`chronicle.store.layout`).
     starts : int64[leaves + 1]
