@@ -29,43 +29,35 @@ from ..errors import SqlError, StreamNotFound
 from ..store.segment import ScanMetrics
 from ..store.snapshot import Snapshot
 from . import statements
-from .access import Access, VisibleStreams
-from .cancellation import Cancellation, QueryControl
-from .catalog import Catalog
-from .constants import Folder
-from .dialect import Explain, StatementNode, error_at, parse_predicate, parse_statement
-from .executor import Answer, Executor
-from .explain import Leaf, plan_of
-from .nesting import headroom
-from .operators import Relation, RunContext
-from .parameters import NOW, bind_values
-from .plan import Operator, Plan
-from .planner import (
-    Prepared,
-    Written,
-    moment,
-    prepare,
-    row_bounds,
-    scan_spec,
-    tail_start,
-)
-from .relations import (
+from .binding.operators import Relation, RunContext
+from .binding.tree_aggregates import Candidate, result_table
+from .conditions.constants import Folder
+from .conditions.ranges import half_open, tail_start
+from .contract.access import Access, VisibleStreams
+from .contract.cancellation import Cancellation, QueryControl
+from .contract.catalog import Catalog
+from .contract.explanation import Operator, Plan
+from .contract.result import Result
+from .plan.nodes import ScanSpec
+from .plan.planner import Prepared, Written, moment, prepare, row_bounds, scan_spec
+from .relational.executor import Answer, Executor
+from .relational.scans import FailureBox
+from .run.relational_plan import Leaf, plan_of
+from .run.relations import (
     AggregateRelation,
     OperatorRelation,
-    ScanSpec,
     StreamRelation,
     figures_of,
-    half_open,
     tree_aggregate_operator,
 )
-from .result import Result
-from .scans import FailureBox
-from .sql_types import conform, settle_types
+from .sql.dialect import Explain, StatementNode, error_at, parse_predicate, parse_statement
+from .sql.nesting import headroom
+from .sql.parameters import NOW, bind_values
+from .sql.sql_types import conform, settle_types
 from .statement_cache import StatementCache
-from .tree_aggregates import Candidate, result_table
 
 if TYPE_CHECKING:
-    from .datasets import ScanDataset
+    from .relational.datasets import ScanDataset
 
 __all__ = ["QueryEngine"]
 
@@ -310,7 +302,7 @@ class Execution:
         return self._normalised(answer)
 
     def _straight(self, picked: list[tuple[str, str]]) -> tuple[Relation, Result]:
-        """The only operator, and its rows as it delivers them; see :mod:`.straight`."""
+        """The only operator, and its rows as it delivers them; see :mod:`.plan.pass_through`."""
         operator = self._prepared.sites[0].operator
         assert operator is not None
         relation = operator.open(self._context())
@@ -436,7 +428,7 @@ class Execution:
     def _datasets(
         self, specs: dict[int, ScanSpec], answered: frozenset[int]
     ) -> dict[str, ScanDataset]:
-        from .datasets import ScanDataset
+        from .relational.datasets import ScanDataset
 
         datasets = {}
         for site in self._prepared.sites:
@@ -536,7 +528,7 @@ class Execution:
         """What names the executor gives to the columns of a query over our relations."""
 
         def names(written: Written) -> list[str]:
-            from .datasets import ScanDataset
+            from .relational.datasets import ScanDataset
 
             control, failures = QueryControl(), FailureBox()
             datasets = {

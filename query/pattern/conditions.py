@@ -34,7 +34,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from ...ticks import INT64_MAX, INT64_MIN
-from ..dialect import to_text
+from ..sql.dialect import to_text
 from . import rowtests as rt
 from .automaton import Automaton
 from .binding import CLASSIFIER, Bound, Navigation, RowExpression

@@ -27,8 +27,8 @@ from sqlglot import exp
 
 from ...errors import SqlError
 from ...ticks import TICKS_PER_SECOND
-from ..dialect import to_text
-from ..rendering import literal
+from ..sql.dialect import to_text
+from ..sql.rendering import literal
 from .binding import CLASSIFIER, PSEUDO, Aggregate, Leaf, MatchNumber, Navigation, RowExpression
 from .cells import Dimension, Tabulated
 from .functions import ONE, TWO
