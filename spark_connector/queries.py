@@ -42,8 +42,9 @@ from ..query.plan.planner import tells_the_time
 from ..query.split.parts import MatchPart
 from ..query.split.planning import split_match
 from ..query.sql.dialect import MatchRelation, StatementNode, parse_statement
-from ..schema import TICKS_PER_SECOND, StreamSchema
+from ..schema import StreamSchema
 from ..store.pinned import Pin
+from ..ticks import TICKS_PER_SECOND
 from .backend import partition_count
 from .pinned_catalog import PinnedCatalog
 

@@ -23,7 +23,6 @@ Limits
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ from sqlglot import exp
 
 from ...errors import StreamNotFound
 from ...schema import StreamSchema
+from ...suggestion import did_you_mean
 from ..contract.catalog import Catalog
 from ..sql.dialect import MatchRelation, error_at, position_of
 from ..sql.gate import AGGREGATES
@@ -361,8 +361,7 @@ class _Binder:
         if name not in self._exact:
             found = self._names.get(name.lower())
             if found is None:
-                near = difflib.get_close_matches(name.lower(), self._names, n=1)
-                hint = f"; did you mean {self._names[near[0]]}?" if near else ""
+                hint = did_you_mean(name, self._names.values(), quoted=False)
                 if not self._names:
                     hint = "; the store has no streams yet"
                 raise error_at(self.text, position_of(item), f"no stream {name!r}{hint}")

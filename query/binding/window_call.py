@@ -29,6 +29,7 @@ from sqlglot import exp
 
 from ...errors import ChronicleError, SqlError
 from ...schema import StreamSchema
+from ...suggestion import did_you_mean
 from ..conditions.constants import Folder, Kind
 from ..sql.dialect import error_at, position_of
 from ..windows.spec import CountWindows, SessionWindows, TimeWindows, Windows
@@ -216,15 +217,12 @@ def _key(
 
 def _stream(site: OperatorSite, node: Any) -> str:
     """The stream that a name stands for, without regard to case."""
-    import difflib
-
     names = site.catalog.streams()
     if node.name in names:
         return str(node.name)
     folded = {name.lower(): name for name in names}
     found = folded.get(node.name.lower())
     if found is None:
-        near = difflib.get_close_matches(node.name.lower(), folded, n=1)
-        hint = f"; did you mean {folded[near[0]]}?" if near else ""
+        hint = did_you_mean(node.name, names, quoted=False)
         raise error_at(site.text, position_of(node), f"no stream {node.name!r}{hint}")
     return found
