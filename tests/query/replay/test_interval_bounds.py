@@ -13,9 +13,12 @@ import pytest
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.query.match import compile_match
 from chronicle.query.match_clause import clause_of_text
+from chronicle.query.replay.coarse import coarse_map
 from chronicle.query.replay.planning import plan_match
 from chronicle.query.replay.replay_plan import ReplayPlan
 from chronicle.query.replay.running import run_match
+from chronicle.query.replay.symbols import outline
+from chronicle.query.replay.timeline import Timeline
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
 
@@ -68,13 +71,15 @@ def stream(tmp_path: Path) -> Iterator[Any]:
     store.close()
 
 
-def planned(stream: Any, pattern: str, within: int | None, define: str, more: str = "") -> Any:
+def planned(
+    stream: Any, pattern: str, within: int | None, define: str, by: str = "", order: str = "t"
+) -> Any:
     """The plan of a pattern, and its rows, which are those of a full replay."""
     made, indexes = stream
     snapshot = made.snapshot()
     window = "" if within is None else f"WITHIN {within}"
     text = (
-        f"SELECT * FROM s MATCH_RECOGNIZE ({more} ORDER BY t MEASURES FIRST(t) AS f, LAST(t) AS l "
+        f"SELECT * FROM s MATCH_RECOGNIZE ({by} ORDER BY {order} MEASURES FIRST(t) AS f, LAST(t) AS l "
         f"PATTERN ({pattern}) {window} DEFINE {define})"
     )
     compiled = compile_match(clause_of_text(text), SCHEMA)
@@ -168,3 +173,72 @@ def test_rows_of_one_partition_alone_are_replayed(stream: Any) -> None:
     # NEXT looks at the event after the last one, which lies beyond the window
     plan, rows = planned(stream, "A C", 4, "A AS x = 1, C AS NEXT(y) = 9", "PARTITION BY k")
     assert [row["f"] for row in rows] == [2 * at for at in AT_A]
+
+
+def test_rows_around_an_interval_are_looked_at(stream: Any) -> None:
+    define = "A AS x = 1 AND PREV(y) = 9 AND NEXT(y) = 9"
+    # after the one at 500 comes a 2, and in the partition of that at 702 a 3 and a 2 are beside it
+    for by, alone in (("", 702), ("PARTITION BY k", 500)):
+        _, rows = planned(stream, "A", 1, define, by)
+        assert [row["f"] for row in rows] == [2 * at for at in sorted((100, 300, alone, 3990))]
+
+
+def test_events_of_one_time_may_come_in_any_order(tmp_path: Path) -> None:
+    """Four events a tick; sorted by y an A stands before a B that is stored before it."""
+    store = Store.open(tmp_path, "rw")
+    made = store.create_stream("s", SCHEMA, StreamOptions(leaf_bytes=4096))
+    at = np.arange(2000)
+    x, y = np.full(2000, 9), np.full(2000, 50)
+    x[[800, 802, 1203, 1204]], y[[800, 802, 1203, 1204]] = [2, 1, 2, 1], [99, 98, 0, 0]
+    made.append(pa.table({"t": at // 4, "k": at, "x": x, "y": y}).cast(SCHEMA.arrow))
+    indexes = StreamIndexes(tmp_path / "idx", True)
+    indexes.create("x", SCHEMA)
+    indexes.catch_up(made.snapshot().state)
+    plan, rows = planned((made, indexes), "A B", 10, AB, order="t, y")
+    assert rows == [{"f": 200, "l": 200}]
+    assert spans_of(plan) == [(800, 804)]
+    indexes.close()
+    store.close()
+
+
+def test_an_index_that_is_not_built_yet_is_no_obstacle(stream: Any) -> None:
+    _, indexes = stream
+    indexes.create("y", SCHEMA)
+    _, rows = planned(stream, "A", 10, "A AS x = 1 AND y = 1")
+    assert len(rows) == len(AT_A)
+
+
+def test_the_coarse_map_takes_windows_as_inclusive(tmp_path: Path) -> None:
+    """It knows of a leaf no more than its first and its last time."""
+    store = Store.open(tmp_path, "rw")
+    made = store.create_stream("s", SCHEMA, StreamOptions(leaf_bytes=4096, codec="none"))
+    events = table({1500: 2, 3500: 12}, 0, 6000)
+    filling = np.random.default_rng(1).integers(0, 2**62, 6000)
+    made.append(events.set_column(3, "y", pa.array(filling)).cast(SCHEMA.arrow))
+    made.seal()
+    timeline = Timeline(made.snapshot())
+    leaves = timeline.parts[0].leaves
+    assert leaves is not None
+    starts, first, last = leaves.starts.tolist(), leaves.first_ticks, leaves.last_ticks
+    b, a = (int(np.searchsorted(leaves.starts, at, side="right")) - 1 for at in (1500, 3500))
+    assert 0 < b < a - 1
+    assert a + 2 < len(starts)
+
+    def allowed(pattern: str, within: int) -> list[tuple[int, int]]:
+        text = (
+            f"SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES FIRST(t) AS f "
+            f"PATTERN ({pattern}) WITHIN {within} DEFINE A AS x = 12, B AS x = 2)"
+        )
+        found = outline(compile_match(clause_of_text(text), SCHEMA), SCHEMA)
+        spans = coarse_map(timeline, found, 0, timeline.total, zones=False).allowed
+        return list(zip(spans.starts.tolist(), spans.ends.tolist(), strict=True))
+
+    apart = int(first[a] - last[b])
+    assert allowed("B C* A", apart) == [(starts[b], starts[a + 1])]
+    assert allowed("B C* A", apart - 1) == []
+    step = int(first[a + 1] - last[a])
+    assert allowed("A C*", step) == [(starts[a], starts[a + 2])]
+    assert allowed("A C*", step - 1) == [(starts[a], starts[a + 1])]
+    assert allowed("C* A", step) == [(starts[a - 1], starts[a + 1])]
+    assert allowed("C* A", step - 1) == [(starts[a], starts[a + 1])]
+    store.close()
