@@ -478,8 +478,7 @@ class Execution:
 
     def _subquery(self, tree: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """Run a query that feeds an operator, on the snapshots of this execution."""
-        prepared = prepare(tree.copy(), self._prepared.text, self._engine.catalog)
-        prepared.parameters = ()  # their values are those of this execution, bound already
+        prepared = prepare(tree.copy(), self._prepared.text, self._engine.catalog, inner=True)
         inner = Execution(self._engine, prepared, None, self._control, time.perf_counter(), False)
         inner._snapshots = self._snapshots
         inner._values.update(self._values)
