@@ -17,10 +17,10 @@ ROOT = Path(__file__).resolve().parent.parent
 
 LAYERS: dict[str, int] = {
     "errors": 0,
-    "compiled": 0,
     "suggestion": 0,
     "ticks": 0,
     "ownership": 1,
+    "compiled": 2,
     "schema": 1,
     "soundness": 1,
     "durations": 1,
