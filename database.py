@@ -120,6 +120,8 @@ class Database:
         Memory limit of the relational executor.
     query_threads : int, optional
         Its threads; by default one per processor.
+    isolation : {"none", "process"}
+        Where it runs; see :func:`chronicle.open`.
     """
 
     def __init__(
@@ -128,6 +130,7 @@ class Database:
         *,
         query_memory_bytes: int = QUERY_MEMORY_BYTES,
         query_threads: int | None = None,
+        isolation: str = "none",
     ) -> None:
         self._store = store
         self._indexes = open_indexes(store)
@@ -139,6 +142,7 @@ class Database:
         _OPEN.add(self)
         self._query_memory_bytes = query_memory_bytes
         self._query_threads = query_threads or os.cpu_count() or 1
+        self.isolation = isolation
 
     @property
     def path(self) -> Path:
@@ -396,6 +400,7 @@ class Database:
                         self,
                         memory_bytes=self._query_memory_bytes,
                         threads=self._query_threads,
+                        isolation=self.isolation,
                     )
                 engine = self._engine
         return engine
@@ -473,9 +478,17 @@ def open_database(
     *,
     query_memory_bytes: int = QUERY_MEMORY_BYTES,
     query_threads: int | None = None,
+    isolation: str = "none",
 ) -> Database:
     """Open a store, as :func:`chronicle.open` documents it."""
     if mode not in ("rw", "r"):
         raise InvalidArgument(f"mode is 'rw' or 'r', found {mode!r}")
+    if isolation not in ("none", "process"):
+        raise InvalidArgument(f"isolation is 'none' or 'process', found {isolation!r}")
     store = Store.open(path, mode=mode)
-    return Database(store, query_memory_bytes=query_memory_bytes, query_threads=query_threads)
+    return Database(
+        store,
+        query_memory_bytes=query_memory_bytes,
+        query_threads=query_threads,
+        isolation=isolation,
+    )

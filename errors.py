@@ -50,6 +50,7 @@ __all__ = [
     "Unauthorized",
     "UnsupportedFormat",
     "UnsupportedType",
+    "WorkerLost",
     "outside",
 ]
 
@@ -197,6 +198,22 @@ class ResourceLimit(ChronicleError):
     """A request exceeds a configured budget: rows, bytes, steps or memory."""
 
 
+class WorkerLost(ChronicleError):
+    """The process that did an isolated piece of work ended; nothing else is affected.
+
+    Parameters
+    ----------
+    message : str
+    why : {"crash", "memory", "start"}
+        It died or answered nonsense; all work together took too much memory and it most of it;
+        none could be started.
+    """
+
+    def __init__(self, message: str, why: str) -> None:
+        super().__init__(message)
+        self.why = why
+
+
 class MissingDependency(ChronicleError):
     """An optional part of Chronicle is not installed."""
 
@@ -247,6 +264,7 @@ OUTSIDE: dict[type[ChronicleError], Outside] = {
     QueryTimeout: Outside("query-timeout", 504, 1),
     QueryCancelled: Outside("query-cancelled", 499, 1),
     ResourceLimit: Outside("resource-limit", 413, 1),
+    WorkerLost: Outside("worker-lost", 503, 1),
     MissingDependency: Outside("missing-dependency", 501, 1),
     Unauthorized: Outside("unauthorized", 401, 1),
     Forbidden: Outside("forbidden", 403, 1),

@@ -32,7 +32,7 @@ import pyarrow as pa
 
 from .errors import AttributeNotFound, InvalidArgument, SchemaMismatch, UnsupportedType
 
-__all__ = ["Attribute", "Storage", "StreamSchema"]
+__all__ = ["Attribute", "Storage", "StreamSchema", "storage_of"]
 
 TICKS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _BEYOND_MICROSECONDS = re.compile(r"(.*[.,]\d{6})(\d+)(.*)")
@@ -52,7 +52,7 @@ class Storage(Enum):
     DECIMAL = "decimal"  # 16 bytes each: count only
 
 
-def _storage_of(type_: pa.DataType) -> Storage | None:
+def storage_of(type_: pa.DataType) -> Storage | None:
     if pa.types.is_signed_integer(type_) or pa.types.is_timestamp(type_) or pa.types.is_date(type_):
         return Storage.SIGNED
     if pa.types.is_unsigned_integer(type_):
@@ -156,7 +156,7 @@ class StreamSchema:
                         f"the time attribute {time!r} must be a timestamp or an integer, found "
                         f"{type_}; give --time-format or cast it"
                     )
-            storage = _storage_of(type_)
+            storage = storage_of(type_)
             if storage is None:
                 raise UnsupportedType(
                     f"attribute {field.name!r} has type {type_}, which a stream cannot store; use "

@@ -34,12 +34,12 @@ from .cancellation import Cancellation, QueryControl
 from .catalog import Catalog
 from .constants import Folder
 from .dialect import Explain, StatementNode, error_at, parse_predicate, parse_statement, to_text
-from .executor import Answer, Executor
 from .explain import Leaf, plan_of
 from .operators import RunContext
 from .parameters import NOW, bind_values
 from .plan import Operator, Plan
 from .planner import Prepared, moment, prepare, row_bounds, scan_spec, tail_start
+from .relational import Answer, RelationalExecutor
 from .relations import (
     AggregateRelation,
     OperatorRelation,
@@ -74,11 +74,15 @@ class QueryEngine:
     memory_bytes : int
         Memory limit of the executor.
     threads : int
+    isolation : {"none", "process"}
+        Where the executor runs: in this process, or in workers.
     """
 
-    def __init__(self, catalog: Catalog, *, memory_bytes: int, threads: int) -> None:
+    def __init__(
+        self, catalog: Catalog, *, memory_bytes: int, threads: int, isolation: str = "none"
+    ) -> None:
         self.catalog = catalog
-        self.executor = Executor(memory_bytes, threads)
+        self.executor = _executor(isolation, memory_bytes, threads)
         self._prepared: OrderedDict[Any, Prepared] = OrderedDict()
         self._guard = threading.Lock()
 
@@ -200,6 +204,16 @@ class QueryEngine:
             while len(self._prepared) > PREPARED_MAX:
                 self._prepared.popitem(last=False)
         return prepared
+
+
+def _executor(isolation: str, memory_bytes: int, threads: int) -> RelationalExecutor:
+    if isolation == "process":
+        from .isolated import IsolatedExecutor, pool_of_queries
+
+        return IsolatedExecutor(pool_of_queries(memory_bytes, threads))
+    from .executor import Executor
+
+    return Executor(memory_bytes, threads)
 
 
 class Execution:

@@ -1,9 +1,9 @@
 """The relational executor: DuckDB, locked down, reading nothing but our relations.
 
 Purpose
-    Joins, grouping, sorting and expressions are DuckDB's work.  :class:`Executor` owns one
-    in-memory connection for a database, runs each query on a cursor of its own and streams its
-    batches.
+    :class:`Executor` is the relational executor in this process: one in-memory connection for a
+    database, each query on a cursor of its own, its batches streamed.  What a worker does
+    (:mod:`.sql_worker`) is the same; they share :mod:`.connection`.
 
 Guarantee
     The connection reaches no file (but its own spill directory), no network, no extension and no
@@ -19,49 +19,24 @@ Limits
 
 from __future__ import annotations
 
-import re
 import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
-from ..errors import QueryCancelled, ResourceLimit, SqlError, StoreClosed
+from ..errors import StoreClosed
 from .cancellation import QueryControl, interruptibly
-from .dialect import error_at, token_offset
-from .scans import FailureBox, Scanned
+from .connection import connect, failure_of, hugeints_of, lock
+from .relational import Answer, translated
+from .scans import BATCH_ROWS, Failure, FailureBox, Scanned
 
-__all__ = ["Answer", "Executor"]
-
-BATCH_ROWS = 65_536
-TEMPORARY_BYTES_MAX = "8GB"
-
-
-@dataclass
-class Answer:
-    """A running query.
-
-    Attributes
-    ----------
-    schema : pyarrow.Schema
-        As DuckDB names and types the columns.
-    hugeints : tuple of int
-        Positions of the columns whose type in DuckDB is HUGEINT or UHUGEINT.
-    batches : iterator of RecordBatch
-    close : callable
-        Ends the query; may be called more than once.
-    """
-
-    schema: pa.Schema
-    hugeints: tuple[int, ...]
-    batches: Iterator[pa.RecordBatch]
-    close: Callable[[], None]
+__all__ = ["Executor"]
 
 
 class Executor:
@@ -91,23 +66,9 @@ class Executor:
             return self._connection.cursor()
 
     def _connect(self) -> Any:
-        self._directory = Path(tempfile.gettempdir()) / f"chronicle-spill-{id(self):x}"
-        connection = duckdb.connect(
-            config={
-                "enable_external_access": "false",
-                "python_enable_replacements": "false",
-                "autoinstall_known_extensions": "false",
-                "autoload_known_extensions": "false",
-                "memory_limit": f"{self._memory_bytes}B",
-                "max_temp_directory_size": TEMPORARY_BYTES_MAX,
-                "temp_directory": str(self._directory),
-                "threads": self._threads,
-            }
-        )
-        connection.execute("SET TimeZone = 'UTC'")
-        # relations have no known size, so that an ASOF join would always be taken for a tiny one
-        connection.execute("SET asof_loop_join_threshold = 0")
-        connection.execute("SET lock_configuration = true")
+        self._directory = Path(tempfile.mkdtemp(prefix="chronicle-spill-"))
+        connection = connect(temp_directory=str(self._directory))
+        lock(connection, self._memory_bytes, self._threads, str(self._directory))
         return connection
 
     def close(self) -> None:
@@ -153,7 +114,7 @@ class Executor:
             relation = cursor.sql(sql, params=values or None)
             return list(zip(relation.columns, map(str, relation.types), strict=True))
         except duckdb.Error as error:
-            raise _sql_error(error, text) from None
+            raise self._meant(error, text, QueryControl(), FailureBox()) from None
         finally:
             cursor.close()
 
@@ -181,7 +142,7 @@ class Executor:
             with control.interrupting(cursor.interrupt):
                 return interruptibly(explain, cursor.interrupt)
         except BaseException as error:
-            raise _translated(error, text, control, failures) from None
+            raise self._meant(error, text, control, failures) from None
         finally:
             cursor.close()
 
@@ -194,43 +155,21 @@ class Executor:
         control: QueryControl,
         failures: FailureBox,
     ) -> Answer:
-        """Start a query.
-
-        Parameters
-        ----------
-        sql : str
-            Written by :func:`.dialect.to_text` from a tree that passed the gate.
-        relations : mapping of str to ScanDataset
-        values : mapping
-            Parameters that occur in ``sql``.
-        text : str
-            What the user wrote, for positions in messages.
-        control : QueryControl
-        failures : FailureBox
-            Shared with the datasets.
-
-        Returns
-        -------
-        Answer
-        """
+        """Start a query; see :class:`.relational.RelationalExecutor`."""
         cursor = self._cursor()
         try:
             for name, dataset in relations.items():
                 cursor.register(name, dataset)
             with control.interrupting(cursor.interrupt):
                 relation = cursor.sql(sql, params=values or None)
-                hugeints = tuple(
-                    position
-                    for position, type_ in enumerate(relation.types)
-                    if str(type_) in ("HUGEINT", "UHUGEINT")
-                )
+                hugeints = hugeints_of(relation)
                 reader = interruptibly(
                     lambda: relation.to_arrow_reader(BATCH_ROWS), cursor.interrupt
                 )
         except BaseException as error:
             with suppress(duckdb.Error):
                 cursor.close()
-            raise _translated(error, text, control, failures) from None
+            raise self._meant(error, text, control, failures) from None
 
         closed = threading.Event()
 
@@ -256,7 +195,7 @@ class Executor:
                         try:
                             batch = interruptibly(take, cursor.interrupt)
                         except BaseException as error:
-                            raise _translated(error, text, control, failures) from None
+                            raise self._meant(error, text, control, failures) from None
                     if failures.error is not None:
                         raise failures.error
                     if batch is None:
@@ -267,46 +206,20 @@ class Executor:
 
         return Answer(reader.schema, hugeints, batches(), close)
 
-
-def _translated(
-    error: BaseException, text: str, control: QueryControl, failures: FailureBox
-) -> BaseException:
-    """What an error that came out of DuckDB means to the user."""
-    if failures.error is not None:
-        return failures.error
-    message = str(error)
-    if isinstance(error, KeyboardInterrupt) or (
-        isinstance(error, RuntimeError) and "interrupted" in message.lower()
-    ):
-        return KeyboardInterrupt()
-    interrupted = isinstance(error, duckdb.InterruptException) or "INTERRUPT Error" in message
-    if interrupted or control.stopped:
-        try:
-            control.check()
-        except (QueryCancelled, Exception) as ended:  # the reason, as the caller knows it
-            return ended
-        if interrupted:
-            return QueryCancelled("the query was interrupted")
-    if isinstance(error, duckdb.OutOfMemoryException) or message.startswith("Out of Memory Error"):
-        return ResourceLimit(
-            "the query needs more memory than it may take; narrow its time range, aggregate "
-            f"earlier, or raise query_memory_bytes ({_first_line(message)})"
-        )
-    if isinstance(error, (duckdb.Error, OSError)):
-        return _sql_error(error, text)
-    return error
-
-
-def _first_line(message: str) -> str:
-    return message.strip().splitlines()[0] if message.strip() else ""
-
-
-def _sql_error(error: BaseException, text: str) -> SqlError:
-    message = str(error).split("\nLINE ")[0].strip()
-    message = re.sub(r"^[A-Z][A-Za-z ]*(?:Error|Exception): ?", "", message)
-    message = re.sub(r"\bchronicle_\d+\b", "the stream", message)
-    message = re.split(r"\s*Candidate functions:", " ".join(message.split()))[0]
-    found = re.search(r"\"([^\"]+)\"|[Ff]unction with name (\w+)|'(\w+)\(", message)
-    name = next((group for group in found.groups() if group), None) if found else None
-    offset = None if name is None else token_offset(text, name)
-    return error_at(text, offset, message or "the query cannot be run")
+    def _meant(
+        self, error: BaseException, text: str, control: QueryControl, failures: FailureBox
+    ) -> BaseException:
+        """What an error that came out of a call into DuckDB means to the user."""
+        failure = failure_of(error)
+        if failure is not None and failure.kind == "broken":
+            with self._guard:  # DuckDB refuses everything from here on: the next query connects
+                self._connection = None
+        if failures.error is not None:
+            return failures.error
+        if isinstance(error, KeyboardInterrupt) or (
+            isinstance(error, RuntimeError) and "interrupted" in str(error).lower()
+        ):
+            return KeyboardInterrupt()
+        if failure is None and not control.stopped:
+            return error
+        return translated(failure or Failure("interrupted", ""), text, control, failures)

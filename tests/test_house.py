@@ -16,6 +16,7 @@ LAYERS: dict[str, int] = {
     "errors": 0,
     "compiled": 0,
     "schema": 1,
+    "isolation": 1,
     "store": 2,
     "indexes": 3,
     "query": 4,

@@ -1,0 +1,211 @@
+"""The relational executor in a worker: reads its inputs from the owner of the store.
+
+Purpose
+    The entry module of a worker (:mod:`chronicle.isolation.nursery`).  It gets jobs from
+    :mod:`.isolated`: a text, its parameters, the schemas of its inputs.  DuckDB asks an input for a
+    scan with the columns and the filter that it could push down; that becomes a request to the
+    owner, which runs the store's own operators and answers with batches.
+
+Layout
+    ::
+
+        owner                                                     worker
+        {"job": "run", sql, values, inputs}                ->     DuckDB plans, scans begin
+                          {"scan": id, relation, columns,
+                     <-    needed, filter text}
+        {"scanned": id, applied} + batch, batch, ... end   ->     [queue] -> DuckDB
+                     <-   {"next": id}, for every batch taken
+                     <-   {"schema", "hugeints"}, {"batch"} ..., {"end"}
+
+Guarantee
+    A filter that was pushed is applied exactly: by the owner where it understood all of its text
+    (``applied``), else here, on what the owner has narrowed as far as it could.  No more batches
+    are on their way than were asked for, so a LIMIT stops the producers.
+
+Limits
+    Nothing here is believed by the owner.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from ..isolation.batches import describe, pack, unpack
+from ..isolation.channel import Channel, ChannelClosed
+from .connection import connect, failure_of, hugeints_of, lock, only_select
+from .scans import BATCH_ROWS
+
+if TYPE_CHECKING:
+    from ..isolation.confinement import Confinement
+
+__all__ = ["prepare", "serve"]
+
+AHEAD_MAX = 4
+"""Batches of one scan that may be on their way."""
+
+_connection: Any = None
+
+
+def prepare() -> None:
+    """Connect, in the nursery: with one thread, which a fork survives."""
+    global _connection
+    _connection = connect(threads=1, worker_threads=1, async_threads=0)
+    events = pa.table({"t": pa.array([1, 2], pa.timestamp("us")), "x": [1.5, 2.5], "s": ["a", "b"]})
+    cursor = _connection.cursor()
+    cursor.register("warm", events)
+    relation = cursor.sql("SELECT s, count(*), avg(x) FROM warm WHERE x > $x GROUP BY s ORDER BY s",
+                          params={"x": 1})  # fmt: skip
+    for batch in relation.to_arrow_reader(BATCH_ROWS):
+        pack(batch)
+    cursor.close()
+
+
+def serve(channel: Channel, spec: Mapping[str, Any], confined: Confinement) -> None:
+    """Do jobs until the owner hangs up."""
+    lock(_connection, spec["query_memory_bytes"], spec["threads"], spec["directory"])
+    _Worker(channel).run(asdict(confined))
+
+
+class _Worker:
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._jobs: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._scans: dict[int, queue.SimpleQueue[Any]] = {}
+        self._ids = count(1)
+        self._kinds: dict[str, Callable[[Any, dict[str, Any]], None]] = {
+            "run": self._run,
+            "columns": self._columns,
+            "explain": self._explain,
+        }
+
+    def run(self, confined: dict[str, Any]) -> None:
+        self._channel.send({"ready": confined})
+        threading.Thread(target=self._listen, daemon=True).start()
+        while (job := self._jobs.get()) is not None:
+            try:
+                cursor = _connection.cursor()
+                try:
+                    only_select(cursor, job["sql"])
+                    for name, schema in job["inputs"].items():
+                        cursor.register(name, _Input(name, schema, self._scan))
+                    self._kinds[job["job"]](cursor, job)
+                finally:
+                    cursor.close()
+                self._scans.clear()
+                self._channel.send({"end": True})
+            except ChannelClosed:
+                return
+            except BaseException as error:
+                failure = failure_of(error) or ("sql", f"{type(error).__name__}: {error}")
+                self._scans.clear()
+                self._channel.send({"error": [failure[0], failure[1][:4000]]})
+
+    def _listen(self) -> None:
+        """Take what comes in, always, so that the owner never waits to send what was asked for."""
+        try:
+            while True:
+                message, data = self._channel.receive()
+                if "job" in message:
+                    self._jobs.put(message)
+                else:
+                    scan = self._scans.get(message["scanned"])
+                    if scan is not None:
+                        scan.put((message, data))
+        except ChannelClosed:
+            for scan in list(self._scans.values()):
+                scan.put(None)
+            self._jobs.put(None)
+
+    # ------------------------------------------------------------------------------------- jobs
+
+    def _run(self, cursor: Any, job: dict[str, Any]) -> None:
+        relation = cursor.sql(job["sql"], params=job["values"] or None)
+        reader = relation.to_arrow_reader(BATCH_ROWS)
+        head = {"schema": describe(reader.schema), "hugeints": hugeints_of(relation)}
+        for batch in reader:
+            node, pieces = pack(batch)
+            self._channel.send({**head, "batch": node}, pieces)
+            head = {}
+        if head:
+            self._channel.send(head)
+
+    def _columns(self, cursor: Any, job: dict[str, Any]) -> None:
+        relation = cursor.sql(job["sql"], params=job["values"] or None)
+        types = map(str, relation.types)
+        self._channel.send({"columns": list(zip(relation.columns, types, strict=True))})
+
+    def _explain(self, cursor: Any, job: dict[str, Any]) -> None:
+        options = "ANALYZE, FORMAT json" if job["analyze"] else "FORMAT json"
+        rows = cursor.execute(f"EXPLAIN ({options}) {job['sql']}", job["values"] or None).fetchall()
+        self._channel.send({"plan": str(rows[0][-1])})
+
+    # ------------------------------------------------------------------------------------ scans
+
+    def _scan(
+        self, name: str, schema: pa.Schema, columns: list[str], filter: pc.Expression | None
+    ) -> Iterator[pa.RecordBatch]:
+        scan = next(self._ids)
+        incoming = self._scans[scan] = queue.SimpleQueue()
+        text = None if filter is None else str(filter)
+        needed = columns
+        if text is not None:
+            needed = columns + [n for n in schema.names if n not in columns and n in text]
+        request = {"scan": scan, "relation": name, "columns": columns, "needed": needed}
+        self._channel.send({**request, "filter": text})
+        whole = pa.schema([schema.field(n) for n in needed])
+        wanted = pa.schema([schema.field(n) for n in columns])
+        asked, taken = 1, 0
+        while (arrived := incoming.get()) is not None:
+            message, data = arrived
+            if "batch" not in message:
+                return
+            taken += 1
+            ahead = min(AHEAD_MAX, taken + 1)
+            if (more := taken + ahead - asked) > 0:
+                asked += more
+                self._channel.send({"next": scan, "count": more})
+            if message["applied"]:
+                yield unpack(wanted, message["batch"], data, trusted=True)
+                continue
+            batch = unpack(whole, message["batch"], data, trusted=True).filter(filter)
+            if batch.num_rows:
+                yield batch.select(columns)
+
+
+class _Input(ds.InMemoryDataset):  # type: ignore[misc]
+    """A dataset whose rows the owner of the store has; see :mod:`.datasets` for why it is one."""
+
+    def __init__(
+        self, name: str, schema: pa.Schema, scan: Callable[..., Iterator[pa.RecordBatch]]
+    ) -> None:
+        super().__init__(schema.empty_table())
+        self._name = name
+        self._scan = scan
+
+    def scanner(
+        self, columns: list[str] | None = None, filter: pc.Expression | None = None, **_: Any
+    ) -> _Scanner:
+        """Begin a scan; called by DuckDB once for each time the query reads the input."""
+        names = list(self.schema.names if columns is None else columns)
+        schema = pa.schema([self.schema.field(name) for name in names])
+        return _Scanner(schema, lambda: self._scan(self._name, self.schema, names, filter))
+
+
+class _Scanner:
+    """The one method of a dataset scanner that DuckDB calls."""
+
+    def __init__(self, schema: pa.Schema, batches: Callable[[], Iterator[pa.RecordBatch]]) -> None:
+        self.projected_schema = schema
+        self._batches = batches
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        return pa.RecordBatchReader.from_batches(self.projected_schema, self._batches())
