@@ -405,6 +405,16 @@ class Database:
                 engine = self._engine
         return engine
 
+    def begin_workers(self) -> None:
+        """Start what makes the workers of an isolated executor, without waiting for it."""
+        if self.isolation == "process":
+            self._query_engine()
+
+    def warm_workers(self, count: int = 1) -> None:
+        """Have workers of an isolated executor wait for queries; blocks until they do."""
+        if self.isolation == "process":
+            self._query_engine().warm(count)
+
     # ---------------------------------------------------------------- life cycle
 
     def backup(self, path: str | os.PathLike[str]) -> None:

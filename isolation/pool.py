@@ -47,6 +47,9 @@ logger = logging.getLogger("chronicle.isolation")
 WATCH_S = 0.05
 IDLE_LOOK_S = 2.0
 END_S = 5.0
+KEPT_BYTES = 96 << 20
+"""A worker that holds more than this after its work is replaced."""
+
 HEADROOM_BYTES = 192 << 20
 """Beyond what the work may take: stacks, buffers on their way, fragmentation."""
 
@@ -289,6 +292,7 @@ class Pool:
                 and worker.leases < spec.leases_max
                 and time.monotonic() - worker.born < spec.age_s
                 and len(self._idle) < spec.idle_max
+                and worker.memory() < KEPT_BYTES
             )
             if good:
                 self._idle.append(worker)
@@ -305,9 +309,7 @@ class Pool:
         self._bury(worker)
 
     def _lost(self, worker: _Worker, error: Exception) -> ChronicleError:
-        if isinstance(error, Garbage):
-            worker.kill("garbage")
-        elif not worker.ended(END_S):  # it hung up and lives on
+        if isinstance(error, Garbage) or not worker.ended(END_S):
             worker.kill("garbage")
         doom, status = worker.doom, self._bury(worker)
         if self._closed:
@@ -374,7 +376,7 @@ class Pool:
     # ----------------------------------------------------------------------------------- the end
 
     def close(self) -> None:
-        """Let go of the pool; its last user's call ends every process, and returns when they have."""
+        """Let go of the pool; the last one to do so waits until every process has ended."""
         with _SHARING:
             self.users -= 1
             if self.users > 0:

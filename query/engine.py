@@ -86,6 +86,10 @@ class QueryEngine:
         self._prepared: OrderedDict[Any, Prepared] = OrderedDict()
         self._guard = threading.Lock()
 
+    def warm(self, count: int) -> None:
+        """Have the executor ready for so many queries at once; blocks."""
+        self.executor.warm(count)
+
     def close(self) -> None:
         """End the executor; results that are still open end with an error."""
         self.executor.close()

@@ -22,7 +22,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,10 @@ class Executor:
         connection = connect(temp_directory=str(self._directory))
         lock(connection, self._memory_bytes, self._threads, str(self._directory))
         return connection
+
+    def warm(self, count: int) -> None:
+        """Connect."""
+        self._cursor().close()
 
     def close(self) -> None:
         """Close the connection and remove what was spilled."""

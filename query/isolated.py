@@ -73,6 +73,10 @@ class IsolatedExecutor:
         self._closed = threading.Event()
         self._constants: dict[str, pa.Scalar | None] = {}
 
+    def warm(self, count: int) -> None:
+        """Have so many workers wait."""
+        self.pool.warm(count)
+
     def close(self) -> None:
         """Let go of the workers."""
         if not self._closed.is_set():
@@ -269,15 +273,15 @@ class _Job:
     def _open(self, message: dict[str, Any]) -> None:
         dataset = self._relations.get(str(message.get("relation")))
         number, text = _whole(message.get("scan")), message.get("filter")
-        lists = [message.get("columns"), message.get("needed")]
         known = () if dataset is None else dataset.schema.names
         if dataset is None or number in self._scans or not isinstance(text, str | None):
             raise Garbage("the worker asks for what it was not given")
-        for names in lists:
+        lists: list[list[str]] = []
+        for names in (message.get("columns"), message.get("needed")):
             if not isinstance(names, list) or any(name not in known for name in names):
                 raise Garbage("the worker asks for columns that are not there")
-        columns, needed = lists
-        applied, batches = dataset.narrowed(columns, needed, text)
+            lists.append(names)
+        applied, batches = dataset.narrowed(*lists, text)
         self._scans[number] = _Scan(batches, applied)
 
     def _produce(self, number: int, scan: _Scan) -> None:

@@ -97,6 +97,9 @@ class RelationalExecutor(Protocol):
     def constant(self, sql: str, values: Mapping[str, Any] | None = None) -> pa.Scalar | None:
         """The value of an expression without columns; None when it has none."""
 
+    def warm(self, count: int) -> None:
+        """Be ready for so many queries at once; blocks."""
+
     def close(self) -> None:
         """End what runs, and remove what was spilled."""
 

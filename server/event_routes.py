@@ -141,6 +141,7 @@ class _Append:
                 found.event_schema,
                 self.precision,
                 server.settings.max_decoded_bytes,
+                server.reader,
                 skip=self.on_error == "skip",
             )
         with timed(self.request, "append"):
