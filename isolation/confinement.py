@@ -197,6 +197,7 @@ def _readable() -> Iterator[str]:
     """Where code and time zones lie."""
     paths = sysconfig.get_paths()
     yield from {paths["stdlib"], paths["platstdlib"], paths["purelib"], paths["platlib"]}
+    yield from (path for path in sys.path if path.rstrip("/").endswith("-packages"))
     yield from ("/usr/lib", "/usr/share/zoneinfo", "/lib", "/lib64", "/etc/localtime")
     yield str(Path(__file__).resolve().parent.parent)
 

@@ -209,8 +209,8 @@ class Pool:
                 worker = self._idle.pop() if self._idle else None
             if worker is None:
                 worker = self._make()
-            elif worker.ended():
-                self._bury(worker)
+            elif worker.ended() or time.monotonic() - worker.born >= self.spec.age_s:
+                self._discard(worker, "retired")
                 continue
             with self._guard:
                 if not self._closed:

@@ -36,6 +36,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.acero
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
@@ -81,6 +82,7 @@ class _Worker:
         self._jobs: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._scans: dict[int, queue.SimpleQueue[Any]] = {}
         self._ids = count(1)
+        self._scan_error: BaseException | None = None
         self._kinds: dict[str, Callable[[Any, dict[str, Any]], None]] = {
             "run": self._run,
             "columns": self._columns,
@@ -105,7 +107,8 @@ class _Worker:
             except ChannelClosed:
                 return
             except BaseException as error:
-                failure = failure_of(error) or ("sql", f"{type(error).__name__}: {error}")
+                cause, self._scan_error = self._scan_error or error, None
+                failure = failure_of(cause) or ("sql", f"{type(cause).__name__}: {cause}")
                 self._scans.clear()
                 self._channel.send({"error": [failure[0], failure[1][:4000]]})
 
@@ -151,6 +154,18 @@ class _Worker:
     # ------------------------------------------------------------------------------------ scans
 
     def _scan(
+        self, name: str, schema: pa.Schema, columns: list[str], filter: pc.Expression | None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of an input; an error here is kept as it was, not as DuckDB tells it."""
+        try:
+            yield from self._rows(name, schema, columns, filter)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            self._scan_error = error
+            raise
+
+    def _rows(
         self, name: str, schema: pa.Schema, columns: list[str], filter: pc.Expression | None
     ) -> Iterator[pa.RecordBatch]:
         scan = next(self._ids)
