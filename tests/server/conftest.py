@@ -16,11 +16,20 @@ import pyarrow as pa
 import pytest
 
 from chronicle.errors import QueryTimeout, StreamNotFound
+from chronicle.formats.isolated import IsolatedReader
 from chronicle.query.cancellation import QueryControl
 from chronicle.server.app import create_app
 from chronicle.server.settings import Settings
 
 SCHEMA = pa.schema([pa.field("n", pa.int64()), pa.field("s", pa.string())])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def readers() -> Iterator[None]:
+    """Workers that read bodies, shared by the servers of all tests of a run."""
+    reader = IsolatedReader(Settings.model_fields["body_memory_bytes"].default)
+    yield
+    reader.close()
 
 
 class Client:
