@@ -30,6 +30,7 @@ from types import ModuleType
 from typing import Any
 
 import numba
+from numba.core import caching
 from numba.core import config as numba_config
 from numba.core import event
 
@@ -39,6 +40,7 @@ __all__ = [
     "compiling_until",
     "kernel",
     "kernel_calling",
+    "keep_no_machine_code",
     "when_compiling",
 ]
 
@@ -70,6 +72,11 @@ def _writable_cache() -> bool:
 
 
 _CACHED = _writable_cache()
+
+
+def keep_no_machine_code() -> None:
+    """Write nothing to the cache from here on: for a process that may not, and reads it still."""
+    caching.Cache.save_overload = lambda *_: None  # type: ignore[method-assign,misc]
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:

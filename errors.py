@@ -204,12 +204,12 @@ class WorkerLost(ChronicleError):
     Parameters
     ----------
     message : str
-    why : {"crash", "memory", "start"}
+    why : {"crash", "memory", "deadline", "start"}
         It died or answered nonsense; all work together took too much memory and it most of it;
-        none could be started.
+        it made no step for too long; none could be started.
     """
 
-    def __init__(self, message: str, why: str) -> None:
+    def __init__(self, message: str, why: str = "crash") -> None:
         super().__init__(message)
         self.why = why
 

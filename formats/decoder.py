@@ -30,6 +30,7 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet
 
+from ..compiled import cache_directory, keep_no_machine_code
 from ..errors import ChronicleError
 from ..isolation.batches import pack
 from ..isolation.channel import Channel, ChannelClosed
@@ -43,7 +44,7 @@ from .reader import EventReader, read_batches
 if TYPE_CHECKING:
     from ..isolation.confinement import Confinement
 
-__all__ = ["prepare", "serve"]
+__all__ = ["prepare", "readable", "serve"]
 
 BAD_ROWS_TOGETHER = 64
 _READ_FROM_THE_END = (b"PAR1", b"ARROW1")
@@ -68,8 +69,14 @@ def prepare() -> None:
     parse_iso(pa.array(["2001-01-01T00:00:00.5Z", None]))
 
 
+def readable() -> list[str]:
+    """Where kernels that were compiled before lie."""
+    return [str(cache_directory())]
+
+
 def serve(channel: Channel, spec: Mapping[str, Any], confined: Confinement) -> None:
     """Read bodies until the owner hangs up."""
+    keep_no_machine_code()
     channel.send({"ready": asdict(confined)})
     while True:
         job, _ = channel.receive()
@@ -110,6 +117,7 @@ def _read(channel: Channel, source: Any, job: dict[str, Any]) -> None:
         on_bad=note,
         name=job["name"],
         compression=None,
+        **job["options"],
     ):
         flush()
         node, pieces = pack(batch)

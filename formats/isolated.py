@@ -78,6 +78,7 @@ class IsolatedReader:
         name: str = "body",
         encoding: str | None = None,
         decoded_max: int = 1 << 62,
+        **options: Any,
     ) -> Iterator[pa.RecordBatch]:
         """Batches in exactly ``schema.arrow``.
 
@@ -91,6 +92,8 @@ class IsolatedReader:
             What is to be undone first.
         decoded_max : int
             Most bytes that this may give.
+        **options
+            Further ones of :func:`.reader.read_batches`, such as its limits.
         """
         lease = self.pool.lease()
         deadline = threading.Timer(READING_S, lease.kill)
@@ -106,6 +109,7 @@ class IsolatedReader:
                 "name": name,
                 "encoding": encoding,
                 "decoded_max": decoded_max,
+                "options": options,
             }
             lease.channel.send(job, file=file)
             while True:

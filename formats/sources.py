@@ -125,7 +125,8 @@ class ByteSource:
             )
         # a file that is given is the whole source if it is at its beginning
         known = self._path is not None or isinstance(file, io.BufferedReader | io.BytesIO)
-        self._whole = file if known and file is not None and file.tell() == 0 else None
+        at_begin = known and file is not None and file.seekable() and file.tell() == 0
+        self._whole = file if at_begin else None
         self._raw = _Counting(file, chunks, b"")
         self._buffered = io.BufferedReader(self._raw, buffer_size=1 << 18)
         self.compression = compression
@@ -231,7 +232,7 @@ class ByteSource:
     def seekable(self) -> IO[bytes]:
         """The whole source as a file that can be seeked in; call before any ``read``."""
         regular = self._whole
-        if regular is not None and self.compression is None and regular.seekable():
+        if regular is not None and self.compression is None:
             regular.seek(0)
             self._raw.count = 0
             return regular

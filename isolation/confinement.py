@@ -29,7 +29,7 @@ import signal
 import struct
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,7 +136,12 @@ def without_network() -> bool:
 
 
 def confine(
-    memory_bytes: int, directory: str | None, file_bytes: int, *, network: bool = False
+    memory_bytes: int,
+    directory: str | None,
+    file_bytes: int,
+    *,
+    readable: Iterable[str] = (),
+    offline: bool = False,
 ) -> Confinement:
     """Give up everything but some memory and one directory; for good.
 
@@ -148,7 +153,9 @@ def confine(
         The only place that may be written; none by default.
     file_bytes : int
         Largest file there.
-    network : bool
+    readable : iterable of str
+        Directories that may be read, besides those of code.
+    offline : bool
         Whether the process has left the network already (see :func:`without_network`).
     """
     _limit(memory_bytes, file_bytes if directory else 0)
@@ -158,9 +165,9 @@ def confine(
             Path("/proc/self/oom_score_adj").write_text("1000")
         _drop_capabilities()
         if _libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0:
-            landlock = _landlock(directory)
+            landlock = _landlock(directory, (*_code(), *readable))
             seccomp = _refuse_calls()
-    return Confinement(memory_bytes, landlock, seccomp, network or seccomp)
+    return Confinement(memory_bytes, landlock, seccomp, offline or seccomp)
 
 
 def _libc() -> ctypes.CDLL:
@@ -193,7 +200,7 @@ def _drop_capabilities() -> None:
     _libc().capset(header, bytes(24))
 
 
-def _readable() -> Iterator[str]:
+def _code() -> Iterator[str]:
     """Where code and time zones lie."""
     paths = sysconfig.get_paths()
     yield from {paths["stdlib"], paths["platstdlib"], paths["purelib"], paths["platlib"]}
@@ -202,7 +209,7 @@ def _readable() -> Iterator[str]:
     yield str(Path(__file__).resolve().parent.parent)
 
 
-def _landlock(directory: str | None) -> int:
+def _landlock(directory: str | None, readable: Iterable[str]) -> int:
     """Close the file system but for a few places; gives the version of the interface."""
     libc = _libc()
     version = int(libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(1)))
@@ -218,7 +225,7 @@ def _landlock(directory: str | None) -> int:
     if ruleset < 0:
         return 0
     try:
-        for path in _readable():
+        for path in readable:
             _allow(libc, ruleset, path, _FS_READ & handled)
         if directory is not None:
             _allow(libc, ruleset, directory, _FS_WRITE & handled)

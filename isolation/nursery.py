@@ -15,7 +15,7 @@ Layout
     Control messages are JSON on a ``SOCK_SEQPACKET``: ``{"fork": {...}}`` is answered by
     ``{"pid": n}`` with two descriptors, the worker's socket and its pidfd; ``{"reap": pid}`` by
     ``{"status": n}``.  The entry module has ``prepare()`` (imports, warm-up) and
-    ``serve(channel, spec)`` (the worker's life).
+    ``serve(channel, spec, confined)`` (the worker's life), and perhaps ``readable()`` (directories).
 """
 
 from __future__ import annotations
@@ -212,7 +212,11 @@ def _live(end: socket.socket, module: Any, spec: dict[str, Any], nursery: int) -
     threading.stack_size(1 << 20)
     channel = Channel(end, trusted=True)
     confined = confine(
-        spec["memory_bytes"], spec["directory"], spec["file_bytes"], network=spec["offline"]
+        spec["memory_bytes"],
+        spec["directory"],
+        spec["file_bytes"],
+        readable=module.readable() if hasattr(module, "readable") else (),
+        offline=spec["offline"],
     )
     with contextlib.suppress(ChannelClosed):
         module.serve(channel, spec, confined)
