@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from .. import errors
-from ..errors import ChronicleError, ResourceLimit, WorkerLost
+from ..errors import ChronicleError, ResourceLimit
 from ..isolation.batches import unpack
 from ..isolation.channel import ChannelClosed, Garbage
 from ..isolation.pool import Lease, PoolSpec, open_pool
@@ -29,7 +29,7 @@ from .badrows import BadRow, BadRowPolicy, fail
 __all__ = ["IsolatedReader"]
 
 SILENCE_S = 60.0
-READING_S = 1200.0
+READING_S = 120.0
 _MAY_RAISE = {"InvalidData", "SchemaMismatch", "InvalidArgument", "UnsupportedType"}
 _MAY_RAISE |= {"ResourceLimit", "AttributeNotFound"}
 
@@ -50,11 +50,16 @@ class IsolatedReader:
         What reading one file may take; all of them together take up to four times as much.
     silence_s : float
         Longest time without a message of a worker.
+    reading_s : float
+        Longest time that reading one file may take, that of taking its batches included.
     """
 
-    def __init__(self, memory_bytes: int, silence_s: float = SILENCE_S) -> None:
+    def __init__(
+        self, memory_bytes: int, silence_s: float = SILENCE_S, reading_s: float = READING_S
+    ) -> None:
         self._memory_bytes = memory_bytes
         self._silence_s = silence_s
+        self._reading_s = reading_s
         self.pool = open_pool(
             PoolSpec(
                 entry="chronicle.formats.decoder",
@@ -96,7 +101,7 @@ class IsolatedReader:
             Further ones of :func:`.reader.read_batches`, such as its limits.
         """
         lease = self.pool.lease()
-        deadline = threading.Timer(READING_S, lease.kill)
+        deadline = threading.Timer(self._reading_s, lease.kill, ("deadline",))
         deadline.daemon = True
         deadline.start()
         try:
@@ -132,11 +137,7 @@ class IsolatedReader:
 
     def _message(self, lease: Lease) -> tuple[dict[str, Any], pa.Buffer | None]:
         if not lease.channel.waiting(self._silence_s):
-            raise WorkerLost(
-                f"reading this body was ended after {self._silence_s:g} s without a step; send it "
-                "in smaller parts, or in another format",
-                "deadline",
-            )
+            lease.kill("deadline")
         message, data = lease.channel.receive()
         if not isinstance(message, dict):
             raise Garbage("the worker's answer is no message")

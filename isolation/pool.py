@@ -140,10 +140,10 @@ class Lease:
         """The worker's process."""
         return self._worker.pid
 
-    def kill(self) -> None:
+    def kill(self, doom: str = "stopped") -> None:
         """End the worker, at once and from any thread; the lease itself ends by :meth:`discard`."""
         if not self._over:
-            self._worker.kill("stopped")
+            self._worker.kill(doom)
 
     def give_back(self) -> None:
         """The work is done and the worker waits for more."""
@@ -319,6 +319,12 @@ class Pool:
                 f"the query or body was ended because all of them together took more than "
                 f"{self.spec.shared_bytes:,} bytes and it took most; try again, or with less",
                 "memory",
+            )
+        if doom == "deadline":
+            return WorkerLost(
+                "the work was ended because it took too long; send a body in smaller parts, or in "
+                "another format",
+                "deadline",
             )
         what = "answered nonsense and was ended" if doom == "garbage" else exit_reason(status)
         logger.error("worker %d of %s is lost: %s", worker.pid, self.spec.entry, what)
