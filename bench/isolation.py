@@ -57,7 +57,8 @@ def run(short: bool = False) -> Section:
     section = Section(
         "Isolation: queries and bodies in worker processes",
         f"{events:,} events. Without isolation (the peer), with it, and the difference or the "
-        "ratio, best times. Aims: small queries at most 0.3 ms more, others at most 1.2 times as long.",
+        "ratio, best times. Aims: small queries at most 0.3 ms more, others at most 1.2 times as "
+        "long.",
     )
     with tempfile.TemporaryDirectory(prefix="chronicle-bench-") as scratch:
         stores = [Path(scratch) / name for name in ("none", "process")]

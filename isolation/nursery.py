@@ -15,7 +15,8 @@ Layout
     Control messages are JSON on a ``SOCK_SEQPACKET``: ``{"fork": {...}}`` is answered by
     ``{"pid": n}`` with two descriptors, the worker's socket and its pidfd; ``{"reap": pid}`` by
     ``{"status": n}``.  The entry module has ``prepare()`` (imports, warm-up) and
-    ``serve(channel, spec, confined)`` (the worker's life), and perhaps ``readable()`` (directories).
+    ``serve(channel, spec, confined)`` (the worker's life), and perhaps ``readable()``
+    (directories).
 """
 
 from __future__ import annotations

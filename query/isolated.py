@@ -276,12 +276,12 @@ class _Job:
         known = () if dataset is None else dataset.schema.names
         if dataset is None or number in self._scans or not isinstance(text, str | None):
             raise Garbage("the worker asks for what it was not given")
-        lists: list[list[str]] = []
-        for names in (message.get("columns"), message.get("needed")):
-            if not isinstance(names, list) or any(name not in known for name in names):
-                raise Garbage("the worker asks for columns that are not there")
-            lists.append(names)
-        applied, batches = dataset.narrowed(*lists, text)
+        columns, needed = message.get("columns"), message.get("needed")
+        if not isinstance(columns, list) or not isinstance(needed, list):
+            raise Garbage("the worker asks for no columns")
+        if any(name not in known for name in (*columns, *needed)):
+            raise Garbage("the worker asks for columns that are not there")
+        applied, batches = dataset.narrowed(columns, needed, text)
         self._scans[number] = _Scan(batches, applied)
 
     def _produce(self, number: int, scan: _Scan) -> None:
