@@ -100,11 +100,24 @@ class _Worker:
     base_bytes: int = 0
     doom: str = ""
     """Why it was killed, when it was."""
+    buried: bool = False
+    guard: threading.Lock = field(default_factory=threading.Lock)
 
     def kill(self, doom: str) -> None:
-        self.doom = self.doom or doom
-        with contextlib.suppress(OSError):
-            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        with self.guard:  # a descriptor that was closed may be another worker's by now
+            if not self.buried:
+                self.doom = self.doom or doom
+                with contextlib.suppress(OSError):
+                    signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+
+    def bury(self) -> None:
+        """Let go of what the owner holds of it."""
+        with self.guard:
+            self.buried = True
+            os.close(self.pidfd)
+        self.channel.close()
+        if self.directory is not None:
+            shutil.rmtree(self.directory, ignore_errors=True)
 
     def ended(self, seconds: float = 0.0) -> bool:
         poll = select.poll()
@@ -342,10 +355,7 @@ class Pool:
                 status = worker.nursery.reap(worker.pid)
         with self._guard:
             self._leased.pop(worker.pid, None)
-        worker.channel.close()
-        os.close(worker.pidfd)
-        if worker.directory is not None:
-            shutil.rmtree(worker.directory, ignore_errors=True)
+        worker.bury()
         return status
 
     # ------------------------------------------------------------------------------- the watch

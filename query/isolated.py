@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from typing import Any, cast
 
 import pyarrow as pa
@@ -207,6 +207,8 @@ class _Job:
         self._closing = threading.Lock()
         self._done = False
         self._lease: Lease = pool.lease()
+        self._limits = ExitStack()
+        self._limits.enter_context(control.interrupting(self._lease.kill))
 
     def begin(self, job: str, sql: str, values: Mapping[str, Any], **more: Any) -> None:
         """Give the worker its work."""
@@ -223,8 +225,7 @@ class _Job:
         Meanwhile inputs are produced as it asks for them.
         """
         try:
-            with self._control.interrupting(self._lease.kill):
-                message, data = self._attend()
+            message, data = self._attend()
         except (ChannelClosed, Garbage) as error:
             lost = self._lease.lost(error)
             if self._failures.error is not None:
@@ -299,6 +300,7 @@ class _Job:
         """Let go of the worker: back to the others when it is done, else it ends here."""
         with self._closing:
             scans, self._scans = self._scans, {}
+            self._limits.close()
         for scan in scans.values():
             with suppress(ValueError):  # it runs in another thread, and ends with the worker
                 cast("Any", scan.batches).close()

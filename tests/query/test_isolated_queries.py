@@ -206,8 +206,10 @@ def test_a_limit_stops_the_producers(apart: Database, monkeypatch: Any) -> None:
         return begin(self, *more)
 
     monkeypatch.setattr(ScanDataset, "narrowed", narrowed)
-    assert apart.sql("SELECT i, upper(k) FROM s WHERE k LIKE 'k%' LIMIT 3").arrow().num_rows == 3
-    assert 0 < made[0].requests[0].rows < EVENTS
+    many = " UNION ALL ".join(["SELECT i, k FROM s"] * 8)
+    found = apart.sql(f"SELECT i, upper(k) FROM ({many}) WHERE k LIKE 'k%' LIMIT 3").arrow()
+    assert found.num_rows == 3
+    assert 0 < sum(request.rows for each in made for request in each.requests) < 8 * EVENTS
 
 
 def test_text_is_one_query_or_none(apart: Database) -> None:
