@@ -136,7 +136,8 @@ def _read(channel: Channel, source: Any, job: dict[str, Any]) -> None:
 
 def _told(error: BaseException, job: dict[str, Any]) -> list[Any]:
     """An error as its class, text and row."""
-    if isinstance(error, (MemoryError, pa.ArrowMemoryError)) or "bad_alloc" in str(error):
+    cause = error.__context__ or error  # a reader may have put it in words of its own
+    if isinstance(cause, (MemoryError, pa.ArrowMemoryError)) or "bad_alloc" in str(cause):
         return ["Memory", "", None]
     if isinstance(error, ChronicleError):
         row = getattr(error, "row", None)

@@ -43,11 +43,13 @@ __all__ = ["Channel", "ChannelClosed", "Garbage"]
 
 MESSAGE_MAX = 16 << 20
 DATA_MAX = 4 << 30
-SOCKET_BYTES = 1 << 20
+SOCKET_BYTES = 4 << 20
+"""Of one batch, so that the two sides need not take turns within it."""
 GATHERED_BYTES = 1 << 16
 _HEADER = struct.Struct("=4sIQ")
 _MAGIC = b"CHR1"
 _PAD = bytes(64)
+_SO_SNDBUFFORCE = 32
 
 
 class ChannelClosed(ChronicleError):
@@ -75,8 +77,12 @@ class Channel:
         self._trusted = trusted
         self._data_max = data_max
         self._sending = threading.Lock()
-        with contextlib.suppress(OSError):
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BYTES)
+        for option in (
+            socket.SO_SNDBUF,
+            _SO_SNDBUFFORCE,
+        ):  # beyond the system's limit for root only
+            with contextlib.suppress(OSError):
+                end.setsockopt(socket.SOL_SOCKET, option, SOCKET_BYTES)
         self.file: int | None = None
 
     def send(self, message: Any, data: Sequence[Any] = (), file: int | None = None) -> None:
