@@ -19,10 +19,11 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import os
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     from .store import CheckReport, Snapshot
 
 __all__ = ["Database", "open_database"]
+
+logger = logging.getLogger("chronicle.database")
 
 QUERY_MEMORY_BYTES = 1 << 30
 """Memory that the relational part of all running queries may take before it spills to disk."""
@@ -247,7 +250,13 @@ class Database:
         if self._indexes is not None:
             self._indexes.drop_stream(name)
         self._streams.pop(name, None)
-        self._store.drop_stream(name)
+        try:
+            self._store.drop_stream(name)
+        except OSError as error:
+            if name in self._store.streams():
+                raise
+            # It is dropped; what others were writing beside it meanwhile is named by nothing.
+            logger.warning("%s: not all files of the dropped stream were removed: %s", name, error)
 
     # -------------------------------------------------------------------- query
 
@@ -259,6 +268,7 @@ class Database:
         *,
         read_only: bool = False,
         cancellation: Cancellation | None = None,
+        visible: Callable[[str], bool] | None = None,
     ) -> Result:
         """Run one SQL statement.
 
@@ -274,6 +284,8 @@ class Database:
             Refuse statements that change the store, whatever its mode.
         cancellation : Cancellation, optional
             A token by which another thread can end the query with :class:`QueryCancelled`.
+        visible : callable, optional
+            Says by name which streams exist for this caller; all unless given.
 
         Returns
         -------
@@ -285,8 +297,10 @@ class Database:
         SqlError
             With line and column of what is wrong.
         """
-        return self._query_engine().run(
-            text, params, timeout, read_only=read_only, cancellation=cancellation
+        return (
+            self._query_engine()
+            .seen_by(visible)
+            .run(text, params, timeout, read_only=read_only, cancellation=cancellation)
         )
 
     def explain(
@@ -295,6 +309,7 @@ class Database:
         analyze: bool = False,
         params: Parameters | None = None,
         timeout: float | None = None,
+        visible: Callable[[str], bool] | None = None,
     ) -> Plan:
         """Plan a query, and with ``analyze`` run it and say what it read.
 
@@ -303,7 +318,8 @@ class Database:
         Plan
             ``str(plan)`` is a tree for people, ``plan.to_dict()`` the same for programs.
         """
-        return self._query_engine().explain(text, params, analyze=analyze, timeout=timeout)
+        engine = self._query_engine().seen_by(visible)
+        return engine.explain(text, params, analyze=analyze, timeout=timeout)
 
     def snapshot(self, name: str) -> Snapshot:
         """A consistent view of a stream as of now, beside and below all writing."""

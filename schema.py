@@ -32,12 +32,45 @@ import pyarrow as pa
 
 from .errors import AttributeNotFound, InvalidArgument, SchemaMismatch, UnsupportedType
 
-__all__ = ["Attribute", "Storage", "StreamSchema", "storage_of"]
+__all__ = ["Attribute", "Storage", "StreamSchema", "storage_of", "time_text"]
 
 TICKS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+FOUR_DIGIT_YEARS = (-62_167_219_200, 253_402_300_800)
+"""Seconds from the epoch to the beginnings of the years 0 and 10000."""
 _BEYOND_MICROSECONDS = re.compile(r"(.*[.,]\d{6})(\d+)(.*)")
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 _EPOCH_DATE = dt.date(1970, 1, 1)
+_FIRST_CYCLE = dt.date(1600, 1, 1)
+
+
+def time_text(ticks: int, type_: pa.DataType, separator: str = " ") -> str:
+    """A time as ISO 8601 text, whatever 64-bit count of ticks it is.
+
+    Arrow and Python write the years 1 to 9999 only; the years before and after have six digits and
+    a sign, as ISO 8601's expanded representation.
+
+    Parameters
+    ----------
+    ticks : int
+        Since the epoch, in the unit of the type.
+    type_ : pyarrow.TimestampType
+        A zoned one is written in UTC, with ``Z``.
+    separator : str
+        Between date and clock.
+    """
+    per_second = TICKS_PER_SECOND[type_.unit]
+    seconds, fraction = divmod(ticks, per_second)
+    days, clock = divmod(seconds, 86_400)
+    # the Gregorian calendar repeats every 400 years, which are 146,097 days
+    cycles, day = divmod(days - (_FIRST_CYCLE - _EPOCH_DATE).days, 146_097)
+    date = _FIRST_CYCLE + dt.timedelta(days=day)
+    year = date.year + 400 * cycles
+    shown = f"{year:04d}" if 0 <= year <= 9999 else f"{year:+07d}"
+    text = f"{shown}-{date.month:02d}-{date.day:02d}{separator}"
+    text += f"{clock // 3600:02d}:{clock // 60 % 60:02d}:{clock % 60:02d}"
+    if fraction:
+        text += f".{fraction:0{len(str(per_second)) - 1}d}"
+    return text + ("Z" if type_.tz is not None else "")
 
 
 class Storage(Enum):

@@ -125,8 +125,9 @@ class Stream:
             appended += result.appended
             late += result.late
         if result is None:
-            return AppendResult(0, 0, self.count)
-        return AppendResult(appended, late, result.count)
+            snapshot = self.snapshot()
+            return AppendResult(0, 0, snapshot.count, snapshot.version)
+        return AppendResult(appended, late, result.count, result.version)
 
     def flush(self) -> None:
         """Make everything appended so far durable."""

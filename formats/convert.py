@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 
 import numpy as np
 import numpy.typing as npt
@@ -38,12 +39,25 @@ from .times import TimeRule, is_text
 from .times import convert as convert_times
 from .typenames import name_of_type
 
-__all__ = ["FLOAT_TEXT", "INTEGER_TEXT", "convert", "flatten"]
+__all__ = ["FLOAT_TEXT", "INTEGER_TEXT", "convert", "flatten", "overflows"]
 
 INTEGER_TEXT = r"^[+-]?\d+(\.0*)?$"
 FLOAT_TEXT = r"^(?i:[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity))$"
 
 _MISSING = "the value is missing, and the attribute is NOT NULL"
+
+
+_LONG_NUMBER = re.compile(rb"[eE]\+?0*[3-9]\d|[eE]\+?0*\d{3}|\d{38}")
+
+
+def overflows(table: pa.Table, data: bytes) -> bool:
+    """Whether a reader of text made infinity of a number that is too great for its float."""
+    if not any(
+        pa.types.is_floating(column.type) and pc.any(pc.is_inf(column)).as_py()
+        for column in table.columns
+    ):
+        return False
+    return _LONG_NUMBER.search(data) is not None
 
 
 def flatten(column: pa.ChunkedArray | pa.Array) -> pa.Array:
@@ -151,19 +165,27 @@ def _from_text(values: pa.Array, target: pa.DataType) -> Converted:
     if pa.types.is_integer(target):
         plain = pc.replace_substring_regex(plain, r"\.0*$", "")
     fits = pc.fill_null(pc.match_substring_regex(trimmed, pattern), True)
-    if pc.all(fits).as_py() in (True, None):
-        return _cast(plain, target)
-    result = _cast(pc.if_else(fits, plain, pa.scalar(None, plain.type)), target)
+    if pc.all(fits).as_py() is False:
+        plain = pc.if_else(fits, plain, pa.scalar(None, plain.type))
+    result = _cast(plain, target)
     bad = ~fits.to_numpy(zero_copy_only=False)
     if result.codes is not None:
         bad |= result.codes != 0
+    if pa.types.is_floating(target):  # infinity that was not written as such
+        infinite = pc.and_(pc.is_inf(result.values), pc.match_substring_regex(plain, r"\d"))
+        bad |= pc.fill_null(infinite, False).to_numpy(zero_copy_only=False)
     return _outcome(result.values, bad, target)
 
 
 def _cast(values: pa.Array, target: pa.DataType) -> Converted:
     """One cast; when it fails, the distinct values that cause it become null."""
     try:
-        return Converted(values.cast(target))
+        found = values.cast(target)
+        if pa.types.is_float32(target) and pa.types.is_float64(values.type):
+            beyond = pc.and_(pc.is_inf(found), pc.is_finite(values))
+            bad = pc.fill_null(beyond, False).to_numpy(zero_copy_only=False)
+            return _outcome(found, bad, target)
+        return Converted(found)
     except pa.ArrowNotImplementedError:
         raise UnsupportedType(
             f"expected {name_of_type(target)}, found a column of {values.type}"

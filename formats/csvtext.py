@@ -34,6 +34,7 @@ from ..compiled import kernel
 from ..errors import InvalidArgument, InvalidData
 from .badrows import BadRow
 from .chunks import CHUNK_BYTES, SAMPLE_BYTES, Texts
+from .convert import overflows
 from .sources import ByteSource
 
 __all__ = ["NULLS", "CsvRecords"]
@@ -136,6 +137,8 @@ class CsvChunk:
             table = self._read(self.data, wanted, None)
         except UnicodeDecodeError as error:
             raise pa.ArrowInvalid(str(error)) from None
+        if overflows(table, self.data):
+            raise pa.ArrowInvalid("a number is beyond what its type holds")
         by_position = dict(zip(owner.positions, owner.names, strict=True))
         return {
             by_position[position]: table.column(at).combine_chunks()

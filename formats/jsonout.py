@@ -34,6 +34,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..schema import FOUR_DIGIT_YEARS, TICKS_PER_SECOND, time_text
 from .convert import flatten
 from .times import is_text
 
@@ -68,7 +69,21 @@ def _times(values: pa.Array, separator: str) -> pa.Array:
         text = pc.replace_substring_regex(text, r"\.0+(Z?)$", r"\1")
     if separator != " ":
         text = pc.replace_substring(text, " ", separator, max_replacements=1)
-    return text
+    return _with_far_years(text, plain, separator)
+
+
+def _with_far_years(text: pa.Array, times: pa.Array, separator: str) -> pa.Array:
+    """The text of times, right also for those that Arrow cannot write."""
+    per_second = TICKS_PER_SECOND[times.type.unit]
+    ticks = times.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    first, end = FOUR_DIGIT_YEARS
+    far = (ticks < max(first * per_second, -(2**63))) | (
+        ticks > min(end * per_second - 1, 2**63 - 1)
+    )
+    if not far.any():
+        return text
+    found = [time_text(int(tick), times.type, separator) for tick in ticks[far]]
+    return pc.replace_with_mask(text, pa.array(far), pa.array(found, _TEXT))
 
 
 def _floats(values: pa.Array) -> pa.Array:

@@ -33,6 +33,7 @@ import pyarrow.json as pa_json
 from ..errors import InvalidData
 from .badrows import BadRow, shown
 from .chunks import CHUNK_BYTES, SAMPLE_BYTES, Texts
+from .convert import overflows
 from .jsonscan import (
     AFTER_END,
     DEPTH,
@@ -80,6 +81,8 @@ class JsonChunk:
             except UnicodeDecodeError as error:
                 raise pa.ArrowInvalid(str(error)) from None
         table = self._parse(types)
+        if overflows(table, self.data):
+            raise pa.ArrowInvalid("a number is beyond what its type holds")
         names = table.schema.names
         stamps = [field.name for field in table.schema if pa.types.is_timestamp(field.type)]
         if stamps:

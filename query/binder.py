@@ -12,9 +12,9 @@ Guarantee
     :class:`Condition`.
 
 Layout
-    The tree is changed in place: relation ``i`` stands in it as the table ``chronicle_i`` under the
-    alias that the user knows.  Columns that resolve to an attribute of stream ``i`` carry a
-    :class:`ColumnUse` in ``meta["use"]``.
+    The tree is changed in place: relation ``i`` stands in it as the table ``chronicle_i`` (with
+    more underscores where the text has such a name) under the alias that the user knows.  Columns
+    that resolve to an attribute of stream ``i`` carry a :class:`ColumnUse` in ``meta["use"]``.
 
 Limits
     Conditions reach a stream through derived tables and CTEs only where these merely rename.
@@ -51,7 +51,7 @@ from .scope import (
     uses,
 )
 
-__all__ = ["Bound", "bind", "conjuncts", "is_plain", "relation_name"]
+__all__ = ["Bound", "bind", "conjuncts", "is_plain"]
 
 _ALL_HINT = re.compile(r"strategy\s*\(\s*all\s*\)", re.IGNORECASE)
 _STRATEGIES = ("auto", "replay", "index", "all", "greedy", "optimal", "none")
@@ -77,11 +77,6 @@ class _Cte:
 
 
 _Ctes = dict[str, _Cte]
-
-
-def relation_name(index: int) -> str:
-    """Name under which relation ``index`` is known to the executor."""
-    return f"chronicle_{index}"
 
 
 def conjuncts(node: Any) -> Iterator[Any]:
@@ -116,6 +111,9 @@ class _Binder:
         self._names = {name.lower(): name for name in catalog.streams()}
         self._exact = set(self._names.values())
         self._scopes = 0
+        self._prefix = "chronicle_"
+        while self._prefix in text.lower():  # a CTE of that name would be read in its place
+            self._prefix += "_"
         self._references: dict[str, int] = {}
         for table in root.find_all(exp.Table):
             name = table.name.lower()
@@ -326,8 +324,7 @@ class _Binder:
             self._add(scope, item.alias or name, outputs, item)
             return
         stream, schema = self._stream(item)
-        site = Site(len(self.sites), stream, schema)
-        self.sites.append(site)
+        site = self._site(stream, schema)
         outputs = [
             Output(attribute.name, attribute.type, ColumnUse(site.index, attribute.name, False, 0))
             for attribute in schema.attributes
@@ -341,10 +338,17 @@ class _Binder:
         source.site = site
         self._rename_item(item, site, item.alias or name)
 
+    def _site(
+        self, name: str, schema: StreamSchema | None = None, operator: BoundOperator | None = None
+    ) -> Site:
+        site = Site(len(self.sites), name, f"{self._prefix}{len(self.sites)}", schema, operator)
+        self.sites.append(site)
+        return site
+
     def _rename_item(self, item: Any, site: Site, alias: str) -> None:
         """Let the relation stand in the tree under the alias that the user knows."""
         columns = item.args["alias"].args.get("columns") if item.args.get("alias") else None
-        item.set("this", exp.to_identifier(relation_name(site.index), quoted=True))
+        item.set("this", exp.to_identifier(site.relation, quoted=True))
         item.set(
             "alias",
             exp.TableAlias(this=exp.to_identifier(alias, quoted=True), columns=columns),
@@ -412,8 +416,7 @@ class _Binder:
         return _bringing(query, ctes)
 
     def _operator(self, item: Any, bound: BoundOperator, name: str, scope: Scope) -> None:
-        site = Site(len(self.sites), name, operator=bound)
-        self.sites.append(site)
+        site = self._site(name, operator=bound)
         for stream in bound.streams:
             self.streams[stream] = self.catalog.stream_schema(stream)
         outputs: list[Output] | None = [Output(f.name, f.type) for f in bound.schema]

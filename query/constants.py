@@ -20,7 +20,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import Enum
 from typing import Any
@@ -55,6 +55,7 @@ class Constant:
     kind: Kind
     value: Any = None
     is_date: bool = False
+    is_single: bool = False  # a FLOAT of single precision
 
 
 UNKNOWN = Constant(Kind.UNKNOWN)
@@ -120,6 +121,8 @@ def constant_of_scalar(scalar: pa.Scalar | None) -> Constant:
         return Constant(Kind.TIME, scalar.value * _DAY_NS, is_date=True)
     if pa.types.is_string(type_) or pa.types.is_large_string(type_):
         return Constant(Kind.TEXT, scalar.as_py())
+    if pa.types.is_float32(type_):
+        return Constant(Kind.FLOAT, scalar.as_py(), is_single=True)
     if (
         pa.types.is_boolean(type_)
         or pa.types.is_integer(type_)
@@ -192,7 +195,7 @@ class Folder:
         if isinstance(node, exp.Neg):
             inner = self._fold(node.this)
             if inner.kind in (Kind.EXACT, Kind.FLOAT, Kind.INTERVAL):
-                return Constant(inner.kind, -inner.value)
+                return replace(inner, value=-inner.value)
             return UNKNOWN
         if isinstance(node, exp.Placeholder):
             name = node.name
@@ -270,8 +273,10 @@ def _literal(node: Any) -> Constant:
 
 
 def is_constant(node: Any) -> bool:
-    """Whether an expression has no column, subquery or volatile function."""
+    """Whether an expression has no column, subquery, collation or volatile function."""
     for part in node.walk():
+        if isinstance(part, exp.Collate):
+            return False  # its value is a text, but how that compares is not
         if isinstance(part, (exp.Column, exp.Star, exp.Query, exp.Window, exp.Lambda, exp.Dot)):
             return False
         if isinstance(part, exp.Anonymous) and is_volatile(part.name):

@@ -61,6 +61,7 @@ __all__ = [
     "position_of",
     "to_text",
     "token_offset",
+    "tokens_of",
 ]
 
 TEXT_LENGTH_MAX = 4 << 20
@@ -513,14 +514,18 @@ def position_of(node: Any) -> int | None:
     return min(offsets) if offsets else None
 
 
+def tokens_of(text: str) -> list[Any]:
+    """The tokens of a text; none when it cannot be cut into them."""
+    try:
+        return list(_DIALECT.tokenize(text))
+    except TokenError:
+        return []
+
+
 def token_offset(text: str, name: str) -> int | None:
     """Offset of the first token that is a name, whatever its case; None when there is none."""
-    try:
-        tokens = _DIALECT.tokenize(text)
-    except TokenError:
-        return None
     folded = name.lower()
-    return next((int(t.start) for t in tokens if t.text.lower() == folded), None)
+    return next((int(t.start) for t in tokens_of(text) if t.text.lower() == folded), None)
 
 
 def to_text(node: Any) -> str:

@@ -16,6 +16,7 @@ Cost
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from collections import OrderedDict
@@ -29,16 +30,24 @@ from ..errors import SqlError, StreamNotFound
 from ..store.segment import ScanMetrics
 from ..store.snapshot import Snapshot
 from . import statements
-from .binder import relation_name
+from .access import VisibleStreams
 from .cancellation import Cancellation, QueryControl
 from .catalog import Catalog
 from .constants import Folder
-from .dialect import Explain, StatementNode, error_at, parse_predicate, parse_statement, to_text
+from .dialect import Explain, StatementNode, error_at, parse_predicate, parse_statement
 from .explain import Leaf, plan_of
-from .operators import RunContext
+from .operators import Relation, RunContext
 from .parameters import NOW, bind_values
 from .plan import Operator, Plan
-from .planner import Prepared, moment, prepare, row_bounds, scan_spec, tail_start
+from .planner import (
+    Prepared,
+    Written,
+    moment,
+    prepare,
+    row_bounds,
+    scan_spec,
+    tail_start,
+)
 from .relational import Answer, RelationalExecutor
 from .relations import (
     AggregateRelation,
@@ -93,6 +102,14 @@ class QueryEngine:
     def close(self) -> None:
         """End the executor; results that are still open end with an error."""
         self.executor.close()
+
+    def seen_by(self, visible: Callable[[str], bool] | None) -> QueryEngine:
+        """The engine for a caller to whom only some streams exist; it shares everything else."""
+        if visible is None:
+            return self
+        view = copy.copy(self)
+        view.catalog = VisibleStreams(self.catalog, visible)
+        return view
 
     # ------------------------------------------------------------------- statements
 
@@ -279,23 +296,24 @@ class Execution:
             return Result.of_table(table, lambda: self._direct_plan(direct, specs[0], (), False))
         picked = self._prepared.picked
         if picked is not None:
-            return self._straight(picked)
-        sql = self._prepared.sql(answered, self._names_of(specs))
+            return self._straight(picked)[1]
+        written = self._prepared.write(answered, self._names_of(specs))
         datasets = self._datasets(specs, answered)
         answer = self._engine.executor.run(
-            sql, datasets, self._used(sql), self._prepared.text, self._control, self._failures
+            written.sql,
+            datasets,
+            self._given(written.parameters),
+            self._prepared.text,
+            self._control,
+            self._failures,
         )
         return self._normalised(answer)
 
-    def _straight(self, picked: list[tuple[str, str]]) -> Result:
-        """Rows of the only operator, as it delivers them; see :mod:`.straight`."""
+    def _straight(self, picked: list[tuple[str, str]]) -> tuple[Relation, Result]:
+        """The only operator, and its rows as it delivers them; see :mod:`.straight`."""
         operator = self._prepared.sites[0].operator
         assert operator is not None
         relation = operator.open(self._context())
-        wrapped = OperatorRelation(relation)
-        from .datasets import ScanDataset
-
-        self._leaves.append((wrapped, ScanDataset(wrapped, self._control, self._failures)))
         columns = list(dict.fromkeys(column for _, column in picked))
         schema = pa.schema(
             [pa.field(name, relation.schema.field(column).type) for name, column in picked]
@@ -307,7 +325,10 @@ class Execution:
                 arrays = [batch.column(columns.index(column)) for _, column in picked]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-        return Result(schema, batches(), self._plan_later)
+        def plan() -> Plan:
+            return Plan(self._prepared.text, relation.explain())
+
+        return relation, Result(schema, batches(), plan)
 
     def plan(self) -> Plan:
         """Explain the query; run it first when it is to be analyzed."""
@@ -326,14 +347,25 @@ class Execution:
                 direct, specs[0], figures if self._analyze else (), self._analyze
             )
             return self._timed(plan, planning, spent)
-        sql = self._prepared.sql(answered, self._names_of(specs))
+        picked = self._prepared.picked
+        if picked is not None:
+            relation, result = self._straight(picked)
+            planning = (time.perf_counter() - self._begun) * 1000
+            begun = time.perf_counter()
+            if self._analyze:
+                for _ in result.batches():
+                    pass
+            spent = (time.perf_counter() - begun) * 1000
+            plan = Plan(self._prepared.text, relation.explain(), self._analyze)
+            return self._timed(plan, planning, spent)
+        written = self._prepared.write(answered, self._names_of(specs))
         datasets = self._datasets(specs, answered)
         planning = (time.perf_counter() - self._begun) * 1000
         begun = time.perf_counter()
         document = self._engine.executor.explain(
-            sql,
+            written.sql,
             datasets,
-            self._used(sql),
+            self._given(written.parameters),
             self._prepared.text,
             self._control,
             self._failures,
@@ -422,7 +454,7 @@ class Execution:
                 relation = self._stream(site.index, site.name, specs[site.index])
             dataset = ScanDataset(relation, self._control, self._failures)
             self._leaves.append((relation, dataset))
-            datasets[relation_name(site.index)] = dataset
+            datasets[site.relation] = dataset
         return datasets
 
     def _stream(self, index: int, name: str, spec: ScanSpec) -> StreamRelation:
@@ -462,20 +494,15 @@ class Execution:
 
     def _evaluate(self, node: Any) -> pa.Scalar | None:
         try:
-            sql = to_text(node)
+            written = Written.of(node)
         except SqlError:
             return None
-        return self._engine.executor.constant(sql, self._used_in(node))
+        values = self._given(written.parameters)
+        return self._engine.executor.constant(written.sql, values)
 
-    def _used_in(self, node: Any) -> dict[str, Any]:
-        names = {placeholder.name for placeholder in node.find_all(exp.Placeholder)}
+    def _given(self, names: frozenset[str]) -> dict[str, Any]:
+        """Values of the parameters that occur in what the executor is given."""
         return {name: self._values[name] for name in names if name in self._values}
-
-    def _used(self, sql: str) -> dict[str, Any]:
-        """Parameters that occur in what the executor is given; it refuses others."""
-        if not self._values:
-            return {}
-        return {name: value for name, value in self._values.items() if f"${name}" in sql}
 
     # ------------------------------------------------------------------------ results
 
@@ -494,11 +521,11 @@ class Execution:
         """The plan of a query that ran, without running it again."""
         specs = self._specs()
         answered = self._answered(specs)
-        sql = self._prepared.sql(answered, self._names_of(specs))
+        written = self._prepared.write(answered, self._names_of(specs))
         document = self._engine.executor.explain(
-            sql,
+            written.sql,
             {name: ds for name, (_, ds) in zip(self._names(), self._leaves, strict=True)},
-            self._used(sql),
+            self._given(written.parameters),
             self._prepared.text,
             QueryControl(),
             FailureBox(),
@@ -506,15 +533,15 @@ class Execution:
         )
         return Plan(self._prepared.text, plan_of(document, self._leaves, False))
 
-    def _names_of(self, specs: dict[int, ScanSpec]) -> Callable[[str], list[str]]:
+    def _names_of(self, specs: dict[int, ScanSpec]) -> Callable[[Written], list[str]]:
         """What names the executor gives to the columns of a query over our relations."""
 
-        def names(sql: str) -> list[str]:
+        def names(written: Written) -> list[str]:
             from .datasets import ScanDataset
 
             control, failures = QueryControl(), FailureBox()
             datasets = {
-                relation_name(site.index): ScanDataset(
+                site.relation: ScanDataset(
                     self._stream(site.index, site.name, specs[site.index])
                     if site.operator is None
                     else OperatorRelation(site.operator.open(self._context())),
@@ -524,13 +551,15 @@ class Execution:
                 for site in self._prepared.sites
             }
             text = self._prepared.text
-            columns = self._engine.executor.columns(sql, datasets, self._used(sql), text)
+            columns = self._engine.executor.columns(
+                written.sql, datasets, self._given(written.parameters), text
+            )
             return [name for name, _ in columns]
 
         return names
 
     def _names(self) -> list[str]:
-        return [relation_name(site.index) for site in self._prepared.sites]
+        return [site.relation for site in self._prepared.sites]
 
 
 def _declared(schema: pa.Schema, prepared: Prepared) -> pa.Schema:

@@ -35,7 +35,17 @@ from .dialect import to_text
 from .match_clause import MatchClause, MatchRecognize, match_clause
 from .match_stream import MatchStream
 from .pattern.automaton import ACCEPT, Automaton, build_automaton
-from .pattern.binding import CLASSIFIER, Aggregate, Binder, Bound, Leaf, Navigation, RowExpression
+from .pattern.binding import (
+    CLASSIFIER,
+    NUMBER,
+    PSEUDO,
+    Aggregate,
+    Binder,
+    Bound,
+    Leaf,
+    Navigation,
+    RowExpression,
+)
 from .pattern.conditions import ConditionPlan, number_of, plan_conditions
 from .pattern.matcher import MatchLimits
 from .pattern.parse import position_error
@@ -68,6 +78,10 @@ class InputColumns:
     def resolve(self, name: str) -> str:
         """Find a column; raises :class:`AttributeNotFound` with the nearest name."""
         names: list[str] = self.arrow.names
+        if names.count(name) > 1:
+            raise AttributeNotFound(
+                f"the input has {names.count(name)} columns {name!r}; give them names of their own"
+            )
         if name in names:
             return name
         folded = {column.lower(): column for column in names}
@@ -250,10 +264,13 @@ def _leaf_text(leaf: Leaf, variable: str) -> str:
 
 def _columns_of(leaf: Leaf) -> set[str]:
     if isinstance(leaf, Navigation):
-        return set(leaf.row.columns) - {CLASSIFIER}
+        return set(leaf.row.columns) - PSEUDO
     if isinstance(leaf, Aggregate):
-        return set(leaf.columns) - {CLASSIFIER}
+        return set(leaf.columns) - PSEUDO
     return set()
+
+
+_PSEUDO_TYPES = {CLASSIFIER: pa.string(), NUMBER: pa.int64()}
 
 
 class _Types:
@@ -264,20 +281,24 @@ class _Types:
         self.known: dict[RowExpression, pa.DataType] = {}
 
     def __call__(self, row: RowExpression) -> pa.DataType:
-        if row.column == CLASSIFIER:
-            return pa.string()
+        if row.column in PSEUDO:
+            return _PSEUDO_TYPES[row.column]
         if row.column is not None:
             return _plain(self.schema.field(row.column).type)
         if row not in self.known:
-            self.known[row] = column_types([f"({row.sql})"], self.schema)[0]
+            self.known[row] = column_types([f"({row.sql})"], self._with_pseudo(row.columns))[0]
         return self.known[row]
+
+    def _with_pseudo(self, columns: Iterable[str]) -> pa.Schema:
+        """The schema, with the columns that a row has by its match where they are read."""
+        added = [pa.field(name, _PSEUDO_TYPES[name]) for name in PSEUDO & set(columns)]
+        return pa.schema([*self.schema, *added])
 
     def leaf(self, leaf: Leaf) -> pa.DataType:
         if isinstance(leaf, Navigation):
             return self(leaf.row)
         if isinstance(leaf, Aggregate):
-            schema = self.schema.append(pa.field(CLASSIFIER, pa.string()))
-            return column_types([leaf.sql], schema)[0]
+            return column_types([leaf.sql], self._with_pseudo(leaf.columns))[0]
         return pa.int64()
 
     def bound(self, bound: Bound) -> pa.DataType:

@@ -392,7 +392,7 @@ def _pattern(parser: Any) -> Any:
         parser.raise_error("expected ) at the end of PATTERN")
     end = parser._curr.start
     parser._advance()
-    node = exp.var(parser.sql[start:end])
+    node = exp.Var(this=parser.sql[start:end])  # exp.var() refuses the empty pattern
     node.meta["start"] = start
     node.meta["end"] = end
     return node

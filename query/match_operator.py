@@ -27,7 +27,7 @@ from sqlglot import exp
 
 from ..errors import SqlError, StreamNotFound
 from ..store.segment import ScanMetrics
-from .binder import bind, relation_name
+from .binder import bind
 from .constants import Constant, Folder, Kind
 from .dialect import MatchRelation, error_at, position_of, to_text
 from .gate import check_query
@@ -118,7 +118,7 @@ def _types_of(site: OperatorSite, query: Any) -> list[tuple[str, pa.DataType]]:
         known = found.schema.arrow if found.schema is not None else None
         arrow = found.operator.schema if found.operator is not None else known
         if arrow is not None:
-            tables[relation_name(found.index)] = arrow.empty_table()
+            tables[found.relation] = arrow.empty_table()
     bare = bound.root
     for parameter in list(bare.find_all(exp.Placeholder)):
         parameter.replace(exp.Null())

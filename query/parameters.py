@@ -62,8 +62,13 @@ def number_placeholders(root: Any, text: str) -> tuple[str, ...]:
         )
     if marks and marks != len({node.meta["parameter"] for node in nodes}):
         raise SqlError("a statement takes either ? or $1, $2, ..., not both")
-    if NOW in names:
-        raise error_at(text, 0, f"the parameter name {NOW} is taken")
+    folded: dict[str, str] = {}
+    for node in nodes:  # to the executor names that differ in case are one
+        name = node.meta["parameter"]
+        known = folded.setdefault(name.lower(), name)
+        if known != name or known.lower() == NOW:
+            what = "is taken" if known.lower() == NOW else f"differs from ${known} in case only"
+            raise error_at(text, node.meta.get("start", 0), f"the parameter name ${name} {what}")
     return tuple(names)
 
 

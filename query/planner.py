@@ -30,20 +30,22 @@ from ..schema import StreamSchema
 from ..store.prune import AllOf, AnyOf, IsNull, Never, Prune, Range
 from ..store.snapshot import Snapshot
 from .binder import Bound, bind, conjuncts, is_plain
+from .bounds import Compiled, all_of
 from .catalog import Catalog
 from .constants import Folder, Kind
 from .dialect import to_text
 from .gate import check_query
 from .operators import table_function_names
 from .parameters import NOW, number_placeholders
-from .predicates import Compiled, PredicateCompiler, all_of
+from .predicates import PredicateCompiler
 from .ranges import time_bounds
 from .relations import ScanSpec, half_open
 from .scope import Condition, Output, Site
+from .silent_loss import check_literals
 from .straight import picked_columns
 from .tree_aggregates import Candidate, find_candidate, rewrite
 
-__all__ = ["Prepared", "Rows", "prepare", "row_bounds", "scan_spec", "tail_start"]
+__all__ = ["Prepared", "Rows", "Written", "prepare", "row_bounds", "scan_spec", "tail_start"]
 
 _TODAY = ("current_date", "today")
 _NOW = ("now", "current_timestamp", "transaction_timestamp", "get_current_timestamp")
@@ -66,6 +68,26 @@ class Rows:
     newest: bool
 
 
+@dataclass(frozen=True)
+class Written:
+    """A query as the executor is given it.
+
+    Attributes
+    ----------
+    sql : str
+    parameters : frozenset of str
+        Names of the parameters that occur in it; the executor refuses any other.
+    """
+
+    sql: str
+    parameters: frozenset[str]
+
+    @classmethod
+    def of(cls, root: Any) -> Written:
+        """Write a tree."""
+        return cls(to_text(root), frozenset(p.name for p in root.find_all(exp.Placeholder)))
+
+
 @dataclass
 class Prepared:
     """A query that can be run; see :func:`prepare`."""
@@ -80,10 +102,10 @@ class Prepared:
     rows: dict[int, Rows]
     static: bool
     specs: dict[int, ScanSpec] = field(default_factory=dict)
-    written: dict[frozenset[int], str] = field(default_factory=dict)
+    written: dict[frozenset[int], Written] = field(default_factory=dict)
 
-    def sql(self, answered: frozenset[int], names: Callable[[str], list[str]]) -> str:
-        """The text for the executor, with these candidates answered by the tree.
+    def write(self, answered: frozenset[int], names: Callable[[Written], list[str]]) -> Written:
+        """The query for the executor, with these candidates answered by the tree.
 
         ``names`` gives the column names of a query, which a rewritten one must keep.
         """
@@ -95,9 +117,9 @@ class Prepared:
                 for select in list(holder.find_all(exp.Select)):
                     if select.meta.get("candidate") in answered:
                         whole = select is holder.this
-                        rewrite(select, names(to_text(self.root)) if whole else None)
+                        rewrite(select, names(Written.of(self.root)) if whole else None)
                 root = holder.this
-            found = self.written[answered] = to_text(root)
+            found = self.written[answered] = Written.of(root)
         return found
 
     @cached_property
@@ -132,6 +154,7 @@ def prepare(root: Any, text: str, catalog: Catalog) -> Prepared:
     SqlError
     """
     check_query(root, text, table_function_names())
+    check_literals(root, text)
     parameters = number_placeholders(root, text)
     uses_now = _fix_now(root)
     bound: Bound = bind(root, text, catalog)

@@ -10,10 +10,12 @@ Guarantee
     compiles to "anything".
 
 Layout
-    A condition is compiled twice over, for being TRUE and for being FALSE, because under NOT the
-    second is what matters; NULL is neither.  Bounds are computed in exact arithmetic in the unit of
-    the column; where the executor would compare in binary floating point, bounds are widened
-    by a unit in the last place and lose their exactness.
+    A condition is compiled for being TRUE or for being FALSE: NOT, and the ``negate`` mark that the
+    parser leaves on NOT LIKE, swap the two; NULL is neither.  Bounds are computed in exact
+    arithmetic in the unit of the column; where the executor would compare in binary floating
+    point, bounds are widened by units in the last place and lose their exactness.  The executor
+    compares all sides of IN and BETWEEN in one type, so their constants are first read together
+    (:meth:`PredicateCompiler._constants`): one double among integers makes doubles of all.
 
 Limits
     One column against one constant; arithmetic on columns, other functions than casts to DATE and
@@ -25,29 +27,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
 from ..schema import Attribute, Storage, StreamSchema
-from ..store.prune import AllOf, AnyOf, IsNull, Never, NotNull, Prune, Range
-from .constants import Constant, Folder, Kind, parse_time
+from ..store.prune import IsNull, NotNull, Range
+from .bounds import (
+    ALWAYS,
+    NEVER,
+    NOTHING,
+    Compiled,
+    all_of,
+    any_of,
+    as_float,
+    between,
+    exact_bounds,
+    float_bounds,
+    ordered_bounds,
+    prefix_range,
+    spread,
+    widened_bounds,
+)
+from .constants import UNKNOWN, Constant, Folder, Kind, parse_time
 from .ranges import tick_ns
 
-__all__ = [
-    "Compiled",
-    "PredicateCompiler",
-    "all_of",
-    "any_of",
-    "exact_bounds",
-    "ordered_bounds",
-    "widened_bounds",
-]
+__all__ = ["PredicateCompiler"]
 
 _DAY_NS = 86_400_000_000_000
 _TRUNCATED_NS = {
@@ -74,59 +83,6 @@ _COMPARISONS: dict[type, str] = {
     exp.EQ: "=",
     exp.NEQ: "<>",
 }
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """What a condition implies.
-
-    Attributes
-    ----------
-    prune : Prune or None
-        None says nothing.
-    exact : bool
-        Whether the condition is true of exactly the events that satisfy ``prune``.
-    """
-
-    prune: Prune | None
-    exact: bool = False
-
-
-_NOTHING = Compiled(None)
-_NEVER = Compiled(Never(), exact=True)
-_ALWAYS = Compiled(AllOf(()), exact=True)
-
-
-def all_of(parts: list[Compiled]) -> Compiled:
-    """Conjunction; parts that say nothing fall away."""
-    items: list[Prune] = []
-    for part in parts:
-        if isinstance(part.prune, Never):
-            return Compiled(Never(), exact=part.exact)
-        if isinstance(part.prune, AllOf):
-            items.extend(part.prune.items)
-        elif part.prune is not None:
-            items.append(part.prune)
-    exact = all(part.exact for part in parts)
-    if not items:
-        return _ALWAYS if exact else _NOTHING
-    return Compiled(items[0] if len(items) == 1 else AllOf(tuple(items)), exact)
-
-
-def any_of(parts: list[Compiled]) -> Compiled:
-    """Disjunction; one part that says nothing makes all of it say nothing."""
-    items: list[Prune] = []
-    for part in parts:
-        if part.prune is None or part.prune == AllOf(()):
-            return _ALWAYS if part.exact else _NOTHING
-        if isinstance(part.prune, AnyOf):
-            items.extend(part.prune.items)
-        elif not isinstance(part.prune, Never):
-            items.append(part.prune)
-    exact = all(part.exact for part in parts)
-    if not items:
-        return Compiled(Never(), exact)
-    return Compiled(items[0] if len(items) == 1 else AnyOf(tuple(items)), exact)
 
 
 class PredicateCompiler:
@@ -156,6 +112,8 @@ class PredicateCompiler:
         return self._compile(condition, True)
 
     def _compile(self, node: Any, truth: bool) -> Compiled:
+        if node.args.get("negate"):  # NOT LIKE and NOT ILIKE are one node, negated
+            truth = not truth
         if isinstance(node, exp.Paren):
             return self._compile(node.this, truth)
         if isinstance(node, exp.Not):
@@ -168,11 +126,9 @@ class PredicateCompiler:
             return self._comparison(node.this, operator, node.expression, truth)
         if isinstance(node, exp.Between):
             if node.args.get("symmetric"):
-                return _NOTHING
-            parts = [
-                self._comparison(node.this, ">=", node.args["low"], truth),
-                self._comparison(node.this, "<=", node.args["high"], truth),
-            ]
+                return NOTHING
+            bounds = [(">=", node.args["low"]), ("<=", node.args["high"])]
+            parts = self._comparisons(node.this, bounds, truth)
             return all_of(parts) if truth else any_of(parts)
         if isinstance(node, exp.In):
             return self._membership(node, truth)
@@ -190,35 +146,65 @@ class PredicateCompiler:
             name = self._column_of(node)
             if name is not None and self._schema.attribute(name).storage is Storage.BOOL:
                 return Compiled(Range(name, truth, truth), exact=True)
-            return _NOTHING
+            return NOTHING
         return self._constant_condition(node, truth)
 
     def _constant_condition(self, node: Any, truth: bool) -> Compiled:
         constant = self._folder.fold(node)
         if constant.kind is Kind.NULL:
-            return _NEVER
+            return NEVER
         if constant.kind is Kind.BOOL:
-            return _ALWAYS if constant.value == truth else _NEVER
-        return _NOTHING
+            return ALWAYS if constant.value == truth else NEVER
+        return NOTHING
 
     # ------------------------------------------------------------------ comparisons
 
     def _comparison(self, left: Any, operator: str, right: Any, truth: bool) -> Compiled:
-        if not truth:
-            operator = _NEGATED[operator]
-        column, other = self._side(left), right
+        if self._side(left) is None:
+            left, operator, right = right, _FLIPPED[operator], left
+        return self._comparisons(left, [(operator, right)], truth)[0]
+
+    def _comparisons(
+        self, subject: Any, others: list[tuple[str, Any]], truth: bool
+    ) -> list[Compiled]:
+        """Comparisons of one subject with several values that are all made in one type."""
+        column = self._side(subject)
         if column is None:
-            column, other = self._side(right), left
-            operator = _FLIPPED[operator]
-        if column is None:
-            return _NOTHING
-        constant = self._folder.fold(other)
-        if constant.kind is Kind.NULL:
-            return _NEVER
-        if constant.kind is Kind.UNKNOWN:
-            return _NOTHING
-        name, wrapper = column
-        return self._bounds(self._schema.attribute(name), wrapper, operator, constant)
+            return [NOTHING] * len(others)
+        attribute, wrapper = self._schema.attribute(column[0]), column[1]
+        constants = self._constants(attribute, wrapper, [node for _, node in others])
+        return [
+            self._bounds(attribute, wrapper, operator if truth else _NEGATED[operator], constant)
+            for (operator, _), constant in zip(others, constants, strict=True)
+        ]
+
+    def _constants(self, attribute: Attribute, wrapper: Any, nodes: list[Any]) -> list[Constant]:
+        """Values as the executor compares them: UNKNOWN where the common type is not certain."""
+        constants = [self._folder.fold(node) for node in nodes]
+        if len(constants) == 1:
+            return constants
+        # a NULL under a cast has a type, which counts like that of any other value
+        known = [
+            UNKNOWN if constant.kind is Kind.NULL and not _is_untyped(node) else constant
+            for node, constant in zip(nodes, constants, strict=True)
+        ]
+        kinds = {constant.kind for constant in known} - {Kind.NULL}
+        if _is_time(attribute):
+            if wrapper is None and len(kinds) > 1:
+                ns_per_tick = tick_ns(attribute.type)
+                return [_whole_time(constant, ns_per_tick) for constant in known]
+            sound = len(kinds) == 1
+        elif _is_number(attribute):
+            sound = kinds <= {Kind.EXACT, Kind.FLOAT} or kinds == {Kind.TEXT}
+        else:
+            sound = len(kinds) == 1
+        if not sound and kinds:
+            return [UNKNOWN] * len(known)
+        floats = [constant for constant in known if constant.kind is Kind.FLOAT]
+        if not floats or (attribute.storage is Storage.FLOAT and wrapper is None):
+            return known
+        single = all(constant.is_single for constant in floats)
+        return [_as_floating(constant, single) for constant in known]
 
     def _side(self, node: Any) -> tuple[str, Any] | None:
         """The column of one side of a comparison, and the function around it if there is one."""
@@ -243,6 +229,10 @@ class PredicateCompiler:
         self, attribute: Attribute, wrapper: Any, operator: str, constant: Constant
     ) -> Compiled:
         type_ = attribute.type
+        if constant.kind is Kind.NULL:
+            return NEVER
+        if constant.kind is Kind.UNKNOWN:
+            return NOTHING
         if wrapper is not None:
             return self._wrapped(attribute, wrapper, operator, constant)
         if pa.types.is_timestamp(type_) or pa.types.is_date(type_):
@@ -253,16 +243,17 @@ class PredicateCompiler:
             if constant.kind is Kind.EXACT:
                 return exact_bounds(attribute.name, operator, Fraction(constant.value))
             if constant.kind is Kind.FLOAT:
-                if abs(constant.value) < 2.0**53:  # doubles hold every integer up to here
+                # whole numbers up to here keep their values where both sides become floats
+                if abs(constant.value) < (2.0**24 if constant.is_single else 2.0**53):
                     return exact_bounds(attribute.name, operator, Fraction(constant.value))
-                return widened_bounds(attribute.name, operator, constant.value)
-            return _NOTHING
+                return widened_bounds(attribute.name, operator, constant.value, constant.is_single)
+            return NOTHING
         if attribute.storage is Storage.FLOAT:
             if constant.kind is Kind.TEXT:
                 constant = self._folder.cast_text(constant.value, "DOUBLE")
             if constant.kind in (Kind.EXACT, Kind.FLOAT):
-                return _float_bounds(attribute, operator, constant)
-            return _NOTHING
+                return float_bounds(attribute, operator, constant)
+            return NOTHING
         if attribute.storage is Storage.STRING and constant.kind is Kind.TEXT:
             return ordered_bounds(attribute.name, operator, constant.value, exact=True)
         if attribute.storage is Storage.BOOL and constant.kind is Kind.BOOL:
@@ -279,7 +270,7 @@ class PredicateCompiler:
             else:
                 constant = Constant(Kind.TIME, nanoseconds)
         if constant.kind is not Kind.TIME:
-            return _NOTHING
+            return NOTHING
         return exact_bounds(attribute.name, operator, Fraction(constant.value, ns_per_tick))
 
     def _wrapped(
@@ -287,7 +278,7 @@ class PredicateCompiler:
     ) -> Compiled:
         """Bounds on ``f(column)`` for monotone f that moves a value by a bounded distance."""
         type_ = attribute.type
-        is_time = pa.types.is_timestamp(type_)
+        is_timestamp = pa.types.is_timestamp(type_)
         if isinstance(wrapper, exp.Anonymous):
             unit = self._folder.fold(wrapper.expressions[0])
             slack = _TRUNCATED_NS.get(str(unit.value).lower()) if unit.kind is Kind.TEXT else None
@@ -300,51 +291,53 @@ class PredicateCompiler:
             slack = 1_000_000_000
         else:
             return self._cast_number(attribute, wrapper, operator, constant)
-        if not is_time or slack is None:
-            return _NOTHING
-        if constant.kind is Kind.TEXT:
-            nanoseconds = parse_time(constant.value)
-            if nanoseconds is None:
-                return _NOTHING
-            constant = Constant(Kind.TIME, nanoseconds)
+        if not is_timestamp or slack is None:
+            return NOTHING
+        if constant.kind is Kind.TEXT:  # a text takes the type of the other side
+            cast = wrapper.to.sql("duckdb") if isinstance(wrapper, exp.Cast) else "TIMESTAMP"
+            constant = self._folder.cast_text(constant.value, cast)
         if constant.kind is not Kind.TIME:
-            return _NOTHING
+            return NOTHING
         per_tick = tick_ns(type_)
         low = Fraction(constant.value - slack, per_tick)
         high = Fraction(constant.value + slack, per_tick)
         if wrapper is not None and _floors(wrapper):
             low = Fraction(constant.value, per_tick)  # f(t) <= t
-        return _between(attribute.name, operator, low, high)
+        return between(attribute.name, operator, low, high)
 
     def _cast_number(
         self, attribute: Attribute, wrapper: Any, operator: str, constant: Constant
     ) -> Compiled:
-        numeric = attribute.storage in (Storage.SIGNED, Storage.UNSIGNED, Storage.FLOAT)
-        time_or_date = pa.types.is_timestamp(attribute.type) or pa.types.is_date(attribute.type)
-        if not numeric or time_or_date or constant.kind not in (Kind.EXACT, Kind.FLOAT):
-            return _NOTHING
-        value = _as_float(constant.value)
-        if wrapper.to.is_type("double", "float", "decimal") and math.isfinite(value):
-            single = wrapper.to.is_type("float") or pa.types.is_float32(attribute.type)
-            if wrapper.to.is_type("decimal"):
-                scale = _decimal_scale(wrapper.to)
-                slack = Fraction(1, 10**scale) + Fraction(2 * math.ulp(value))
-                exact = Fraction(value)
-                return _between(attribute.name, operator, exact - slack, exact + slack)
+        if not _is_number(attribute) or constant.kind not in (Kind.EXACT, Kind.FLOAT):
+            return NOTHING
+        value = as_float(constant.value)
+        if not math.isfinite(value):
+            return NOTHING
+        single = constant.is_single or pa.types.is_float32(attribute.type)
+        if wrapper.to.is_type("double", "float"):
+            single = single or wrapper.to.is_type("float")
             return widened_bounds(attribute.name, operator, value, single)
-        if wrapper.to.is_type(*_INTEGER_TYPES) and math.isfinite(value):
-            exact, slack = Fraction(value), 1 + Fraction(2 * math.ulp(value))
-            return _between(attribute.name, operator, exact - slack, exact + slack)
-        return _NOTHING
+        if wrapper.to.is_type("decimal"):
+            rounding = Fraction(1, 10 ** _decimal_scale(wrapper.to))
+        elif wrapper.to.is_type(*_INTEGER_TYPES):
+            rounding = Fraction(1)
+        else:
+            return NOTHING
+        low, high = spread(value, single)
+        if not (math.isfinite(low) and math.isfinite(high)):
+            return NOTHING
+        return between(
+            attribute.name, operator, Fraction(low) - rounding, Fraction(high) + rounding
+        )
 
     # --------------------------------------------------------------- other predicates
 
     def _membership(self, node: Any, truth: bool) -> Compiled:
         if node.args.get("query") or node.args.get("unnest") or node.args.get("field"):
-            return _NOTHING
-        parts = [self._comparison(node.this, "=", item, truth) for item in node.expressions]
+            return NOTHING
+        parts = self._comparisons(node.this, [("=", item) for item in node.expressions], truth)
         if not parts:
-            return _NOTHING
+            return NOTHING
         return any_of(parts) if truth else all_of(parts)
 
     def _is(self, node: Any, truth: bool) -> Compiled:
@@ -353,33 +346,33 @@ class PredicateCompiler:
             subject = subject.this
         name = self._column_of(subject) if isinstance(subject, exp.Column) else None
         if name is None:
-            return _NOTHING
+            return NOTHING
         if isinstance(node.expression, exp.Null):
             if name == self._schema.time:
-                return _NEVER if truth else _ALWAYS
+                return NEVER if truth else ALWAYS
             return Compiled(IsNull(name) if truth else NotNull(name), exact=True)
         if isinstance(node.expression, exp.Boolean):
             if self._schema.attribute(name).storage is not Storage.BOOL:
-                return _NOTHING
+                return NOTHING
             value = bool(node.expression.this)
             if truth:
                 return Compiled(Range(name, value, value), exact=True)
             other = Compiled(Range(name, not value, not value), exact=True)
             return any_of([Compiled(IsNull(name), exact=True), other])
-        return _NOTHING
+        return NOTHING
 
     def _distinct(self, node: Any, equal: bool) -> Compiled:
         column, other = self._side(node.this), node.expression
         if column is None:
             column, other = self._side(node.expression), node.this
         if column is None or column[1] is not None:
-            return _NOTHING
+            return NOTHING
         constant = self._folder.fold(other)
         name = column[0]
         if constant.kind is Kind.NULL:
             return Compiled(IsNull(name) if equal else NotNull(name), exact=True)
         if constant.kind is Kind.UNKNOWN:
-            return _NOTHING
+            return NOTHING
         if equal:
             return self._bounds(self._schema.attribute(name), None, "=", constant)
         different = self._bounds(self._schema.attribute(name), None, "<>", constant)
@@ -388,35 +381,73 @@ class PredicateCompiler:
     def _like(self, node: Any, truth: bool) -> Compiled:
         name = self._column_of(node.this) if isinstance(node.this, exp.Column) else None
         if name is None or self._schema.attribute(name).storage is not Storage.STRING:
-            return _NOTHING
+            return NOTHING
         pattern = self._folder.fold(node.expression)
         if pattern.kind is not Kind.TEXT or not truth:
-            return Compiled(NotNull(name)) if pattern.kind is Kind.TEXT else _NOTHING
+            return Compiled(NotNull(name)) if pattern.kind is Kind.TEXT else NOTHING
         text = pattern.value
         wild = min((text.find(c) for c in "%_" if c in text), default=-1)
         if wild < 0:
             return Compiled(Range(name, text, text))
-        return Compiled(_prefix_range(name, text[:wild]))
+        return Compiled(prefix_range(name, text[:wild]))
 
     def _starts_with(self, node: Any, truth: bool) -> Compiled:
         if isinstance(node, exp.Anonymous):
             if len(node.expressions) != 2:
-                return _NOTHING
+                return NOTHING
             subject, prefix = node.expressions
         else:
             subject, prefix = node.this, node.expression
         name = self._column_of(subject) if isinstance(subject, exp.Column) else None
         if name is None or self._schema.attribute(name).storage is not Storage.STRING:
-            return _NOTHING
+            return NOTHING
         text = self._folder.fold(prefix)
         if text.kind is not Kind.TEXT or not truth:
-            return Compiled(NotNull(name)) if text.kind is Kind.TEXT else _NOTHING
-        return Compiled(_prefix_range(name, text.value))
+            return Compiled(NotNull(name)) if text.kind is Kind.TEXT else NOTHING
+        return Compiled(prefix_range(name, text.value))
 
 
 _INTEGER_TYPES = (
     "tinyint", "smallint", "int", "bigint", "utinyint", "usmallint", "uint", "ubigint", "int128",
 )  # fmt: skip
+
+
+def _is_untyped(node: Any) -> bool:
+    """Whether a NULL has no type of its own: the literal, or a parameter without a value."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return isinstance(node, (exp.Null, exp.Placeholder))
+
+
+def _is_time(attribute: Attribute) -> bool:
+    return bool(pa.types.is_timestamp(attribute.type) or pa.types.is_date(attribute.type))
+
+
+def _is_number(attribute: Attribute) -> bool:
+    numeric = attribute.storage in (Storage.SIGNED, Storage.UNSIGNED, Storage.FLOAT)
+    return numeric and not _is_time(attribute)
+
+
+def _whole_time(constant: Constant, ns_per_tick: int) -> Constant:
+    """A time that means the same whatever type of time it is compared in; else UNKNOWN."""
+    if constant.kind is Kind.TEXT:
+        nanoseconds = parse_time(constant.value)
+        if nanoseconds is not None and nanoseconds % ns_per_tick == 0:
+            return Constant(Kind.TIME, nanoseconds)
+    return constant if constant.kind in (Kind.TIME, Kind.NULL) else UNKNOWN
+
+
+def _as_floating(constant: Constant, single: bool) -> Constant:
+    """A number as it is compared beside doubles, or beside floats of single precision."""
+    value = constant.value
+    if isinstance(value, Decimal) and value != value.to_integral_value():
+        # the executor may round a fraction otherwise than we do, but small ones stay between the
+        # same whole numbers
+        clear = abs(value) < 2**24 and abs(value - value.to_integral_value()) > Decimal("0.001")
+        return constant if clear and not single else UNKNOWN
+    if constant.kind is Kind.EXACT:
+        return Constant(Kind.FLOAT, as_float(value), is_single=single)
+    return replace(constant, is_single=single)
 
 
 def _floors(wrapper: Any) -> bool:
@@ -442,104 +473,3 @@ def _sql_time(type_: pa.DataType) -> str:
 def _sql_integer(type_: pa.DataType) -> str:
     sign = "U" if str(type_).startswith("u") else ""
     return sign + {8: "TINYINT", 16: "SMALLINT", 32: "INTEGER", 64: "BIGINT"}[type_.bit_width]
-
-
-def _as_float(value: int | float | Decimal) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
-
-
-def exact_bounds(name: str, operator: str, value: Fraction) -> Compiled:
-    """Bounds on a column of whole numbers."""
-    floor, ceiling = math.floor(value), math.ceil(value)
-    whole = floor == ceiling
-    if operator == "=":
-        return Compiled(Range(name, floor, floor), exact=True) if whole else _NEVER
-    if operator == "<>":
-        if not whole:
-            return Compiled(NotNull(name), exact=True)
-        below, above = Range(name, None, floor - 1), Range(name, floor + 1, None)
-        return Compiled(AnyOf((below, above)), exact=True)
-    if operator in (">", ">="):
-        low = floor + 1 if operator == ">" else ceiling
-        return Compiled(Range(name, low, None), exact=True)
-    high = ceiling - 1 if operator == "<" else floor
-    return Compiled(Range(name, None, high), exact=True)
-
-
-def _float_bounds(attribute: Attribute, operator: str, constant: Constant) -> Compiled:
-    """Bounds on a floating-point column; the executor casts exact literals to its type first."""
-    single = pa.types.is_float32(attribute.type)
-    value = _as_float(constant.value)
-    if constant.kind is Kind.EXACT:
-        held = float(np.float32(value)) if single else value
-        if not math.isfinite(held) or Fraction(held) != Fraction(constant.value):
-            return widened_bounds(attribute.name, operator, value, single)
-    if math.isnan(value):
-        return widened_bounds(attribute.name, operator, value)
-    if operator == "<>":
-        return Compiled(NotNull(attribute.name))
-    return ordered_bounds(attribute.name, operator, value, exact=False)
-
-
-def widened_bounds(name: str, operator: str, value: float, single: bool = False) -> Compiled:
-    """Bounds where the executor compares in floating point: a superset, never exact."""
-    if math.isnan(value):
-        if operator in (">", "<="):  # nothing is above NaN; everything is at most NaN
-            return _NEVER if operator == ">" else Compiled(NotNull(name))
-        if operator in ("=", ">="):
-            return Compiled(Range(name, value, None))
-        return Compiled(NotNull(name))
-    if operator == "<>":
-        return Compiled(NotNull(name))
-    low, high = _spread(value, single)
-    if operator in (">", ">="):
-        return Compiled(Range(name, low, None))
-    if operator in ("<", "<="):
-        return Compiled(Range(name, None, high))
-    return Compiled(Range(name, low, high))
-
-
-def _spread(value: float, single: bool) -> tuple[float, float]:
-    """Neighbours of a double, far enough apart to hold every rounding of it to the type."""
-    if math.isinf(value):
-        big = 3.4e38 if single else 1.79e308
-        return (big, value) if value > 0 else (value, -big)
-    step = max(math.ulp(value), abs(value) * 2.0**-22 if single else 0.0)
-    if single:
-        step = max(step, 2.0**-148)
-    return value - 2 * step, value + 2 * step
-
-
-def _between(name: str, operator: str, low: Fraction, high: Fraction) -> Compiled:
-    """Bounds when a value within [low, high] of the constant decides."""
-    if operator == "<>":
-        return Compiled(NotNull(name))
-    below, above = math.floor(low), math.ceil(high)
-    if operator in (">", ">="):
-        return Compiled(Range(name, below, None))
-    if operator in ("<", "<="):
-        return Compiled(Range(name, None, above))
-    return Compiled(Range(name, below, above))
-
-
-def ordered_bounds(name: str, operator: str, value: str | bool | float, exact: bool) -> Compiled:
-    if operator == "=":
-        return Compiled(Range(name, value, value), exact)
-    if operator == "<>":
-        parts = (Range(name, None, value, False, True), Range(name, value, None, True, False))
-        return Compiled(AnyOf(parts), exact)
-    if operator in (">", ">="):
-        return Compiled(Range(name, value, None, operator == ">", False), exact)
-    return Compiled(Range(name, None, value, False, operator == "<"), exact)
-
-
-def _prefix_range(name: str, prefix: str) -> Prune:
-    if not prefix:
-        return NotNull(name)
-    last = ord(prefix[-1])
-    if last >= 0x10FFFF or 0xD7FF <= last < 0xE000:
-        return Range(name, prefix, None)
-    return Range(name, prefix, prefix[:-1] + chr(last + 1), False, True)

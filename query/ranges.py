@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..schema import StreamSchema
+from ..schema import StreamSchema, time_text
 from ..store.prune import AllOf, AnyOf, IsNull, Never, NotNull, Prune, Range
 
 __all__ = ["TICK_MAX", "TICK_MIN", "describe", "shown_time", "tick_ns", "time_bounds"]
@@ -90,6 +90,8 @@ def _describe_range(prune: Range, schema: StreamSchema) -> str:
 
 def shown_time(ticks: int, type_: pa.DataType) -> str:
     """Ticks of a time or date column as people read them."""
+    if pa.types.is_timestamp(type_):
+        return time_text(ticks, type_)
     try:
         raw = pa.scalar(ticks, pa.int32() if pa.types.is_date32(type_) else pa.int64())
         return str(raw.cast(type_))

@@ -20,7 +20,8 @@ import pyarrow as pa
 
 from ..errors import QueryCancelled, ResourceLimit, SqlError
 from .cancellation import QueryControl
-from .dialect import error_at, token_offset
+from .dialect import error_at
+from .error_position import error_offset
 from .scans import Failure, FailureBox, Scanned
 
 __all__ = ["Answer", "RelationalExecutor", "translated"]
@@ -134,11 +135,9 @@ def _first_line(message: str) -> str:
 
 def _sql_error(message: str, text: str) -> SqlError:
     """DuckDB's message in the user's own terms, with a position where it names something."""
-    message = message[:MESSAGE_CHARACTERS].split("\nLINE ")[0].strip()
+    told = message[:MESSAGE_CHARACTERS]
+    message = told.split("\nLINE ")[0].strip()
     message = re.sub(r"^[A-Z][A-Za-z ]*(?:Error|Exception): ?", "", message)
-    message = re.sub(r"\bchronicle_\d+\b", "the stream", message)
+    message = re.sub(r"\bchronicle_+\d+\b", "the stream", message)
     message = re.split(r"\s*Candidate functions:", " ".join(message.split()))[0]
-    found = re.search(r"\"([^\"]+)\"|[Ff]unction with name (\w+)|'(\w+)\(", message)
-    name = next((group for group in found.groups() if group), None) if found else None
-    offset = None if name is None else token_offset(text, name)
-    return error_at(text, offset, message or "the query cannot be run")
+    return error_at(text, error_offset(told, text), message or "the query cannot be run")

@@ -93,6 +93,8 @@ class Site:
     index : int
     name : str
         Stream or operator, as written.
+    relation : str
+        What the executor calls it; no name of the statement is like it.
     schema : StreamSchema or None
         None for operators.
     operator : BoundOperator or None
@@ -103,6 +105,7 @@ class Site:
 
     index: int
     name: str
+    relation: str
     schema: StreamSchema | None = None
     operator: BoundOperator | None = None
     conditions: list[Condition] = field(default_factory=list)

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from sqlglot import exp
 
-from ..errors import AttributeNotFound, ReadOnlyStore, UnsupportedType
-from ..schema import StreamSchema
+from ..errors import AttributeNotFound, ReadOnlyStore, SqlError, UnsupportedType
+from ..schema import StreamSchema, time_text
 from .cancellation import QueryControl
 from .dialect import (
     AlterStream,
@@ -33,10 +33,12 @@ from .dialect import (
     ShowIndexes,
     ShowStreams,
     error_at,
+    parse_predicate,
     position_of,
 )
 from .plan import Plan
 from .result import Result
+from .silent_loss import lost_by_cast
 from .sql_types import arrow_type, sql_type
 
 if TYPE_CHECKING:
@@ -242,14 +244,14 @@ def _show_streams(engine: QueryEngine) -> Result:
     for name in engine.catalog.streams():
         schema = engine.catalog.stream_schema(name)
         snapshot = engine.catalog.snapshot(name)
-        span = snapshot.time_range
+        first, last = snapshot.time_range or (None, None)
         rows.append(
             {
                 "stream": name,
                 "time": schema.time,
                 "events": snapshot.count,
-                "first": None if span is None else str(schema.from_ticks(span[0])),
-                "last": None if span is None else str(schema.from_ticks(span[1])),
+                "first": _shown(schema, first),
+                "last": _shown(schema, last),
             }
         )
     schema_out = pa.schema(
@@ -262,6 +264,14 @@ def _show_streams(engine: QueryEngine) -> Result:
         ]
     )
     return Result.of_table(pa.Table.from_pylist(rows, schema_out))
+
+
+def _shown(schema: StreamSchema, ticks: int | None) -> str | None:
+    """A time as SHOW STREAMS has it."""
+    if ticks is None:
+        return None
+    value = schema.from_ticks(ticks)
+    return time_text(ticks, schema.time_type) if isinstance(value, pa.Scalar) else str(value)
 
 
 def _show_indexes(engine: QueryEngine, tree: Any, text: str) -> Result:
@@ -388,7 +398,7 @@ def _rows_to_insert(
 ) -> pa.Table:
     """The rows in the types of the stream; casts are the executor's, as INSERT has them."""
     found = engine.query(exp.select("*").from_(source.copy().subquery("q")), text, params, control)
-    given = found.columns
+    given, types = found.columns, [field.type for field in found.schema]
     found.close()
     if names is None:
         names = [_attribute(schema, exp.to_identifier(column), text) for column in given]
@@ -399,15 +409,17 @@ def _rows_to_insert(
             f"INSERT gives {len(given)} columns for the {len(names)} of {', '.join(names)}",
         )
     aliases = [f"c{position}" for position in range(len(names))]
-    casts = []
-    for alias, name in zip(aliases, names, strict=True):
-        type_ = schema.attribute(name).type
+    casts, losses, reasons = [], [], []
+    for alias, name, given_type in zip(aliases, names, types, strict=True):
+        attribute = schema.attribute(name)
         column = exp.column(exp.to_identifier(alias, quoted=True))
-        casts.append(
-            exp.alias_(
-                exp.cast(column, sql_type(type_), dialect="duckdb"), name, quoted=True, copy=False
-            )
-        )
+        cast = exp.cast(column, sql_type(attribute.type), dialect="duckdb")
+        casts.append(exp.alias_(cast, name, quoted=True, copy=False))
+        loss = lost_by_cast(f'"{alias}"', given_type, attribute, name == schema.time)
+        if loss is not None:
+            shown = f'CASE WHEN {loss[0]} THEN CAST("{alias}" AS VARCHAR) END'
+            losses.append(exp.alias_(parse_predicate(shown), f"@{alias}", quoted=True, copy=False))
+            reasons.append((name, loss[1]))
     subquery = source.copy().subquery()
     subquery.set(
         "alias",
@@ -416,5 +428,10 @@ def _rows_to_insert(
             columns=[exp.to_identifier(alias, quoted=True) for alias in aliases],
         ),
     )
-    result = engine.query(exp.select(*casts).from_(subquery), text, params, control)
-    return result.arrow()
+    query = exp.select(*casts, *losses).from_(subquery)
+    table = engine.query(query, text, params, control).arrow()
+    for (name, why), lost in zip(reasons, table.columns[len(names) :], strict=True):
+        if lost.null_count < len(lost):
+            value = next(item for item in lost.to_pylist() if item is not None)
+            raise SqlError(f"column {name!r} cannot take the value {value!r}: {why}")
+    return table.select(range(len(names)))

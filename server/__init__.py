@@ -1,10 +1,12 @@
 """The REST face: FastAPI around an open database, served by one Uvicorn process.
 
 ``serve(settings)`` is the process, ``create_app(database, settings)`` the ASGI application alone.
-Reading order: ``problems.py`` (errors), ``guard.py`` and ``tokens.py`` (who may), ``limits.py``
-and ``bodies.py`` (how much), ``pipe.py``, ``encoding.py`` and ``answers.py`` (rows out), the
-``*_routes.py``, then ``app.py`` and ``run.py``. Names are imported when asked for: managing tokens
-must not load a web framework.
+Reading order: ``problems.py`` (errors), ``protocol.py`` and ``door.py`` (what a request looks
+like), ``guard.py``, ``tokens.py`` and ``statements.py`` (who may), ``limits.py`` and ``bodies.py``
+(how much, how slowly), ``key_log.py`` and ``idempotency.py`` (what happens once), ``pipe.py``,
+``encoding.py`` and ``answers.py`` (rows out), the ``*_routes.py``, ``drops.py`` and ``probe.py``
+(what is told when streams go and when SQL fails), ``logs.py``, then ``app.py`` and ``run.py``.
+Names are imported when asked for: managing tokens must not load a web framework.
 """
 
 from __future__ import annotations

@@ -39,7 +39,8 @@ from starlette.types import Receive, Scope, Send
 
 from ..errors import ChronicleError, QueryCancelled, QueryTimeout, ResourceLimit
 from ..formats import media_type_of
-from .edge import BrokenAnswer, note_time
+from .bodies import Pace
+from .edge import ABORT, BrokenAnswer, note_time
 from .encoding import Encoding, Tally, encode
 from .guard import Principal
 from .limits import Gate
@@ -117,7 +118,12 @@ async def send_rows(
         finally:
             rows.close()
 
-    job = server.submit(pipe, work)
+    try:
+        job = server.submit(pipe, work)
+    except Problem:
+        server.running.remove(query)
+        place.release()
+        raise
 
     def ended(job: Future[BaseException | None]) -> None:
         place.release()
@@ -207,7 +213,7 @@ class _Stream(Response):
         self._pipe = pipe
         self._query = query
         self._watch = watch
-        self._silence_s = server.settings.client_timeout_ms / 1000
+        self._pace = Pace.of(server.settings)
         self.status_code = 200
         self.media_type = media_type_of(encoding.format)
         self.background = None
@@ -225,17 +231,23 @@ class _Stream(Response):
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             block, self._first = self._first, None
+            sent, waited = 0, 0.0
             while block is not None:
                 message = {"type": "http.response.body", "body": block, "more_body": True}
-                await asyncio.wait_for(send(message), self._silence_s)
+                began = time.perf_counter()
+                await asyncio.wait_for(send(message), max(0.0, self._pace.left(sent, waited)))
+                waited += time.perf_counter() - began
+                sent += len(block)
                 block = await self._pipe.read()
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         except TimeoutError:
             logger.warning(
-                "request %s: the client took no byte for %g s, its answer was broken off",
+                "request %s: the client took its answer too slowly; broken off after %d bytes",
                 request_id,
-                self._silence_s,
+                sent,
             )
+            if ABORT in scope:
+                scope[ABORT]()
             raise BrokenAnswer from None
         except QueryCancelled as error:
             logger.info("request %s: %s", request_id, error)

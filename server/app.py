@@ -34,12 +34,14 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
 from .. import __version__
-from ..errors import ChronicleError
+from ..errors import ChronicleError, StreamNotFound
+from .door import SLASH
 from .edge import Edge
 from .parameters import only_known
 from .problems import Problem, as_problem, problem_response
 from .settings import Settings, load_settings
 from .state import TIDY_EVERY_S, Server
+from .statements import visible_to
 from .warmup import warm_up
 
 if TYPE_CHECKING:
@@ -130,7 +132,7 @@ def create_app(
             allow_headers=["*"],
             expose_headers=["X-Request-Id", "X-Query-Id", "X-Row-Count", "X-Truncated"],
         )
-    app.add_middleware(Edge, guard=server.guard, metrics=server.metrics)
+    app.add_middleware(Edge, guard=server.guard, metrics=server.metrics, drops=server.drops)
     for kind in (ChronicleError, Problem, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, _answer_error)
     return app
@@ -146,8 +148,14 @@ async def _tidy(server: Server) -> None:
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:
-    problem = as_problem(error)
     server: Server = request.app.state.server
+    if isinstance(error, StreamNotFound) and "stream" in request.path_params:
+        visible = visible_to(request.state.principal)
+        if visible is not None:  # its text names all streams
+            name = request.path_params["stream"].replace(SLASH, "/")
+            error = StreamNotFound(f"no stream {name!r} within the token's reach")
+    error = server.drops.explain(request.scope, error)
+    problem = as_problem(error)
     if problem.status in (413, 429, 503):
         server.metrics.rejected.labels(problem.code).inc()
     if problem.status == 500:

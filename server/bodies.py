@@ -7,8 +7,9 @@ Purpose
 
 Guarantee
     Neither the bytes on the wire nor the decoded ones ever exceed their limits, whatever a header
-    says: a decompression bomb stops at the limit, not after it.  A client that falls silent is let
-    go.  A body that ends early is never parsed.
+    says: a decompression bomb stops at the limit, not after it.  A client that falls silent, or
+    sends more slowly than :class:`Pace` asks for, is let go.  A body that ends early is never
+    parsed.
 
 Layout
     ::
@@ -28,8 +29,9 @@ import contextlib
 import hashlib
 import os
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -38,8 +40,9 @@ from starlette.requests import Request
 from ..formats.packed import unpacked
 from .limits import ByteAccount
 from .problems import Problem
+from .settings import Settings
 
-__all__ = ["Body", "receive"]
+__all__ = ["Body", "Pace", "pieces_of", "receive"]
 
 MEMORY_BYTES = 8 << 20
 PIECE_BYTES = 1 << 20
@@ -156,7 +159,7 @@ async def receive(
     account: ByteAccount | None,
     *,
     body_max: int,
-    silence_s: float,
+    pace: Pace,
     directory: Path | None = None,
     hashed: bool = False,
 ) -> AsyncIterator[Body]:
@@ -178,36 +181,23 @@ async def receive(
             {"Accept-Encoding": "gzip, zstd", "Connection": "close"},
         )
     declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > body_max:
+    if declared.isdecimal() and len(declared) < 20 and int(declared) > body_max:
         raise _body_too_large(body_max)
     body = Body(directory, _ENCODINGS[name], account, hashed=hashed)
     try:
-        await _fill(body, request, body_max, silence_s)
+        await _fill(body, request, body_max, pace)
         yield body
     finally:
         body.close()
 
 
-async def _fill(body: Body, request: Request, body_max: int, silence_s: float) -> None:
+async def _fill(body: Body, request: Request, body_max: int, pace: Pace) -> None:
     pieces: list[bytes] = []
     gathered = 0
-    async with contextlib.aclosing(request.stream()) as stream:
-        while True:
-            try:
-                piece = await asyncio.wait_for(anext(stream), silence_s)
-            except StopAsyncIteration:
-                break
-            except TimeoutError:
-                raise Problem(
-                    "request-timeout",
-                    408,
-                    f"no byte of the body came for {silence_s:g} s (CHRONICLE_CLIENT_TIMEOUT_MS)",
-                    {"Connection": "close"},
-                ) from None
+    async with contextlib.aclosing(pieces_of(request, body_max, pace)) as stream:
+        async for piece in stream:
             pieces.append(piece)
             gathered += len(piece)
-            if body.size + gathered > body_max:
-                raise _body_too_large(body_max)
             if gathered >= PIECE_BYTES:
                 await asyncio.to_thread(body.write, b"".join(pieces))
                 pieces, gathered = [], 0
@@ -216,3 +206,63 @@ async def _fill(body: Body, request: Request, body_max: int, silence_s: float) -
             body.write(b"".join(pieces))
         else:
             await asyncio.to_thread(body.write, b"".join(pieces))
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How slow a client may be.
+
+    Attributes
+    ----------
+    silence_s : float
+        Longest time without a byte, and what a body of any size may take.
+    bytes_per_s : int
+        For each second beyond that so many bytes must have come.
+    """
+
+    silence_s: float
+    bytes_per_s: int
+
+    @classmethod
+    def of(cls, settings: Settings) -> Pace:
+        """That of a server's settings."""
+        return cls(settings.client_timeout_ms / 1000, settings.min_client_bytes_per_s)
+
+    def left(self, moved: int, waited: float) -> float:
+        """Seconds that the client has for its next byte, after so many bytes and seconds."""
+        return min(self.silence_s, self.silence_s + moved / self.bytes_per_s - waited)
+
+
+async def pieces_of(request: Request, body_max: int, pace: Pace) -> AsyncGenerator[bytes, None]:
+    """The pieces of a body as they come; only the time that the client takes is counted.
+
+    Raises
+    ------
+    Problem
+        408 or 413.
+    starlette.requests.ClientDisconnect
+    """
+    size = 0
+    waited = 0.0
+    loop = asyncio.get_running_loop()
+    async with contextlib.aclosing(request.stream()) as stream:
+        while True:
+            began = loop.time()
+            try:
+                piece = await asyncio.wait_for(anext(stream), max(0.0, pace.left(size, waited)))
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                raise Problem(
+                    "request-timeout",
+                    408,
+                    f"the body came too slowly: {size:,} bytes, then none for a while; at most "
+                    f"{pace.silence_s:g} s without a byte (CHRONICLE_CLIENT_TIMEOUT_MS) and at "
+                    f"least {pace.bytes_per_s:,} bytes a second (CHRONICLE_MIN_CLIENT_BYTES_PER_S)",
+                    {"Connection": "close"},
+                ) from None
+            waited += loop.time() - began
+            size += len(piece)
+            if size > body_max:
+                raise _body_too_large(body_max)
+            yield piece

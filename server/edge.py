@@ -17,7 +17,6 @@ Limits
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import time
@@ -29,14 +28,19 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from .door import check_headers, raw_path, routed_path
+from .drops import BEGUN, Drops
 from .guard import Guard
 from .metrics import Metrics
 from .problems import problem_response
 
-__all__ = ["BrokenAnswer", "Edge", "JsonFormatter", "note_time", "timed"]
+__all__ = ["ABORT", "BrokenAnswer", "Edge", "note_time", "timed"]
 
 logger = logging.getLogger("chronicle.server")
 access = logging.getLogger("chronicle.server.access")
+ABORT = "chronicle.abort"
+"""Key of the scope: called, it ends the connection without waiting for the client."""
+
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
@@ -62,22 +66,25 @@ def timed(request: Request, name: str) -> Iterator[None]:
 class Edge:
     """ASGI middleware; see the module's docstring."""
 
-    def __init__(self, app: ASGIApp, guard: Guard, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, guard: Guard, metrics: Metrics, drops: Drops) -> None:
         self.app = app
         self.guard = guard
+        self.drops = drops
         self.metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
+            if scope["type"] == "lifespan":
+                await self.app(scope, receive, send)
+            return  # there is nothing but HTTP here, and the guard looks at nothing else
         started = time.perf_counter()
         wished = Headers(scope=scope).get("x-request-id", "")
         request_id = wished if _REQUEST_ID.fullmatch(wished) else uuid.uuid4().hex
         scope.setdefault("state", {})["request_id"] = request_id
         timings: list[tuple[str, float]] = []
         scope["chronicle.timings"] = timings
+        scope[BEGUN] = time.monotonic()
         status = 0
         received = sent = 0
         complete = False
@@ -104,7 +111,9 @@ class Edge:
         self.metrics.requests_running.inc()
         try:
             try:
+                check_headers(scope)
                 self.guard.check_origin(scope)
+                scope["path"] = routed_path(raw_path(scope))
                 await self.app(scope, counted_receive, counted_send)
             except ClientDisconnect:
                 status = status or 499
@@ -115,7 +124,8 @@ class Edge:
                     logger.exception("request %s failed in the middle of its answer", request_id)
                     status = 500
                 else:
-                    response = problem_response(error, request_id)
+                    told = self.drops.explain(scope, error)
+                    response = problem_response(told, request_id)
                     if response.status_code == 500:
                         logger.exception("request %s failed", request_id)
                     await response(scope, counted_receive, counted_send)
@@ -131,17 +141,18 @@ class Edge:
         metrics.request_seconds.labels(method, route).observe(seconds)
         metrics.received_bytes.inc(received)
         metrics.sent_bytes.inc(sent)
+        path = raw_path(scope).decode("ascii", "backslashreplace")  # as it came: %0a is no line
         principal = scope["state"].get("principal")
         token = getattr(principal, "token", None)
         access.info(
             "%s %s %d in %.1f ms",
-            scope["method"],
-            scope["path"],
+            method,
+            path,
             status,
             seconds * 1000,
             extra={
-                "method": scope["method"],
-                "path": scope["path"],
+                "method": method,
+                "path": path,
                 "status": status,
                 "ms": round(seconds * 1000, 2),
                 "received_bytes": received,
@@ -153,27 +164,8 @@ class Edge:
 
 
 _METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"}
-_EXTRAS = ("method", "path", "status", "ms", "received_bytes", "sent_bytes", "request_id", "token")
 
 
 def _server_timing(timings: list[tuple[str, float]], total: float) -> str:
     phases = [*timings, ("total", total)]
     return ", ".join(f"{name};dur={seconds * 1000:.2f}" for name, seconds in phases)
-
-
-class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time (UTC), level, logger, message, and the fields of a request."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Render a record."""
-        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        line: dict[str, object] = {
-            "time": f"{moment}.{int(record.msecs):03d}Z",
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        line.update((key, record.__dict__[key]) for key in _EXTRAS if key in record.__dict__)
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)

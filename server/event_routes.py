@@ -26,12 +26,14 @@ from fastapi import APIRouter, Header, Query, Request, Response
 
 from ..schema import StreamSchema
 from .answers import Rows, send_rows
-from .bodies import Body, receive
+from .bodies import Body
+from .door import PathName
 from .edge import note_time, timed
 from .guard import Requester
 from .idempotency import IdempotencyKeys
 from .negotiation import body_format
 from .parameters import (
+    INT64_MAX,
     Columns,
     Compression,
     End,
@@ -46,7 +48,6 @@ from .parameters import (
     to_ticks,
 )
 from .parsing import bad_row_json, read_events
-from .places import server_directory
 from .reading import Range, open_scan
 from .replies import reply
 from .running import RunningQuery
@@ -59,7 +60,8 @@ PARTITION_BYTES = 64 << 20
 PARTITIONS_MAX = 20_000
 
 Version = Annotated[
-    int | None, Query(description="Read this pinned version; default: the present one.")
+    int | None,
+    Query(ge=0, le=INT64_MAX, description="Read this pinned version; default: the present one."),
 ]
 
 
@@ -67,7 +69,7 @@ Version = Annotated[
 async def append_events(
     request: Request,
     principal: Requester,
-    stream: str,
+    stream: PathName,
     format: FormatName = None,
     precision: Precision = None,
     durability: Annotated[
@@ -86,23 +88,17 @@ async def append_events(
     server = server_of(request)
     keys = server.keys
     name = body_format(request)
-    waited = time.perf_counter()
-    place = await server.appends.enter(principal.client)
-    try:
-        note_time(request, "queue", time.perf_counter() - waited)
-        with server.uploads.account() as account:
-            async with receive(
-                request,
-                account,
-                body_max=server.settings.max_body_bytes,
-                silence_s=server.settings.client_timeout_ms / 1000,
-                directory=server_directory(server.database.path, create=True),
-                hashed=idempotency_key is not None,
-            ) as body:
-                job = _Append(server, request, stream, name, body, precision, durability, on_error)
-                answer, replayed = await server.call(job.run, keys, idempotency_key)
-    finally:
-        place.release()
+    async with server.receiving(
+        request,
+        principal.client,
+        server.settings.max_body_bytes,
+        hashed=idempotency_key is not None,
+    ) as body:
+        waited = time.perf_counter()
+        async with server.appends.held(principal.client):
+            note_time(request, "queue", time.perf_counter() - waited)
+            job = _Append(server, request, stream, name, body, precision, durability, on_error)
+            answer, replayed = await server.call(job.run, keys, idempotency_key)
     return reply(answer, 200, {"Idempotency-Replayed": "true"} if replayed else None)
 
 
@@ -122,15 +118,16 @@ class _Append:
     def run(self, keys: IdempotencyKeys, key: str | None) -> tuple[dict[str, Any], bool]:
         """The answer, and whether it is that of an earlier request with the same key."""
         if key is None:
-            return self._store(), False
+            return self._store()[0], False
         said = (self.stream, self.format, self.precision, self.on_error, self.body.encoding)
         fingerprint = hashlib.sha256(repr((*said, self.body.digest)).encode()).hexdigest()
         with keys.request(self.stream, key, fingerprint) as work:
             if work.answer is None:
-                work.answer = self._store()
+                work.answer, work.version = self._store()
             return work.answer, work.replayed
 
-    def _store(self) -> dict[str, Any]:
+    def _store(self) -> tuple[dict[str, Any], int]:
+        """The answer, and the version that the append made."""
         server = self.server
         found = server.database.stream(self.stream)
         started = time.perf_counter()
@@ -153,14 +150,14 @@ class _Append:
         answer: dict[str, Any] = {"appended": done.appended, "late": done.late, "count": done.count}
         if self.on_error == "skip":
             answer |= {"rejected": rejected, "errors": [bad_row_json(row) for row in bad]}
-        return answer
+        return answer, done.version
 
 
 @router.get("/events", summary="Read events")
 async def read_stream(
     request: Request,
     principal: Requester,
-    stream: str,
+    stream: PathName,
     start: Start = None,
     end: End = None,
     columns: Columns = None,
@@ -215,7 +212,7 @@ async def read_stream(
 async def partitions(
     request: Request,
     principal: Requester,
-    stream: str,
+    stream: PathName,
     parts: Annotated[
         int | None, Query(ge=1, le=PARTITIONS_MAX, description="Parts wanted; default: by size.")
     ] = None,
@@ -251,7 +248,7 @@ async def partitions(
                 ],
             }
 
-    return reply(await server.call(plan))
+    return reply(await server.read(principal.client, plan))
 
 
 def stored_bytes(stats: dict[str, Any]) -> int:

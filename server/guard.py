@@ -7,9 +7,12 @@ Purpose
 Guarantee
     While there are no tokens the server is *open*: it then answers only clients of the same
     machine that address it by a loopback name, so that neither a neighbour nor a web page that
-    renames its host to 127.0.0.1 gets in.  A server that has had a token since it was started
-    never falls back to open.  A request that changes something and comes from a page of another
-    origin is refused, tokens or not.
+    renames its host to 127.0.0.1 gets in; and no page of another origin or site, also not for
+    reading: a link, an image or a form elsewhere must not run queries here.  What a browser is told
+    at its address bar, curl and the server's own pages go on working.  A store that has ever had a
+    token is never served openly (:func:`chronicle.server.tokens.mark_guarded`), a copy of it
+    included.  A request that changes something and comes from a page of another origin is refused,
+    tokens or not.
 
 Limits
     TLS is the business of a proxy in front; tokens travel as they are.
@@ -53,6 +56,12 @@ class Principal:
     token: Token | None
     client: str
 
+    @property
+    def owner(self) -> str:
+        """To whom belongs what outlives a request: a token's name, so that one can take over from
+        another of the same name; empty on an open server."""
+        return "" if self.token is None else self.token.name
+
     def may(self, scope: str, stream: str | None = None) -> bool:
         """Whether something is allowed; ``stream`` None stands for what belongs to no stream."""
         if self.token is None:
@@ -94,7 +103,7 @@ class Guard:
     def needs_token(self) -> bool:
         """Whether requests must carry a token."""
         if not self._had_tokens:
-            self._had_tokens = self._public or self._tokens.any()
+            self._had_tokens = self._public or self._tokens.any() or self._tokens.guarded()
         return self._had_tokens
 
     def check_origin(self, scope: Scope) -> None:
@@ -122,9 +131,16 @@ class Guard:
                     "create a token, or list the name in CHRONICLE_ALLOWED_HOSTS"
                 )
         origin = headers.get("origin")
-        if origin is None or scope["method"] in _SAFE_METHODS or origin in self._origins:
+        if origin in self._origins:
             return
-        if origin.partition("://")[2].lower() != host.lower():
+        if not self.needs_token and (page := _foreign_page(headers, host)) is not None:
+            raise Forbidden(
+                f"this server has no tokens and answers no page of another site ({page}); list "
+                "its origin in CHRONICLE_CORS_ORIGINS, or create a token"
+            )
+        if origin is None or scope["method"] in _SAFE_METHODS:
+            return
+        if not _same_host(origin, host):
             raise Forbidden(
                 f"a page of {origin!r} may not change anything here; list it in "
                 "CHRONICLE_CORS_ORIGINS"
@@ -163,6 +179,26 @@ def authenticate(
 
 
 Requester = Annotated[Principal, Depends(authenticate)]
+
+
+def _foreign_page(headers: Headers, host: str) -> str | None:
+    """What shows that a page of another site asks; None when nothing does.
+
+    Browsers say it themselves; old ones name at least the page.
+    """
+    site = headers.get("sec-fetch-site")
+    if site is not None and site not in ("same-origin", "none"):
+        return f"Sec-Fetch-Site: {site}"
+    for name in ("origin", "referer"):
+        page = headers.get(name)
+        if page is not None and not _same_host(page, host):
+            return f"{name.title()}: {page}"
+    return None
+
+
+def _same_host(page: str, host: str) -> bool:
+    """Whether the address of a page, or its origin, is of this host and port."""
+    return page.partition("://")[2].partition("/")[0].lower() == host.lower()
 
 
 def _host_name(host: str) -> str:

@@ -6,49 +6,69 @@ Purpose
     (``Idempotency-Replayed: true``); another request, 422; while the first still runs, 409.
 
 Layout
-    ``<store>/server/idempotency.log``, one JSON object a line, fsynced in groups::
+    Records of :mod:`chronicle.server.key_log`::
 
-        {"op": "begin", "key": "flights\\n4f1c", "at": 1795000000.1, "print": "<sha256>",
-        "version": 17} {"op": "end",   "key": "flights\\n4f1c", "answer": {"appended": 3, "late":
-        0, "count": 12}} {"op": "forget", "key": "flights\\n4f1c"}
+        {"op": "begin", "key": "flights\\n4f1c", "at": 61.5, "print": "<sha256>", "version": 17}
+        {"op": "end", "key": "flights\\n4f1c", "version": 18, "answer": {"appended": 3, ...}}
+        {"op": "forget", "key": "flights\\n4f1c"}
+        {"op": "clock", "at": 3600.0}
+
+    ``version`` is the stream's commit: when the request began, and that of its own append.
+
+What is known of a key
+    ::
+
+        begin on disk -> events into the stream -> end on disk -> answer
+                      |                         |
+        the append    |   in doubt until the    |  stored: replayed
+        did not happen|   stream was opened     |
+                      |   again                 |
+
+    ``begin`` is on disk before the append starts.  An append that raises has left nothing, and its
+    key is free again, as long as the stream is *sound*; after a failed sync it is in doubt, since
+    the events may survive a restart.  At opening the stream itself says: with the version that the
+    key began with, nothing was stored, and the key is free; with any other one the server does not
+    guess, and answers 409 until the key is too old.  An ``end`` whose version the stream does not
+    have (it was restored from a backup, or dropped and made again) is forgotten with its events.
 
 Guarantee
-    ``begin`` is on disk before the append starts, ``end`` before the answer leaves.  So after a
-    crash a key is one of: never seen (the append did not happen), ended (replayed), or begun.  A
-    begun key whose stream still has the version it began with did not happen and is forgotten; any
-    other is *in doubt* and answers 409 until it is too old, for the server cannot know and does
-    not guess.  A failed append changes nothing and its key is free again.
+    No append happens twice under one key, whatever fails.  A stored append is answered as stored:
+    when ``end`` cannot be written, for want of space, the answer goes out all the same, the record
+    follows as soon as there is space, and a crash before that leaves the key in doubt.
+
+Time
+    A key's age is counted in seconds that a server was running on the store, by the monotonic
+    clock, and carried over restarts in the records.  The calendar has no part in it: a clock that
+    jumps forgets nothing.
 
 Limits
     Keys are kept in memory for their lifetime (``CHRONICLE_IDEMPOTENCY_HOURS``), about 300 bytes
-    each. They belong to a stream: dropping it through the API forgets them.
+    each, :data:`KEYS_MAX` at most. They belong to a stream: dropping it through the API forgets
+    them.
 """
 
 from __future__ import annotations
 
-import errno
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import orjson
-
-from ..errors import ChronicleError, InvalidArgument, StorageFull
-from .places import replace_file, server_directory, sync_directory
+from ..errors import ChronicleError, CorruptStore, InvalidArgument, StorageFailed, StorageFull
+from ..store.files import Files
+from .key_log import KeyLog, Record
 from .problems import Problem
 
 __all__ = ["IdempotencyKeys", "KeyedRequest"]
 
 logger = logging.getLogger("chronicle.server")
-FILE_NAME = "idempotency.log"
 KEY_CHARACTERS_MAX = 255
-REWRITE_LINES_MIN = 4096
+KEYS_MAX = 1_000_000
+CLOCK_EVERY_S = 600.0
+"""How often the age of all keys is written down; so much may a crash make them younger."""
 
 Answer = dict[str, Any]
 
@@ -59,6 +79,7 @@ class _Entry:
     fingerprint: str
     version: int
     answer: Answer | None = None
+    stored: int = 0
     running: bool = False
 
 
@@ -69,11 +90,14 @@ class KeyedRequest:
     ----------
     replayed : bool
         Whether :attr:`answer` is the first request's and nothing is to be done.
+    version : int
+        Commit of the append; set together with the answer.
     """
 
     def __init__(self, answer: Answer | None) -> None:
         self.replayed = answer is not None
         self.answer = answer
+        self.version = 0
 
 
 class IdempotencyKeys:
@@ -81,33 +105,42 @@ class IdempotencyKeys:
 
     Parameters
     ----------
-    store : path
+    files : Files
+        The directory of the server's own files.
     keep_s : float
-        How long a key is remembered, in seconds.
+        How long a key is remembered, in seconds of a running server.
     version_of : callable
         The present version of a stream by its name; None when there is none.
+    sound : callable
+        Whether an append to a stream that raised a disk's error has left nothing.
     clock : callable
-        Seconds since the epoch.
+        Monotonic seconds.
     """
 
     def __init__(
         self,
-        store: str | os.PathLike[str],
+        files: Files,
         keep_s: float,
         version_of: Callable[[str], int | None],
-        clock: Callable[[], float] = time.time,
+        sound: Callable[[str], bool],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._path = server_directory(store, create=True) / FILE_NAME
         self._keep_s = keep_s
         self._version_of = version_of
+        self._sound = sound
         self._clock = clock
         self._guard = threading.Lock()
         self._entries: dict[str, _Entry] = {}
-        existed = self._path.exists()
-        self._load()
-        self._log = _Log(self._path)
-        if existed:
-            self._rewrite()  # also drops a line that a crash cut short
+        self._served = 0.0
+        self._damage: ChronicleError | None = None
+        self._log = KeyLog(files, self._records)
+        try:
+            self._load(self._log.read())
+        except ChronicleError as error:
+            self._damage = error
+            logger.error("Idempotency-Keys are refused: %s", error)
+        self._begun = self._served - clock()
+        self._told = self._served
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -123,10 +156,18 @@ class IdempotencyKeys:
             another one.
         InvalidArgument
             When the key is no key.
+        CorruptStore
+            When the remembered keys are damaged.
         """
         if not 0 < len(key) <= KEY_CHARACTERS_MAX or not key.isprintable():
             raise InvalidArgument(
                 f"an Idempotency-Key has 1 to {KEY_CHARACTERS_MAX} printable characters"
+            )
+        if self._damage is not None:
+            raise CorruptStore(
+                f"the remembered Idempotency-Keys are damaged ({self._damage}): whether this one "
+                "was used is not known. Stop the server and delete server/idempotency.wal in the "
+                "store to forget all keys; requests without a key are taken as ever"
             )
         name = f"{stream}\n{key}"
         found = self._claim(name, stream, fingerprint)
@@ -136,54 +177,87 @@ class IdempotencyKeys:
         work = KeyedRequest(None)
         try:
             yield work
-        except ChronicleError:
-            self._forget(name)  # an append that fails leaves nothing behind
-            raise
         except BaseException as error:
-            if isinstance(error, Problem):
+            if self._left_nothing(error, stream):
                 self._forget(name)
             else:
                 self._entries[name].running = False  # in doubt
             raise
         assert work.answer is not None, "the work was not done"
         entry = self._entries[name]
-        entry.answer = work.answer  # before it is logged: a rewrite in between must not lose it
-        self._log.append({"op": "end", "key": name, "answer": work.answer})
+        entry.stored = work.version
+        entry.answer = work.answer  # before it is logged: a new log in between must not lose it
+        try:
+            self._log.append(self._end(name, entry))
+        except (StorageFull, StorageFailed, OSError) as error:
+            logger.warning("the outcome of an Idempotency-Key could not be written yet: %s", error)
         entry.running = False
 
     def forget_stream(self, stream: str) -> None:
         """Forget the keys of a stream that is no more."""
-        for name in [name for name in self._entries if name.partition("\n")[0] == stream]:
+        for name in [name for name in self._names() if name.partition("\n")[0] == stream]:
             self._forget(name)
+
+    def tidy(self) -> None:
+        """Forget what is too old, and write down what could not be written before."""
+        if self._damage is not None:
+            return
+        with self._guard:
+            self._forget_old()
+        now = self._now()
+        if now - self._told >= CLOCK_EVERY_S:
+            self._told = now
+            self._log.append({"op": "clock", "at": now})
+        self._log.tidy(len(self._entries))
 
     def close(self) -> None:
         """Close the log."""
+        if self._entries:
+            with suppress(StorageFull, StorageFailed, OSError):
+                self._log.append({"op": "clock", "at": self._now()})
         self._log.close()
+
+    def _now(self) -> float:
+        """Seconds that servers have been running on this store, as far as it is known."""
+        return self._begun + self._clock()
+
+    def _left_nothing(self, error: BaseException, stream: str) -> bool:
+        if isinstance(error, (StorageFull, StorageFailed)):
+            return self._sound(stream)
+        return isinstance(error, (ChronicleError, Problem))
 
     def _claim(self, name: str, stream: str, fingerprint: str) -> Answer | None:
         version = self._version_of(stream)
         with self._guard:
-            now = self._clock()
+            now = self._now()
             known = self._entries.get(name)
-            if known is not None and known.at + self._keep_s > now:
+            if known is not None and (known.running or known.at + self._keep_s > now):
                 return self._known(known, name, fingerprint)
+            if len(self._entries) >= KEYS_MAX:
+                self._forget_old()
+            if len(self._entries) >= KEYS_MAX:
+                raise Problem(
+                    "overloaded",
+                    503,
+                    f"{KEYS_MAX:,} Idempotency-Keys are remembered, which is the limit; send the "
+                    "events without one, or in fewer and larger requests",
+                    {"Retry-After": "60"},
+                )
             entry = _Entry(now, fingerprint, -1 if version is None else version, running=True)
             self._entries[name] = entry
         try:
-            self._log.append(
-                {
-                    "op": "begin",
-                    "key": name,
-                    "at": now,
-                    "print": fingerprint,
-                    "version": entry.version,
-                }
-            )
-        except BaseException:
-            del self._entries[name]
+            self._log.append(self._begin(name, entry))
+        except BaseException as error:
+            with self._guard:
+                del self._entries[name]
+            if isinstance(error, StorageFull):
+                raise StorageFull(
+                    "no space is left to remember the Idempotency-Key; nothing was appended, free "
+                    "some space and send it again"
+                ) from None
             raise
-        if self._log.lines >= max(REWRITE_LINES_MIN, 4 * len(self._entries)):
-            self._rewrite()
+        with suppress(StorageFull, StorageFailed, OSError):
+            self._log.tidy(len(self._entries))
         return None
 
     def _known(self, entry: _Entry, name: str, fingerprint: str) -> Answer:
@@ -206,126 +280,85 @@ class IdempotencyKeys:
             raise Problem(
                 "idempotency-in-doubt",
                 409,
-                f"the server stopped while it worked on the Idempotency-Key {key!r} and the stream "
-                "has "
-                "changed since; look whether the events are there, and send them under a new key "
-                "if not",
+                f"whether the first request with the Idempotency-Key {key!r} was stored is not "
+                "known: the server or the disk failed in the middle of it; look whether the "
+                "events are there, and send them under a new key if not",
             )
         return entry.answer
 
     def _forget(self, name: str) -> None:
-        self._entries.pop(name, None)
-        self._log.append({"op": "forget", "key": name})
+        with self._guard:
+            self._entries.pop(name, None)
+        with suppress(StorageFull, StorageFailed, OSError):  # else it is freed at opening
+            self._log.append({"op": "forget", "key": name})
 
-    def _load(self) -> None:
-        try:
-            content = self._path.read_bytes()
-        except FileNotFoundError:
-            return
-        for line in content.splitlines():
-            try:
-                record = orjson.loads(line)
-                self._replay(record)
-            except (ValueError, KeyError, TypeError):
-                logger.warning("%s: a line that is not whole was left out", self._path)
-        oldest = self._clock() - self._keep_s
+    def _forget_old(self) -> None:
+        oldest = self._now() - self._keep_s
         for name, entry in list(self._entries.items()):
-            begun = entry.answer is None
-            if entry.at <= oldest:
+            if entry.at <= oldest and not entry.running:
                 del self._entries[name]
-            elif begun and self._version_of(name.partition("\n")[0]) in (None, entry.version):
-                del self._entries[name]  # nothing was appended since: it did not happen
 
-    def _replay(self, record: dict[str, Any]) -> None:
+    def _names(self) -> list[str]:
+        with self._guard:
+            return list(self._entries)
+
+    # --- on disk
+
+    def _load(self, records: list[Record]) -> None:
+        try:
+            for record in records:
+                self._replay(record)
+        except (KeyError, TypeError) as error:
+            raise CorruptStore(f"a record of the Idempotency-Keys has no {error}") from None
+        oldest = self._served - self._keep_s
+        for name, entry in list(self._entries.items()):
+            try:
+                version = self._version_of(name.partition("\n")[0])
+            except ChronicleError as error:
+                logger.warning("Idempotency-Keys of a stream are kept as they are: %s", error)
+                continue
+            if entry.at <= oldest or version is None:
+                del self._entries[name]
+            elif entry.answer is None and version == entry.version:
+                del self._entries[name]  # nothing was appended since: it did not happen
+            elif entry.answer is not None and version < entry.stored:
+                del self._entries[name]  # the stream is older than its answer: restored
+
+    def _replay(self, record: Record) -> None:
+        at = record.get("at", 0.0)
+        if at > 1e9:  # of an earlier release, by the calendar: as if it had come just now
+            at = self._served
+        self._served = max(self._served, at)
+        if record["op"] == "clock":
+            return
         name = record["key"]
         if record["op"] == "begin":
-            self._entries[name] = _Entry(record["at"], record["print"], record["version"])
-        elif record["op"] == "end":
-            self._entries[name].answer = record["answer"]
-        else:
+            self._entries[name] = _Entry(at, record["print"], record["version"])
+        elif record["op"] == "forget":
             self._entries.pop(name, None)
+        elif name in self._entries:
+            self._entries[name].answer = record["answer"]
+            self._entries[name].stored = record.get("version", 0)
 
-    def _rewrite(self) -> None:
-        """Write the log anew with what is still remembered."""
+    def _records(self) -> Iterator[Record]:
         with self._guard:
-            oldest = self._clock() - self._keep_s
-            for name, entry in list(self._entries.items()):
-                if entry.at <= oldest and not entry.running:
-                    del self._entries[name]
-            self._log.rewrite(self._lines)
-
-    def _lines(self) -> Iterator[dict[str, Any]]:
-        for name, entry in self._entries.items():
-            yield {
-                "op": "begin",
-                "key": name,
-                "at": entry.at,
-                "print": entry.fingerprint,
-                "version": entry.version,
-            }
+            entries = list(self._entries.items())
+        yield {"op": "clock", "at": self._now()}
+        for name, entry in entries:
+            yield self._begin(name, entry)
             if entry.answer is not None:
-                yield {"op": "end", "key": name, "answer": entry.answer}
+                yield self._end(name, entry)
 
+    @staticmethod
+    def _begin(name: str, entry: _Entry) -> Record:
+        return {
+            "op": "begin",
+            "key": name,
+            "at": entry.at,
+            "print": entry.fingerprint,
+            "version": entry.version,
+        }
 
-class _Log:
-    """An append-only file of lines whose fsyncs are shared by the threads that wait for one."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._write_guard = threading.Lock()
-        self._sync_guard = threading.Lock()
-        self._written = 0
-        self._synced = 0
-        self.lines = 0
-        self._descriptor = self._open()
-
-    def _open(self) -> int:
-        existed = self._path.exists()
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        if not existed:
-            sync_directory(self._path.parent)
-        return descriptor
-
-    def append(self, record: dict[str, Any]) -> None:
-        """Add a line; it is on disk when this returns."""
-        line = orjson.dumps(record) + b"\n"
-        try:
-            with self._write_guard:
-                self._write(line)
-                self.lines += 1
-                self._written += 1
-                mine = self._written
-            with self._sync_guard:
-                if self._synced >= mine:
-                    return  # another thread's fsync covered it
-                covered = self._written
-                os.fdatasync(self._descriptor)
-                self._synced = covered
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise StorageFull(
-                    "no space is left to remember the Idempotency-Key; the append was refused, "
-                    "free "
-                    "some space and send it again"
-                ) from None
-            raise
-
-    def _write(self, line: bytes) -> None:
-        before = os.fstat(self._descriptor).st_size
-        if os.write(self._descriptor, line) < len(line):  # half a line would swallow the next one
-            os.ftruncate(self._descriptor, before)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    def rewrite(self, lines: Callable[[], Iterator[dict[str, Any]]]) -> None:
-        """Replace the file's content."""
-        with self._sync_guard, self._write_guard:
-            records = [orjson.dumps(record) + b"\n" for record in lines()]
-            replace_file(self._path, b"".join(records))
-            os.close(self._descriptor)
-            self._descriptor = self._open()
-            self.lines = len(records)
-            self._synced = self._written
-
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._descriptor)
+    @staticmethod
+    def _end(name: str, entry: _Entry) -> Record:
+        return {"op": "end", "key": name, "version": entry.stored, "answer": entry.answer}

@@ -22,7 +22,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from ..schema import time_text
 
 __all__ = ["jsonable"]
 
@@ -66,8 +67,7 @@ def _iso(value: dt.datetime | dt.date | dt.time) -> str:
 
 
 def _scalar(value: Any) -> Any:
-    """Timestamps that Python cannot hold are written by Arrow, the rest by its Python value."""
+    """Timestamps come as scalars where Python cannot hold them."""
     if pa.types.is_timestamp(value.type) and value.is_valid:
-        text = str(pc.strftime(value, format="%Y-%m-%dT%H:%M:%S"))
-        return text + ("Z" if value.type.tz is not None else "")
+        return time_text(value.value, value.type, "T")
     return jsonable(value.as_py())

@@ -28,6 +28,7 @@ from .guard import Requester
 from .negotiation import answer_format, wants_gzip
 
 __all__ = [
+    "INT64_MAX",
     "Columns",
     "Compression",
     "End",
@@ -43,6 +44,7 @@ __all__ = [
     "to_ticks",
 ]
 
+INT64_MAX = 2**63 - 1
 TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 Precision = Annotated[
@@ -56,7 +58,7 @@ End = Annotated[str | None, Query(description="Last time, exclusive: ISO 8601 or
 Columns = Annotated[
     list[str] | None, Query(description="Columns in the order wanted; commas, or repeated.")
 ]
-Limit = Annotated[int | None, Query(ge=0, description="Most rows to send.")]
+Limit = Annotated[int | None, Query(ge=0, le=INT64_MAX, description="Most rows to send.")]
 FormatName = Annotated[
     str | None,
     Query(description="json, ndjson, csv, arrow or parquet; wins over the Accept header."),
@@ -85,7 +87,7 @@ def to_ticks(schema: StreamSchema, text: str | None, precision: str | None = Non
     if text is None or not text.strip():
         return None
     text = text.strip()
-    if not re.fullmatch(r"[+-]?\d+", text):
+    if not re.fullmatch(r"[+-]?[0-9]{1,40}", text):
         return schema.to_ticks(_SPACED_OFFSET.sub(r"\1+\2", text))
     value = int(text)
     if precision is not None:
@@ -109,12 +111,14 @@ def column_names(given: list[str] | None) -> list[str] | None:
     """Names of ``?columns=a,b`` or ``?columns=a&columns=b``; quote a name that has a comma."""
     if given is None:
         return None
-    names = [
-        name.strip()
-        for row in csv.reader(given, skipinitialspace=True)
-        for name in row
-        if name.strip()
-    ]
+    try:
+        rows = list(csv.reader(given, skipinitialspace=True, strict=True))
+    except csv.Error as error:
+        raise InvalidArgument(
+            f"columns={','.join(given)!r} cannot be read ({error}); separate names by commas, and "
+            "quote one that has a comma or a line break"
+        ) from None
+    names = [name.strip() for row in rows for name in row if name.strip()]
     if not names:
         raise InvalidArgument("columns is empty; leave it out to get every column")
     return names

@@ -6,7 +6,7 @@ Layout
         <store>/server/               0700
             tokens.json               0600, replaced whole; see chronicle.server.tokens
             tokens.lock               held while tokens.json is rewritten
-            idempotency.log           0600, appended; see chronicle.server.idempotency
+            idempotency.wal           a log of the store's kind; see chronicle.server.key_log
             transactions/<job>/       parts of transactions; see chronicle.server.transactions
 
 Guarantee

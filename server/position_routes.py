@@ -14,8 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from ..errors import InvalidArgument
 from ..schema import StreamSchema
 from .answers import Rows, send_rows
+from .door import PathName
 from .guard import Requester
 from .parameters import (
+    INT64_MAX,
     Columns,
     Compression,
     End,
@@ -50,46 +52,48 @@ class PositionSpec(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    at: int | None = Field(None, ge=0, description="A commit's version; default: the last one.")
+    at: int | None = Field(
+        None, ge=0, le=INT64_MAX, description="A commit's version; default: the last one."
+    )
     after: str | None = Field(
         None, description="Only if something was committed after this position, which is renewed."
     )
 
 
 @router.post("/positions", summary="Keep a position", openapi_extra=spec_body(PositionSpec))
-async def keep_position(request: Request, principal: Requester, stream: str) -> Response:
+async def keep_position(request: Request, principal: Requester, stream: PathName) -> Response:
     """Keep the last commit, or an earlier one, for a follower; null when there is none."""
     principal.require("read", stream)
     spec = await read_spec(request, PositionSpec)
     if spec.at is not None and spec.after is not None:
         raise InvalidArgument("give one of 'at' and 'after'")
     server = server_of(request)
-    name = await server.call(server.positions.keep, stream, spec.at, spec.after)
+    name = await server.call(server.positions.keep, stream, principal.owner, spec.at, spec.after)
     version = None if name is None else int(name.partition("-")[0])
     return reply({"position": name, "version": version}, 200 if name is None else 201)
 
 
 @router.delete("/positions/{position}", status_code=204, summary="Drop a position")
 async def drop_position(
-    request: Request, principal: Requester, stream: str, position: str
+    request: Request, principal: Requester, stream: PathName, position: PathName
 ) -> Response:
     """Let go of a position and of what is kept for it."""
     principal.require("read", stream)
     server = server_of(request)
-    await server.call(server.positions.drop, stream, position)
+    await server.call(server.positions.drop, stream, principal.owner, position)
     return Response(status_code=204)
 
 
 @router.get("/changes", summary="Plan a read of what is new")
 async def changes(
-    request: Request, principal: Requester, stream: str, until: Until, after: After = None
+    request: Request, principal: Requester, stream: PathName, until: Until, after: After = None
 ) -> Response:
     """Time ranges that hold events committed after one position and up to another."""
     principal.require("read", stream)
     server = server_of(request)
 
     def plan() -> dict[str, Any]:
-        ranges = server.positions.ranges(stream, after, until)
+        ranges = server.positions.ranges(stream, principal.owner, after, until)
         return {
             "stream": stream,
             "events": sum(part.events for part in ranges),
@@ -99,20 +103,22 @@ async def changes(
             ],
         }
 
-    return reply(await server.call(plan))
+    return reply(await server.read(principal.client, plan))
 
 
 @router.get("/changes/events", summary="Read what is new")
 async def read_changes(
     request: Request,
     principal: Requester,
-    stream: str,
+    stream: PathName,
     until: Until,
     after: After = None,
     start: Start = None,
     end: End = None,
     columns: Columns = None,
-    skip: Annotated[int, Query(ge=0, description="New events to leave out at the start.")] = 0,
+    skip: Annotated[
+        int, Query(ge=0, le=INT64_MAX, description="New events to leave out at the start.")
+    ] = 0,
     limit: Limit = None,
     format: FormatName = None,
     precision: Precision = None,
@@ -139,6 +145,7 @@ async def read_changes(
         patience = Patience(query, server.settings.query_timeout)
         batches = server.positions.events(
             stream,
+            principal.owner,
             after,
             until,
             to_ticks(schema, start, precision),

@@ -20,15 +20,16 @@ Guarantee
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from ..errors import ChronicleError, SqlError, Unauthorized, outside
+from .replies import json_bytes
 
 __all__ = ["TITLES", "Problem", "as_problem", "problem_response"]
 
@@ -78,6 +79,7 @@ TITLES: dict[str, str] = {
     "transaction-ended": "The transaction has ended",
     "snapshot-expired": "The pinned version is no longer kept",
     "body-too-large": "The request body is too large",
+    "headers-too-large": "The request has too many or too large headers",
     "unsupported-media-type": "The body's format is not known",
     "invalid-request": "A part of the request does not fit",
     "too-many-requests": "This client has too many queries running",
@@ -97,9 +99,34 @@ _BY_STATUS = {
     413: "body-too-large",
     415: "unsupported-media-type",
     422: "invalid-request",
+    431: "headers-too-large",
     429: "too-many-requests",
     503: "overloaded",
 }
+
+
+_NO_SPACE = ("storage-full", 507, "no space is left on the disk; nothing was changed")
+_NO_RIGHT = (
+    "storage-failed",
+    500,
+    "the store's directory cannot be written; look at its owner, its mode and how it is mounted",
+)
+_DISK = {
+    errno.ENOSPC: _NO_SPACE,
+    errno.EDQUOT: _NO_SPACE,
+    errno.EROFS: _NO_RIGHT,
+    errno.EACCES: _NO_RIGHT,
+    errno.EPERM: _NO_RIGHT,
+    errno.EIO: ("storage-failed", 500, "the disk failed; look at the system's log"),
+    errno.ENOENT: (
+        "storage-failed",
+        500,
+        "a file of the store is missing; run `chronicle check` to see what is affected",
+    ),
+    errno.EMFILE: ("overloaded", 503, "the server has too many files open; try again"),
+    errno.ENFILE: ("overloaded", 503, "the system has too many files open; try again"),
+}
+"""What errors of the system that nothing below has turned into our own mean to a client."""
 
 
 class Problem(Exception):
@@ -163,6 +190,9 @@ def as_problem(error: BaseException) -> Problem:
     if isinstance(error, HTTPException):
         code = _BY_STATUS.get(error.status_code, "internal-error")
         return Problem(code, error.status_code, str(error.detail), error.headers)
+    if isinstance(error, OSError) and error.errno in _DISK:
+        code, status, detail = _DISK[error.errno]
+        return Problem(code, status, detail)
     return Problem(
         "internal-error",
         500,
@@ -196,7 +226,7 @@ def problem_response(error: BaseException, request_id: str) -> Response:
         **problem.more,
     }
     return Response(
-        orjson.dumps(document, default=str) + b"\n",
+        json_bytes(document),
         status_code=problem.status,
         headers=problem.headers,
         media_type=MEDIA_TYPE,

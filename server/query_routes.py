@@ -10,6 +10,7 @@ Limits
 
 from __future__ import annotations
 
+import contextlib
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -17,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ..query.plan import Plan
 from .answers import Rows, send_rows
+from .door import PathName
 from .guard import Principal, Requester
 from .jsonable import jsonable
 from .parameters import (
@@ -32,7 +34,7 @@ from .replies import reply
 from .running import RunningQuery
 from .specs import read_spec, spec_body
 from .state import server_of
-from .statements import authorize, only_visible
+from .statements import authorize, visible_to
 
 __all__ = ["router"]
 
@@ -128,19 +130,20 @@ async def _run(
     timeout = _timeout(server.settings.query_timeout, spec.timeout_ms)
 
     def open_rows(query: RunningQuery) -> Rows:
-        statement = authorize(server, principal, spec.sql)
-        result = server.database.sql(
-            spec.sql,
-            spec.params,
-            timeout,
-            read_only=read_only,
-            cancellation=query.cancellation,
-        )
-        if statement.kind == "DropStream" and statement.target is not None:
-            server.forget_stream(statement.target)
-        return Rows(
-            result.schema, only_visible(principal, spec.sql, result.batches()), result.close
-        )
+        statement = authorize(principal, spec.sql)
+        dropped = statement.target if statement.kind == "DropStream" else None
+        with contextlib.nullcontext() if dropped is None else server.drops.dropping(dropped):
+            result = server.database.sql(
+                spec.sql,
+                spec.params,
+                timeout,
+                read_only=read_only,
+                cancellation=query.cancellation,
+                visible=visible_to(principal),
+            )
+        if dropped is not None:
+            server.forget_stream(dropped)
+        return Rows(result.schema, result.batches(), result.close)
 
     return await send_rows(
         request,
@@ -162,16 +165,17 @@ async def explain(request: Request, principal: Requester) -> Response:
     timeout = _timeout(server.settings.query_timeout, spec.timeout_ms)
 
     def run() -> Plan:
-        authorize(server, principal, spec.sql)
+        authorize(principal, spec.sql)
         return server.database.explain(
-            spec.sql, analyze=spec.analyze, params=spec.params, timeout=timeout
+            spec.sql,
+            analyze=spec.analyze,
+            params=spec.params,
+            timeout=timeout,
+            visible=visible_to(principal),
         )
 
-    place = await server.queries.enter(principal.client)
-    try:
+    async with server.queries.held(principal.client):
         plan = await server.call(run)
-    finally:
-        place.release()
     return reply({**jsonable(plan.to_dict()), "text": str(plan)})
 
 
@@ -183,7 +187,7 @@ async def list_queries(request: Request, principal: Requester) -> Response:
 
 
 @router.delete("/queries/{query_id}", status_code=204, summary="Cancel a query")
-async def cancel_query(request: Request, principal: Requester, query_id: str) -> Response:
+async def cancel_query(request: Request, principal: Requester, query_id: PathName) -> Response:
     """End a query or read; its own request is answered with 499, or broken off."""
     query = server_of(request).running.find(query_id, principal)
     if query is None:
@@ -197,4 +201,4 @@ async def cancel_query(request: Request, principal: Requester, query_id: str) ->
 
 
 def _timeout(most: float, wished_ms: int | None) -> float:
-    return most if wished_ms is None else min(most, wished_ms / 1000)
+    return most if wished_ms is None else min(int(most * 1000), wished_ms) / 1000

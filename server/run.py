@@ -25,14 +25,19 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..database import open_database
 from ..errors import InvalidArgument, MissingDependency
+from .logs import configure_logging
 from .settings import Settings, is_loopback, load_settings
 from .tokens import TokenFile
 
-__all__ = ["check_binding", "serve"]
+if TYPE_CHECKING:
+    import uvicorn
+    from fastapi import FastAPI
+
+__all__ = ["check_binding", "serve", "uvicorn_config"]
 
 HARD_STOP_S = 5
 """Seconds between cancelling what still runs and closing its connections."""
@@ -70,8 +75,6 @@ def serve(settings: Settings | None = None, announce: Callable[[str], None] | No
         stack.callback(database.close)  # again is fine: the application closes it first
         listener = stack.enter_context(_listen(settings))
         try:
-            import uvicorn
-
             from .app import create_app
             from .listening import Listening
             from .warmup import warm_up
@@ -87,14 +90,7 @@ def serve(settings: Settings | None = None, announce: Callable[[str], None] | No
             logger.info("stopped before it was warm")
             return
         app.state.server.warm_workers()
-        config = uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=-(-settings.drain_timeout_ms // 1000) + HARD_STOP_S,
-            lifespan="on",
-        )
+        config = uvicorn_config(app, settings)
         url = _url(listener)
         server = Listening(
             config,
@@ -105,14 +101,42 @@ def serve(settings: Settings | None = None, announce: Callable[[str], None] | No
             server.run(sockets=[listener])
 
 
+def uvicorn_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
+    """How Uvicorn serves the application: with bounds for headers, and nothing but HTTP."""
+    import uvicorn
+
+    from .protocol import bounded
+
+    return uvicorn.Config(
+        app,
+        http=bounded(settings.header_timeout_ms / 1000),
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=-(-settings.drain_timeout_ms // 1000) + HARD_STOP_S,
+        lifespan="on",
+    )
+
+
 def check_binding(settings: Settings) -> None:
-    """Refuse to be reachable by others without tokens.
+    """Refuse to be reachable by others without tokens, and openly if the store has had some.
 
     Raises
     ------
     InvalidArgument
     """
-    if is_loopback(settings.host) or TokenFile(settings.store, settings.token_file).any():
+    tokens = TokenFile(settings.store, settings.token_file)
+    if tokens.any():
+        return
+    if tokens.guarded():
+        raise InvalidArgument(
+            f"refusing to serve {settings.store} to everybody: the store has had tokens, and there "
+            "is none now (a backup restored without its directory server/, or the last one was "
+            "revoked); create one with `chronicle token create NAME --scope admin`, or set "
+            "CHRONICLE_TOKEN_FILE"
+        )
+    if is_loopback(settings.host):
         return
     raise InvalidArgument(
         f"refusing to listen on {settings.host}, which others can reach, without tokens: create "
@@ -120,25 +144,6 @@ def check_binding(settings: Settings) -> None:
         "`chronicle token create NAME --scope admin`, set CHRONICLE_TOKEN_FILE, or listen on "
         "127.0.0.1"
     )
-
-
-def configure_logging(settings: Settings) -> None:
-    """Send the log of Chronicle and Uvicorn to stderr, as text or JSON."""
-    from .edge import JsonFormatter
-
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        JsonFormatter()
-        if settings.log_format == "json"
-        else logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
-    )
-    for name in ("chronicle", "uvicorn"):
-        target = logging.getLogger(name)
-        target.handlers[:] = [handler]
-        target.setLevel(settings.log_level.upper())
-        target.propagate = False
-    if settings.log_level == "info":  # what Uvicorn tells at this level, the application tells
-        logging.getLogger("uvicorn").setLevel(logging.WARNING)
 
 
 @contextlib.contextmanager

@@ -21,6 +21,9 @@ from .guard import Principal
 
 __all__ = ["RunningQueries", "RunningQuery"]
 
+TEXT_CHARACTERS_MAX = 10_000
+"""As much of a query is told to who asks what runs."""
+
 
 @dataclass
 class RunningQuery:
@@ -53,7 +56,7 @@ class RunningQuery:
         return {
             "id": self.id,
             "kind": self.kind,
-            "text": self.text,
+            "text": self.text[:TEXT_CHARACTERS_MAX],
             "token": token.name if token else None,
             "running_ms": round((time.monotonic() - self.started) * 1000, 1),
         }

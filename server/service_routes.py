@@ -10,6 +10,7 @@ Limits
 
 from __future__ import annotations
 
+import logging
 import shutil
 from functools import partial
 from typing import Annotated, Any
@@ -19,13 +20,14 @@ from fastapi.security import HTTPAuthorizationCredentials
 
 from .. import __version__
 from ..errors import ChronicleError, Unauthorized
-from .guard import authenticate, bearer
+from .guard import Principal, authenticate, bearer
 from .problems import Problem
 from .replies import reply
 from .state import Server, server_of
 
 __all__ = ["router"]
 
+logger = logging.getLogger("chronicle.server")
 router = APIRouter(tags=["service"])
 
 
@@ -52,31 +54,48 @@ async def healthz() -> Response:
 
 @router.head("/readyz", include_in_schema=False)
 @router.get("/readyz", summary="Can it serve?")
-async def readyz(request: Request) -> Response:
-    """200 when the store is open and the kernels are warm; 503 while it starts or stops."""
+async def readyz(
+    request: Request,
+    given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)] = None,
+) -> Response:
+    """200 when the store is open and SQL is answered; 503 while it starts, stops or cannot.
+
+    Who has a token is told of the store, too.
+    """
     server = server_of(request)
     if server.stopping or not server.ready:
         state = "stopping" if server.stopping else "starting"
         raise _not_ready(f"the server is {state}", state)
-    return reply(await server.call(_readiness, server))
+    try:
+        principal = authenticate(request, given)
+    except Unauthorized:
+        principal = None
+    trouble = await server.probe.trouble()
+    if trouble is not None:
+        raise _not_ready(trouble, "failed")
+    if principal is None:
+        return reply({"status": "ready"})
+    try:
+        return reply(await server.call(_readiness, server, principal))
+    except (ChronicleError, OSError):
+        logger.exception("not ready: the store cannot be read")
+        raise _not_ready("the store cannot be read", "failed") from None
 
 
 def _not_ready(detail: str, state: str) -> Problem:
     return Problem("not-ready", 503, detail, {"Retry-After": "1"}, {"state": state})
 
 
-def _readiness(server: Server) -> dict[str, Any]:
-    try:
-        streams = len(server.database.streams())
-        free = shutil.disk_usage(server.database.path).free
-    except (ChronicleError, OSError) as error:
-        raise _not_ready(f"the store cannot be read: {error}", "failed") from None
-    return {
+def _readiness(server: Server, principal: Principal) -> dict[str, Any]:
+    names = server.database.streams()
+    found: dict[str, Any] = {
         "status": "ready",
         "mode": server.database.mode,
-        "streams": streams,
-        "disk_free_bytes": free,
+        "streams": sum(principal.token is None or principal.token.reaches(n) for n in names),
     }
+    if principal.everywhere:
+        found["disk_free_bytes"] = shutil.disk_usage(server.database.path).free
+    return found
 
 
 @router.get("/metrics", summary="Metrics for Prometheus", response_class=Response)

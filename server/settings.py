@@ -116,10 +116,23 @@ class Settings(BaseSettings):
     max_concurrent_appends: int = Field(
         32, ge=1, description="Appends that run at once; they share one fsync."
     )
+    max_concurrent_uploads: int = Field(
+        256, ge=1, description="Request bodies of events that are received and stored at once."
+    )
     client_timeout_ms: int = Field(
         60_000,
         ge=1,
         description="Longest silence of a client that sends a body or takes an answer.",
+    )
+    min_client_bytes_per_s: int = Field(
+        16_384,
+        ge=1,
+        description="Bytes a second that such a client moves at least, once that time is over.",
+    )
+    header_timeout_ms: int = Field(
+        10_000,
+        ge=1,
+        description="Longest time from the first byte of a request to the end of its headers.",
     )
     drain_timeout_ms: int = Field(
         20_000, ge=0, description="After SIGTERM, how long running requests may take to end."

@@ -13,25 +13,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
-from starlette.requests import HTTPConnection
+from starlette.requests import HTTPConnection, Request
 
 from ..errors import ChronicleError, ReadOnlyStore, StreamNotFound
+from ..store import EventStream
+from ..store.files import RealFiles
+from .bodies import MEMORY_BYTES, Body, Pace, receive
+from .drops import Drops
 from .guard import Guard
 from .idempotency import IdempotencyKeys
 from .limits import ByteBudget, Gate
 from .metrics import Metrics, StreamFigures
 from .pipe import Pipe
+from .places import server_directory
 from .positions import Positions
+from .probe import Probe
 from .problems import Problem
 from .running import RunningQueries
 from .settings import Settings
 from .snapshots import PinnedSnapshots
-from .tokens import TokenFile
+from .tokens import TokenFile, mark_guarded
 from .transactions import Transactions
 
 if TYPE_CHECKING:
@@ -76,7 +82,9 @@ class Server:
         self.metrics = Metrics()
         self.tokens = TokenFile(database.path, settings.token_file)
         self.guard = Guard(settings, self.tokens)
+        self.probe = Probe(database)
         self.running = RunningQueries()
+        self.drops = Drops()
         self.ready = False
         self.stopping = False
         wait_s = settings.queue_timeout_ms / 1000
@@ -97,6 +105,7 @@ class Server:
         self.appends = Gate(
             "appends", settings.max_concurrent_appends, settings.max_waiting_queries * 4, wait_s
         )
+        self.bodies = Gate("uploads", settings.max_concurrent_uploads, 0, wait_s)
         self.uploads = ByteBudget(settings.max_upload_memory_bytes)
         self.snapshots = PinnedSnapshots(
             database.snapshot, settings.snapshot_ttl_ms / 1000, settings.max_snapshots
@@ -105,7 +114,10 @@ class Server:
             None
             if database.mode == "r"
             else IdempotencyKeys(
-                database.path, settings.idempotency_hours * 3600.0, self.version_of
+                RealFiles(str(server_directory(database.path, create=True))),
+                settings.idempotency_hours * 3600.0,
+                self.version_of,
+                self.sound,
             )
         )
         self.transactions = Transactions(database)
@@ -128,6 +140,11 @@ class Server:
             "chronicle_queries_waiting", "Queries that wait.", lambda: self.queries.waiting
         )
         metrics.watch("chronicle_reads_running", "Reads of events.", lambda: self.reads.running)
+        metrics.watch(
+            "chronicle_uploads_running",
+            "Bodies of events received and stored.",
+            lambda: self.bodies.running,
+        )
         metrics.watch("chronicle_appends_running", "Appends.", lambda: self.appends.running)
         metrics.watch("chronicle_upload_bytes", "Bytes held by uploads.", lambda: self.uploads.used)
         metrics.watch(
@@ -201,6 +218,11 @@ class Server:
         if reader is not None:
             reader.close()
 
+    def sound(self, stream: str) -> bool:
+        """Whether an append to a stream that raised has left nothing in it."""
+        handle = self.database.stream(stream).handle
+        return isinstance(handle, EventStream) and handle.sound
+
     def forget_stream(self, stream: str) -> None:
         """Let go of everything that was kept for a stream that is no more."""
         self.snapshots.forget(stream)
@@ -209,12 +231,59 @@ class Server:
 
     async def call(self, function: Callable[..., Result], *args: object) -> Result:
         """Run blocking work of moderate length in a thread."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._workers, function, *args)
+        return await asyncio.wrap_future(self._put(self._workers, function, *args))
+
+    async def read(self, client: str, function: Callable[[], Result]) -> Result:
+        """Run blocking work that reads events, in a place among the reads."""
+        async with self.reads.held(client):
+            return await self.call(function)
 
     async def build(self, function: Callable[[], Result]) -> Result:
         """Run blocking work that may take minutes, a few at a time, out of the others' way."""
-        return await asyncio.get_running_loop().run_in_executor(self._builders, function)
+        return await asyncio.wrap_future(self._put(self._builders, function))
+
+    def _put(
+        self, threads: ThreadPoolExecutor, function: Callable[..., Result], *args: object
+    ) -> Future[Result]:
+        try:
+            return threads.submit(function, *args)
+        except RuntimeError:  # the threads have ended
+            raise Problem(
+                "not-ready", 503, "the server is stopping; ask again", {"Retry-After": "1"}
+            ) from None
+
+    @contextlib.asynccontextmanager
+    async def receiving(
+        self,
+        request: Request,
+        client: str,
+        body_max: int,
+        *,
+        staged: bool = False,
+        hashed: bool = False,
+    ) -> AsyncIterator[Body]:
+        """Take a request's body off the wire, within the limits; it lives as long as the block.
+
+        Nothing but a place for uploads is held meanwhile, so slow clients keep no append waiting.
+
+        Parameters
+        ----------
+        staged : bool
+            Whether it is a part of a transaction, of which only what lies in memory is counted.
+        """
+        async with self.bodies.held(client):
+            with self.uploads.account(client) as account:
+                if staged:
+                    account.hold(MEMORY_BYTES)
+                async with receive(
+                    request,
+                    None if staged else account,
+                    body_max=body_max,
+                    pace=Pace.of(self.settings),
+                    directory=server_directory(self.database.path, create=True),
+                    hashed=hashed,
+                ) as body:
+                    yield body
 
     def submit(self, pipe: Pipe, work: Callable[[], None]) -> Future[BaseException | None]:
         """Compute an answer in a thread; its error goes into the pipe and is the result."""
@@ -230,10 +299,12 @@ class Server:
             pipe.end()
             return None
 
-        return self._answers.submit(run)
+        return self._put(self._answers, run)
 
     def start(self) -> None:
         """Clear away what an earlier process left, and open the door; blocks."""
+        if self.database.mode != "r" and self.tokens.any():
+            mark_guarded(self.database.path)
         self.tidy()
         self.ready = True
 
@@ -241,6 +312,7 @@ class Server:
         """Let go of what nobody has used for too long; blocks."""
         self.snapshots.sweep()
         if self._keys is not None:
+            self._keys.tidy()
             self.transactions.sweep()
             self.positions.sweep()
 

@@ -6,30 +6,21 @@ Purpose
     alters or indexes needs ``admin``.
 
 Guarantee
-    A token that is restricted to some streams cannot touch another one by any way of writing SQL:
-    the text is refused when one of its *tokens* (a name, quoted or not, or a string) is the name
-    of a stream out of reach.  This does not depend on where in the grammar names of streams may
-    stand.
-
-Limits
-    So a column or alias that is called like a stream out of reach is refused too; rename the alias.
+    What a statement changes is looked at here, by scope and name.  What it may know of at all is
+    the business of :class:`chronicle.query.access.VisibleStreams`, against which it then runs: to
+    a token that is restricted to some streams the others do not exist.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pyarrow as pa
-
-from ..errors import Forbidden
-
 if TYPE_CHECKING:
     from .guard import Principal
-    from .state import Server
 
-__all__ = ["Statement", "authorize", "check_predicate", "only_visible", "statement_of"]
+__all__ = ["Statement", "authorize", "check_predicate", "statement_of", "visible_to"]
 
 
 class Statement(NamedTuple):
@@ -52,9 +43,21 @@ class Statement(NamedTuple):
     reads: bool = True
 
 
-@lru_cache(maxsize=512)
+KEPT_CHARACTERS_MAX = 4096
+"""Longer texts are not kept: what clients send must not fill the memory."""
+
+
 def statement_of(text: str) -> Statement:
     """Classify a text; raises :class:`SqlError` when it cannot be read."""
+    return _kept(text) if len(text) <= KEPT_CHARACTERS_MAX else _classified(text)
+
+
+@lru_cache(maxsize=512)
+def _kept(text: str) -> Statement:
+    return _classified(text)
+
+
+def _classified(text: str) -> Statement:
     from sqlglot import exp
 
     from ..query import dialect
@@ -63,7 +66,8 @@ def statement_of(text: str) -> Statement:
     kind = type(node).__name__
     if isinstance(node, exp.Insert):
         target = node.this.find(exp.Table) or node.this
-        reads = not isinstance(node.expression, exp.Values)
+        source = node.expression
+        reads = not isinstance(source, exp.Values) or source.find(exp.Query, exp.Table) is not None
         return Statement(kind, "write", str(target.name), reads)
     if isinstance(node, dialect.CreateStream):
         return Statement(kind, "write", str(node.this.name), False)
@@ -74,7 +78,13 @@ def statement_of(text: str) -> Statement:
     return Statement(kind, "admin", str(target.name) if target is not None else None, False)
 
 
-def authorize(server: Server, principal: Principal, text: str) -> Statement:
+def visible_to(principal: Principal) -> Callable[[str], bool] | None:
+    """Which streams exist for a principal; None for all."""
+    token = principal.token
+    return None if token is None or principal.everywhere else token.reaches
+
+
+def authorize(principal: Principal, text: str) -> Statement:
     """Check that a principal may run a text.
 
     Raises
@@ -87,8 +97,6 @@ def authorize(server: Server, principal: Principal, text: str) -> Statement:
     principal.require(statement.scope, statement.target)
     if statement.scope != "read" and statement.reads:
         principal.require("read")
-    if not principal.everywhere:
-        _check_mentions(server, principal, text)
     return statement
 
 
@@ -112,38 +120,3 @@ def check_predicate(text: str) -> None:
             position_of(inner),
             "where is a condition on one event; write a query for what asks further",
         )
-
-
-def _check_mentions(server: Server, principal: Principal, text: str) -> None:
-    from ..query.dialect import Chronicle
-
-    mentioned = {token.text.casefold() for token in Chronicle().tokenize(text)}
-    for name in server.database.streams():
-        if name.casefold() in mentioned and not principal.may("read", name):
-            token = principal.token
-            assert token is not None
-            if token.reaches(name):
-                continue  # within reach, only not for reading: the scopes were checked
-            raise Forbidden(
-                f"the token {token.name!r} reaches the streams {', '.join(token.streams)}, not "
-                f"{name!r}"
-            )
-
-
-def only_visible(
-    principal: Principal, text: str, batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Leave out of ``SHOW STREAMS`` and ``SHOW INDEXES`` what the token does not reach."""
-    token = principal.token
-    if token is None or principal.everywhere:
-        return batches
-    if statement_of(text).kind not in ("ShowStreams", "ShowIndexes"):
-        return batches
-
-    def visible() -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            column = batch.column("stream" if "stream" in batch.schema.names else 0)
-            keep = [token.reaches(str(name)) for name in column.to_pylist()]
-            yield batch.filter(pa.array(keep, pa.bool_()))
-
-    return visible()

@@ -19,9 +19,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from ..errors import ChronicleError, InvalidArgument
 from ..formats import name_of_type, parse_type
 from ..schema import StreamSchema
+from .door import PathName, address
 from .guard import Principal, Requester
 from .jsonable import jsonable
-from .parameters import End, Precision, Start, to_ticks
+from .parameters import INT64_MAX, End, Precision, Start, to_ticks
 from .replies import reply
 from .specs import read_spec, spec_body
 from .state import Server, server_of
@@ -144,7 +145,7 @@ async def list_streams(request: Request, principal: Requester) -> Response:
                     raise
         return found
 
-    return reply({"streams": await server.call(listed)})
+    return reply({"streams": await server.read(principal.client, listed)})
 
 
 @router.post(
@@ -169,26 +170,28 @@ async def create_stream(request: Request, principal: Requester) -> Response:
         return existed, describe(server, spec.name, full=True)
 
     existed, found = await server.call(create)
-    where = str(request.url_for("get_stream", stream=spec.name).path)
+    where = str(request.scope.get("root_path", "")) + address("v1", "streams", spec.name)
     return reply(found, 200 if existed else 201, {"Location": where})
 
 
 @router.get("/streams/{stream}", summary="Describe a stream")
-async def get_stream(request: Request, principal: Requester, stream: str) -> Response:
+async def get_stream(request: Request, principal: Requester, stream: PathName) -> Response:
     """Schema, count, time range, version, indexes and statistics."""
     _require_any(principal, stream)
     server = server_of(request)
-    return reply(await server.call(lambda: describe(server, stream, full=True)))
+    found = await server.read(principal.client, lambda: describe(server, stream, full=True))
+    return reply(found)
 
 
 @router.delete("/streams/{stream}", status_code=204, summary="Drop a stream")
-async def drop_stream(request: Request, principal: Requester, stream: str) -> Response:
+async def drop_stream(request: Request, principal: Requester, stream: PathName) -> Response:
     """Remove a stream, its events and its indexes."""
     principal.require("admin", stream)
     server = server_of(request)
 
     def drop() -> None:
-        server.database.drop_stream(stream)
+        with server.drops.dropping(stream):
+            server.database.drop_stream(stream)
         server.forget_stream(stream)
 
     await server.call(drop)
@@ -199,7 +202,7 @@ async def drop_stream(request: Request, principal: Requester, stream: str) -> Re
 async def aggregate(
     request: Request,
     principal: Requester,
-    stream: str,
+    stream: PathName,
     attribute: Annotated[list[str], Query(description="Attributes; commas, or repeated.")],
     functions: Annotated[
         list[str] | None, Query(description="count, sum, min, max, avg, first, last; default: all.")
@@ -234,11 +237,11 @@ async def aggregate(
         values = found.aggregate(wanted, start=first, end=last)
         return {"stream": stream, "start": start, "end": end, "aggregates": jsonable(values)}
 
-    return reply(await server.call(compute))
+    return reply(await server.read(principal.client, compute))
 
 
 @router.get("/streams/{stream}/indexes", summary="List a stream's indexes")
-async def list_indexes(request: Request, principal: Requester, stream: str) -> Response:
+async def list_indexes(request: Request, principal: Requester, stream: PathName) -> Response:
     """Indexed attributes and how far their indexes reach."""
     _require_any(principal, stream)
     server = server_of(request)
@@ -250,12 +253,16 @@ async def list_indexes(request: Request, principal: Requester, stream: str) -> R
 async def create_index(
     request: Request,
     principal: Requester,
-    stream: str,
-    attribute: str,
+    stream: PathName,
+    attribute: PathName,
     wait: Annotated[bool, Query(description="Answer when it is built, else at once.")] = True,
     lag_events_max: Annotated[
         int | None,
-        Query(ge=0, description="Events that may wait for it before appends wait for it."),
+        Query(
+            ge=0,
+            le=INT64_MAX,
+            description="Events that may wait for it before appends wait for it.",
+        ),
     ] = None,
 ) -> Response:
     """Index an attribute; with `wait=false` it is built in the background (202)."""
@@ -273,7 +280,7 @@ async def create_index(
 
 @router.delete("/streams/{stream}/indexes/{attribute}", status_code=204, summary="Drop an index")
 async def drop_index(
-    request: Request, principal: Requester, stream: str, attribute: str
+    request: Request, principal: Requester, stream: PathName, attribute: PathName
 ) -> Response:
     """Remove an attribute's index."""
     principal.require("admin", stream)

@@ -18,7 +18,9 @@ Layout
 
 Guarantee
     Created and revoked tokens count in a running server with its next request: the file is read
-    again whenever it was replaced.  A file that cannot be read lets nobody in.
+    again whenever it was replaced.  A file that cannot be read lets nobody in.  A store that has
+    had a token says so in its own manifest, for ever: without ``server/``, restored from a backup
+    or after the last token was revoked, it is served to nobody rather than to everybody.
 
 Limits
     Writers (``chronicle token ...``) take turns by a lock file; works on local file systems.
@@ -42,7 +44,10 @@ from typing import Any
 
 import orjson
 
-from ..errors import CorruptStore, InvalidArgument, Unauthorized
+from ..errors import ChronicleError, CorruptStore, InvalidArgument, StorageFailed, Unauthorized
+from ..store.files import RealFiles
+from ..store.manifest import read_manifest, write_manifest
+from ..store.store import MARK
 from .places import replace_file, server_directory
 
 __all__ = [
@@ -50,13 +55,18 @@ __all__ = [
     "Token",
     "TokenFile",
     "create_token",
+    "is_guarded",
     "list_tokens",
+    "mark_guarded",
     "revoke_token",
 ]
 
 SCOPES = ("read", "write", "admin")
 PREFIX = "chr_"
 FILE_NAME = "tokens.json"
+GUARDED = "guarded"
+"""Member of the store's manifest: that it has had a token."""
+
 _NAME = re.compile(r"[\w.@ +-]{1,100}")
 _DURATION = re.compile(r"(\d+)\s*(s|m|h|d|w)[a-z]*")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -195,6 +205,26 @@ def revoke_token(store: str | os.PathLike[str], which: str) -> Token:
     return found[0]
 
 
+def mark_guarded(store: str | os.PathLike[str]) -> None:
+    """Write into the store itself that it has had a token; for good.
+
+    The mark is part of the store's manifest, so every backup of it has it, whatever becomes of
+    ``server/``.
+    """
+    files = RealFiles(os.fspath(store))
+    body = read_manifest(files, MARK)
+    if body is not None and not body.get(GUARDED):
+        write_manifest(files, MARK, {**body, GUARDED: True})
+
+
+def is_guarded(store: str | os.PathLike[str]) -> bool:
+    """Whether the store has ever had a token."""
+    if not (Path(store) / MARK / "MANIFEST").is_file():
+        return False
+    body = read_manifest(RealFiles(os.fspath(store)), MARK)
+    return body is not None and bool(body.get(GUARDED))
+
+
 class TokenFile:
     """The tokens of a store as a running server sees them.
 
@@ -207,6 +237,7 @@ class TokenFile:
     """
 
     def __init__(self, store: str | os.PathLike[str], secret_file: Path | None = None) -> None:
+        self._store = store
         self._path = server_directory(store) / FILE_NAME
         self._secret_file = secret_file
         self._guard = threading.Lock()
@@ -226,6 +257,10 @@ class TokenFile:
     def any(self) -> bool:
         """Whether there is a token, be it expired."""
         return bool(self.current())
+
+    def guarded(self) -> bool:
+        """Whether the store has ever had a token."""
+        return is_guarded(self._store)
 
     def find(self, secret: str) -> Token:
         """The token of a secret.
@@ -283,7 +318,7 @@ def _expiry(given: str | dt.datetime | dt.timedelta | None) -> str | None:
 def _stamp(path: Path) -> tuple[int, int, int] | None:
     try:
         found = path.stat()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     return found.st_ino, found.st_size, found.st_mtime_ns
 
@@ -326,19 +361,30 @@ def _from_secret_file(path: Path) -> dict[str, Token]:
 @contextmanager
 def _rewriting(store: str | os.PathLike[str]) -> Iterator[list[Token]]:
     """The tokens as a list; what the block leaves in it is written when it ends well."""
-    if not (Path(store) / "CHRONICLE").exists():  # a server on a public address needs a token first
+    if not (
+        Path(store) / MARK / "MANIFEST"
+    ).exists():  # a server on a public address needs a token first
         from ..database import open_database
 
         open_database(store).close()
-    directory = server_directory(store, create=True)
-    descriptor = os.open(directory / "tokens.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        tokens = _read(directory / FILE_NAME)
-        yield tokens
-        replace_file(directory / FILE_NAME, _document(tokens))
-    finally:
-        os.close(descriptor)
+        directory = server_directory(store, create=True)
+        descriptor = os.open(directory / "tokens.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            tokens = _read(directory / FILE_NAME)
+            yield tokens
+            mark_guarded(store)  # first: a token that is lost closes the door, not opens it
+            replace_file(directory / FILE_NAME, _document(tokens))
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if isinstance(error, ChronicleError):
+            raise
+        raise StorageFailed(
+            f"the tokens of the store {store} cannot be written: {error.strerror}; nothing was "
+            "changed"
+        ) from None
 
 
 def _document(tokens: Sequence[Token]) -> bytes:

@@ -11,12 +11,12 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..errors import InvalidArgument
-from .bodies import Body, receive
+from .bodies import Body
+from .door import PathName
 from .guard import Requester
 from .negotiation import body_format
-from .parameters import FormatName
+from .parameters import INT64_MAX, FormatName
 from .parsing import batches_of
-from .places import server_directory
 from .replies import reply
 from .specs import read_spec, spec_body
 from .state import Server, server_of
@@ -25,6 +25,7 @@ from .transactions import Commit
 __all__ = ["router"]
 
 router = APIRouter(prefix="/v1/streams/{stream}/transactions/{transaction}", tags=["transactions"])
+COMMIT_BYTES_MAX = 8 << 20
 DECODED_FACTOR = 8
 """How much larger than its limit on the wire a part may become when it is decompressed."""
 
@@ -42,7 +43,10 @@ class CommitSpec(BaseModel):
     )
     app_id: str | None = Field(None, description="With app_version: who commits.")
     app_version: int | None = Field(
-        None, ge=0, description="Versions that are not above the application's last do nothing."
+        None,
+        ge=0,
+        le=INT64_MAX,
+        description="Versions that are not above the application's last do nothing.",
     )
 
 
@@ -50,28 +54,22 @@ class CommitSpec(BaseModel):
 async def put_part(
     request: Request,
     principal: Requester,
-    stream: str,
-    transaction: str,
-    part: str,
+    stream: PathName,
+    transaction: PathName,
+    part: PathName,
     format: FormatName = None,
 ) -> Response:
     """Stage an Arrow stream, invisibly; the same name again replaces it."""
     principal.require("write", stream)
     server = server_of(request)
     name = body_format(request)
-    settings = server.settings
-    place = await server.appends.enter(principal.client)
-    try:
-        async with receive(
-            request,
-            None,
-            body_max=settings.max_part_bytes,
-            silence_s=settings.client_timeout_ms / 1000,
-            directory=server_directory(server.database.path, create=True),
-        ) as body:
-            return reply(await server.call(_stage, server, stream, transaction, part, name, body))
-    finally:
-        place.release()
+    async with (
+        server.receiving(
+            request, principal.client, server.settings.max_part_bytes, staged=True
+        ) as body,
+        server.appends.held(principal.client),
+    ):
+        return reply(await server.call(_stage, server, stream, transaction, part, name, body))
 
 
 def _stage(
@@ -91,9 +89,11 @@ def _stage(
 
 
 @router.post("/commit", summary="Commit a transaction", openapi_extra=spec_body(CommitSpec))
-async def commit(request: Request, principal: Requester, stream: str, transaction: str) -> Response:
+async def commit(
+    request: Request, principal: Requester, stream: PathName, transaction: PathName
+) -> Response:
     """Make the listed parts events, at once; asked again, nothing happens."""
-    spec = await read_spec(request, CommitSpec)
+    spec = await read_spec(request, CommitSpec, COMMIT_BYTES_MAX)
     principal.require("admin" if spec.truncate else "write", stream)
     server = server_of(request)
     if (spec.app_id is None) != (spec.app_version is None):
@@ -113,16 +113,14 @@ async def commit(request: Request, principal: Requester, stream: str, transactio
             "replayed": done.repeated,
         }
 
-    place = await server.appends.enter(principal.client)
-    try:
-        answer = await server.call(run)
-    finally:
-        place.release()
-    return reply(answer)
+    async with server.appends.held(principal.client):
+        return reply(await server.call(run))
 
 
 @router.delete("", status_code=204, summary="Drop a transaction")
-async def abort(request: Request, principal: Requester, stream: str, transaction: str) -> Response:
+async def abort(
+    request: Request, principal: Requester, stream: PathName, transaction: PathName
+) -> Response:
     """Drop its parts; parts that come later are refused with 409."""
     principal.require("write", stream)
     server = server_of(request)

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import re
 import shutil
 import threading
@@ -63,6 +64,8 @@ if TYPE_CHECKING:
     from ..database import Database
 
 __all__ = ["Commit", "Transactions"]
+
+logger = logging.getLogger("chronicle.server")
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 SORT_BYTES = 32 << 20
@@ -148,19 +151,28 @@ class Transactions:
         handle = self._writer(stream)
         job = self._job(handle, transaction)
         jobs = handle.commits.manifest.jobs
-        done = committed(jobs, job, wanted.application, wanted.version)
+        done: BulkCommit | None = committed(jobs, job, wanted.application, wanted.version)
         if done is None:
             staged = list(self._staged(job, transaction, wanted.parts))
-            with taking_over(handle, job, staged, self._database.indexes_of(stream)):
-                done = commit_staged(
-                    handle,
-                    job,
-                    staged,
-                    truncate=wanted.truncate,
-                    application=wanted.application,
-                    version=wanted.version,
-                )
-        self._end(handle, job)
+            try:
+                with taking_over(handle, job, staged, self._database.indexes_of(stream)):
+                    done = commit_staged(
+                        handle,
+                        job,
+                        staged,
+                        truncate=wanted.truncate,
+                        application=wanted.application,
+                        version=wanted.version,
+                    )
+            except Exception:
+                if done is None:
+                    raise
+                # What is committed is answered as committed; the rest is made good later.
+                logger.exception("%s: what follows the commit of %s failed", stream, transaction)
+        try:
+            self._end(handle, job)
+        except (ChronicleError, OSError) as error:
+            logger.warning("%s: what %s staged is swept later: %s", stream, transaction, error)
         return done
 
     def abort(self, stream: str, transaction: str) -> None:

@@ -56,6 +56,7 @@ def keep_pin(
     position: int | None = None,
     seconds: float = KEPT_SECONDS,
     clock: Callable[[], float] = time.time,
+    suffix: str | None = None,
 ) -> str:
     """Pin a stream and keep the pin; gives its name.
 
@@ -66,9 +67,11 @@ def keep_pin(
         Of the stream.
     position : int, optional
         As for :func:`~chronicle.store.pinned.pin_stream`.
+    suffix : str, optional
+        What is unique in the name; random by default.
     """
     pin = pin_stream(files, directory, position=position, ttl_seconds=seconds)
-    name = f"{pin.position}-{secrets.token_hex(8)}"
+    name = f"{pin.position}-{suffix or secrets.token_hex(8)}"
     files.make_directory(f"{directory}/{PINS}")
     _write(files, name, pin, clock() + seconds)
     return name

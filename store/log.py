@@ -272,6 +272,11 @@ class LogWriter:
         """Number of records in the log."""
         return self._records
 
+    @property
+    def failed(self) -> bool:
+        """Whether a sync or the undoing of a write has failed: the log takes nothing more."""
+        return self._commit.failure is not None
+
     def append(self, kind: int, parts: Sequence[Buffer]) -> int:
         """Write one record, not yet durably, and return the position after it.
 

@@ -83,11 +83,14 @@ class AppendResult:
         Those among them that were older than the newest stored event.
     count : int
         Events in the stream afterwards.
+    version : int
+        Commit position of the append.
     """
 
     appended: int
     late: int
     count: int
+    version: int
 
 
 class EventStream:
@@ -135,6 +138,15 @@ class EventStream:
     def options(self) -> StreamOptions:
         """Settings of the stream."""
         return self.commits.manifest.options
+
+    @property
+    def sound(self) -> bool:
+        """Whether an append that raised has left nothing.
+
+        False once a sync or the undoing of a write has failed: whether what it was for is stored
+        shows when the store is opened again.
+        """
+        return self.commits.failed is None and not self.commits.log.failed
 
     def snapshot(self) -> Snapshot:
         """The stream at its last published commit."""
@@ -184,7 +196,8 @@ class EventStream:
         batch = conform(data, shape)
         rows = batch.num_rows
         if rows == 0:
-            return AppendResult(0, 0, self.snapshot().count)
+            snapshot = self.snapshot()
+            return AppendResult(0, 0, snapshot.count, snapshot.version)
         ticks = ticks_of(batch, shape.schema)
         if rows > 1 and not is_sorted(ticks):
             batch = sort_nearly(batch, ticks)
@@ -193,7 +206,7 @@ class EventStream:
             self._start_flusher()
         job = _Append(self, batch, ticks, shape, promise == "commit")
         self._appends.submit(job)
-        return AppendResult(rows, job.late, Snapshot(job.state).count)
+        return AppendResult(rows, job.late, Snapshot(job.state).count, job.state.position)
 
     def _append(self, job: _Append) -> None:
         """Put events into log and tail, or write leaves; the lock is held."""

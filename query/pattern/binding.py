@@ -23,6 +23,7 @@ Limits
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -30,11 +31,25 @@ from sqlglot import exp
 
 from ...errors import AttributeNotFound, SqlError
 from ..dialect import to_text
+from .leaves import (
+    CLASSIFIER,
+    NUMBER,
+    PSEUDO,
+    Aggregate,
+    Leaf,
+    MatchNumber,
+    Navigation,
+    RowExpression,
+    special,
+)
 from .parse import position_error
 from .scalar import AGGREGATES, check_functions, function_name, quote
+from .spelled_out import spelled_out
 
 __all__ = [
     "CLASSIFIER",
+    "NUMBER",
+    "PSEUDO",
     "Aggregate",
     "Binder",
     "Bound",
@@ -44,84 +59,9 @@ __all__ = [
     "RowExpression",
 ]
 
-CLASSIFIER = "@classifier"
+_OUR_COLUMNS = re.compile(r"@(classifier|match|match_number|order|row|s\d+)", re.IGNORECASE)
+"""Columns that stand beside those of the input where expressions are evaluated."""
 SHIFT_MAX = 1_000_000
-
-
-@dataclass(frozen=True)
-class RowExpression:
-    """A scalar expression over the columns of one row.
-
-    Attributes
-    ----------
-    sql : str
-        The expression in DuckDB's SQL; column names are quoted.
-    columns : tuple of str
-        The columns it reads; :data:`CLASSIFIER` among them stands for the row's variable.
-    column : str or None
-        The column's name, when the expression is nothing but a column.
-    """
-
-    sql: str
-    columns: tuple[str, ...]
-    column: str | None = None
-
-
-@dataclass(frozen=True)
-class Navigation:
-    """The value of an expression in a row found from the match; see the module's docstring."""
-
-    row: RowExpression
-    variables: frozenset[str] | None
-    first: bool = False
-    offset: int = 0
-    final: bool = False
-    shift: int = 0
-
-
-@dataclass(frozen=True)
-class Aggregate:
-    """An aggregate over the rows of the match that carry one of ``variables``.
-
-    Attributes
-    ----------
-    function : str
-        Its name, lower case.
-    sql : str
-        The whole call in DuckDB's SQL, over the columns of the rows.
-    argument : RowExpression or None
-        The only argument of a basic call; None for ``count(*)`` and for calls of other forms.
-    columns : tuple of str
-    plain : bool
-        Neither DISTINCT, FILTER, ORDER BY nor a second argument.
-    basic : bool
-        As ``plain``, but perhaps with DISTINCT or FILTER.
-    distinct : bool
-    condition : RowExpression or None
-        What FILTER says.
-    head : str
-        ``sql`` without FILTER.
-    """
-
-    function: str
-    sql: str
-    argument: RowExpression | None
-    columns: tuple[str, ...]
-    variables: frozenset[str] | None
-    final: bool
-    plain: bool
-    basic: bool = False
-    distinct: bool = False
-    condition: RowExpression | None = None
-    head: str = ""
-
-
-@dataclass(frozen=True)
-class MatchNumber:
-    """MATCH_NUMBER()."""
-
-
-Leaf = Navigation | Aggregate | MatchNumber
 
 
 @dataclass(frozen=True)
@@ -228,7 +168,7 @@ class Binder:
 
     # -- expressions ----------------------------------------------------------------------------
 
-    def _leaf(self, leaf: Leaf, leaves: list[Leaf]) -> exp.Expression:
+    def place(self, leaf: Leaf, leaves: list[Leaf]) -> exp.Expression:
         if leaf in leaves:
             index = leaves.index(leaf)
         else:
@@ -239,10 +179,10 @@ class Binder:
     def _transform(
         self, node: Any, leaves: list[Leaf], final: bool, marked: bool
     ) -> exp.Expression:
-        name = _special(node)
+        name = special(node)
         if name in ("running", "final"):
             inner = node.expressions[0]
-            kind = _special(inner)
+            kind = special(inner)
             if kind not in ("first", "last") and not _is_aggregate(inner):
                 raise self.fail(f"{name.upper()} stands before FIRST, LAST or an aggregate", node)
             if name == "final" and self.in_define:
@@ -252,16 +192,21 @@ class Binder:
             navigation = self._navigation(node, final)
             if navigation.row in self.mixed:
                 return self._spread(navigation, leaves)
-            return self._leaf(navigation, leaves)
+            return self.place(navigation, leaves)
         if name == "match_number":
             if node.expressions:
                 raise self.fail("MATCH_NUMBER() takes no argument", node)
-            return self._leaf(MatchNumber(), leaves)
+            return self.place(MatchNumber(), leaves)
         if _is_aggregate(node):
-            return self._leaf(self._aggregate(node, final), leaves)
+            leaf = self.aggregate(node, final)
+            if self.in_define and not PSEUDO.isdisjoint(leaf.columns):
+                found = spelled_out(self, node, leaf, leaves)
+                if found is not None:
+                    return found
+            return self.place(leaf, leaves)
         if isinstance(node, exp.Column):
             row, variables = self._row(node, "a column")
-            return self._leaf(Navigation(row, variables, final=final), leaves)
+            return self.place(Navigation(row, variables, final=final), leaves)
         for key, value in list(node.args.items()):
             if isinstance(value, exp.Expr):
                 node.set(key, self._transform(value, leaves, False, False))
@@ -282,13 +227,13 @@ class Binder:
 
         def at_place(name: str) -> exp.Expression:
             column = RowExpression(quote(name), (name,), name)
-            return self._leaf(replace(navigation, row=column), leaves)
+            return self.place(replace(navigation, row=column), leaves)
 
         def visit(part: Any) -> Any:
             return at_place(part.name) if isinstance(part, exp.Column) else part
 
         value = self.mixed[navigation.row].copy().transform(visit)
-        there = self._leaf(replace(navigation, row=RowExpression("true", ())), leaves)
+        there = self.place(replace(navigation, row=RowExpression("true", ())), leaves)
         return exp.Case(ifs=[exp.If(this=there, true=value)])
 
     def _offset(self, node: Any, of: str) -> int:
@@ -300,14 +245,14 @@ class Binder:
         raise self.fail(f"the offset of {of} must be a literal integer, 0 or more", node)
 
     def _navigation(self, node: Any, final: bool) -> Navigation:
-        name = _special(node)
+        name = special(node)
         if name in ("prev", "next"):
             arguments = node.expressions
             if not 1 <= len(arguments) <= 2:
                 raise self.fail(f"{name.upper()} takes an expression and an offset", node)
             shift = self._offset(arguments[1], name.upper()) if len(arguments) == 2 else 1
             inner = arguments[0]
-            kind = _special(inner)
+            kind = special(inner)
             if kind in ("running", "final"):
                 if kind == "final" and self.in_define:
                     raise self.fail(
@@ -315,7 +260,7 @@ class Binder:
                     )
                 final = kind == "final"
                 inner = inner.expressions[0]
-                kind = _special(inner)
+                kind = special(inner)
                 if kind not in ("first", "last"):
                     raise self.fail("RUNNING and FINAL stand before FIRST or LAST here", node)
             if kind in ("prev", "next"):
@@ -362,7 +307,7 @@ class Binder:
 
         def visit(part: Any) -> Any:
             nonlocal lone
-            kind = _special(part)
+            kind = special(part)
             if kind == "classifier":
                 arguments = part.expressions
                 if len(arguments) > 1 or (
@@ -373,6 +318,10 @@ class Binder:
                 columns[CLASSIFIER] = None
                 lone = part is node
                 return exp.column(exp.to_identifier(CLASSIFIER, quoted=True))
+            if kind == "match_number" and (of.endswith("()") or of == "FILTER"):
+                columns[NUMBER] = None
+                lone = part is node
+                return exp.column(exp.to_identifier(NUMBER, quoted=True))
             if kind:
                 raise self.fail(f"{kind.upper()} cannot be used inside {of}", part)
             if _is_aggregate(part):
@@ -390,7 +339,7 @@ class Binder:
                 return exp.column(exp.to_identifier(found, quoted=True))
             return part
 
-        if isinstance(node, exp.Column) or _special(node):
+        if isinstance(node, exp.Column) or special(node):
             shaped = visit(node)
             lone = lone or isinstance(node, exp.Column)
         else:
@@ -409,9 +358,16 @@ class Binder:
 
     def _column(self, part: Any) -> str:
         try:
-            return self.schema.resolve(part.name)
+            name = self.schema.resolve(part.name)
         except AttributeNotFound as error:
             raise self.fail(str(error), part) from None
+        if _OUR_COLUMNS.fullmatch(name):
+            raise self.fail(
+                f"MATCH_RECOGNIZE has a column {name!r} of its own; rename yours in a subquery: "
+                f'FROM (SELECT *, "{name}" AS x FROM ...) MATCH_RECOGNIZE (...)',
+                part,
+            )
+        return name
 
     def _variable(self, identifier: Any) -> str:
         name = identifier.name
@@ -423,7 +379,7 @@ class Binder:
             )
         return str(folded)
 
-    def _aggregate(self, node: Any, final: bool) -> Aggregate:
+    def aggregate(self, node: Any, final: bool) -> Aggregate:
         call = node.copy()
         inner = call
         while isinstance(inner, exp.Filter | exp.WithinGroup):
@@ -491,12 +447,13 @@ class Binder:
         for part in list(call.walk(bfs=False)):
             if part is inner or part is call or (part.parent is None and part is not call):
                 continue
-            kind = _special(part)
-            if kind == "classifier" or isinstance(part, exp.Column):
-                if isinstance(part, exp.Column) and _special(part.parent) == "classifier":
+            kind = special(part)
+            if kind in ("classifier", "match_number") or isinstance(part, exp.Column):
+                if isinstance(part, exp.Column) and special(part.parent) == "classifier":
                     continue
                 row, variables = self._row(part, f"{function}()")
-                chosen.add(variables)
+                if kind != "match_number":
+                    chosen.add(variables)
                 columns[row.columns[0]] = None
                 part.replace(exp.column(exp.to_identifier(row.columns[0], quoted=True)))
             elif kind:
@@ -506,21 +463,6 @@ class Binder:
         if len(chosen) > 1:
             raise self.fail(f"the arguments of {function}() must use one variable", call)
         return call, next(iter(chosen), None), columns
-
-
-def _special(node: Any) -> str:
-    """Name of a row pattern function (FIRST, LAST, PREV, NEXT, CLASSIFIER, ...), else empty."""
-    if isinstance(node, exp.First):
-        return "first"
-    if isinstance(node, exp.Last):
-        return "last"
-    if isinstance(node, exp.Anonymous):
-        name = str(node.this).lower()
-        if name in (
-            "prev", "next", "classifier", "match_number", "running", "final", "first", "last",
-        ):  # fmt: skip
-            return name
-    return ""
 
 
 def _is_aggregate(node: Any) -> bool:
@@ -541,11 +483,11 @@ def _without_navigation(node: exp.Expression) -> exp.Expression:
     For the check of the other functions.
     """
 
-    if not any(_special(part) for part in node.walk()):
+    if not any(special(part) for part in node.walk()):
         return node
 
     def visit(part: Any) -> Any:
-        if _special(part):
+        if special(part):
             inside = part.expressions if isinstance(part, exp.Anonymous) else [part.this]
             return exp.Tuple(expressions=[item.transform(visit) for item in inside])
         return part

@@ -30,7 +30,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...compiled import kernel
-from .binding import CLASSIFIER, Aggregate, Bound, Leaf, MatchNumber, Navigation, RowExpression
+from .binding import (
+    CLASSIFIER,
+    NUMBER,
+    Aggregate,
+    Bound,
+    Leaf,
+    MatchNumber,
+    Navigation,
+    RowExpression,
+)
 from .columns import flat
 from .matcher import Matches
 from .scalar import evaluate, quote
@@ -362,6 +371,8 @@ class _Leaves:
             if name == CLASSIFIER:
                 names = pa.array(["", *context.names[1:]], pa.string())
                 columns[name] = names.take(pa.array(matches.places[entry]))
+            elif name == NUMBER:
+                columns[name] = pa.array(matches.number[match])
             else:
                 columns[name] = context.take(name, indices)
         return pa.table(columns)

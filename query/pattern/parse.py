@@ -51,7 +51,7 @@ _TOKEN = re.compile(
       | (?P<open_exclusion>\{-) | (?P<close_exclusion>-\})
       | (?P<open_absence>\[\s*\^)
       | (?P<quoted>"(?:[^"]|"")*")
-      | (?P<name>[^\W\d][\w$]*)
+      | (?P<name>[^\W\d]\w*)
       | (?P<number>\d+)
       | (?P<symbol>[()|*+?{},^$\]])
     """,
@@ -156,8 +156,6 @@ class _Parser:
             return body
         if isinstance(body, Absence):
             self._fail("an absence [^ ] cannot be repeated", self.at)
-        if isinstance(body, Anchor):
-            self._fail("an anchor cannot be repeated", self.at)
         low, high = self._bounds()
         greedy = True
         if self.kind == "?":

@@ -26,7 +26,7 @@ from sqlglot import exp
 
 from ...errors import SqlError
 from ..dialect import to_text
-from .binding import CLASSIFIER, Aggregate, Leaf, MatchNumber, Navigation, RowExpression
+from .binding import CLASSIFIER, PSEUDO, Aggregate, Leaf, MatchNumber, Navigation, RowExpression
 from .cells import Dimension, Tabulated
 from .functions import ONE, TWO
 from .scalar import column_types, evaluate, quote
@@ -543,8 +543,9 @@ class TypedCondition:
             raise Unsupported(f"{leaf.function}(DISTINCT ...) in DEFINE", node)
         if not leaf.basic:
             raise Unsupported(f"{leaf.function} of several arguments or with ORDER BY", node)
-        if CLASSIFIER in leaf.columns:
-            raise Unsupported(f"{leaf.function} over CLASSIFIER() in DEFINE", node)
+        if not PSEUDO.isdisjoint(leaf.columns):
+            of = "CLASSIFIER()" if CLASSIFIER in leaf.columns else "MATCH_NUMBER()"
+            raise Unsupported(f"{leaf.function} over {of} in DEFINE", node)
         if leaf.function == "count":
             return "i"
         if leaf.argument is None:

@@ -87,7 +87,8 @@ def plan_match(
         return plan
     begun = time.perf_counter()
     wants = demands(compiled)
-    pattern = outline(compiled, snapshot.schema, folder)
+    indexed = frozenset() if indexes is None else frozenset(indexes.attributes)
+    pattern = outline(compiled, snapshot.schema, folder, indexed=indexed)
     plan.outline = pattern
     if not pattern.blocks:
         plan.reason = "no symbol is needed by every match"

@@ -149,10 +149,11 @@ class RateMap:
                 low[at : at + count] = entries.table[row + 1].view(kind)
                 high[at : at + count] = entries.table[row + 2].view(kind)
             at += count
-        known = np.isfinite(low) & np.isfinite(high)
+        with np.errstate(over="ignore", invalid="ignore"):  # infinities, and the ends of doubles
+            middle, width = low / 2 + high / 2, high - low
+        known = np.isfinite(middle) & np.isfinite(width)
         if not known.any():
             return None
-        middle, width = (low + high) / 2, high - low
         if np.ptp(middle[known]) <= DRIFT * width[known].mean():
             return None
         # the extremes of n normal values lie about sqrt(2 ln n) deviations from their mean
@@ -166,7 +167,8 @@ def _normal(shape: tuple[Floats, Floats], atom: Range) -> Floats:
     """Share of normal values in a range."""
     mean, deviation = shape
     high, low = _bound(atom.high, math.inf), _bound(atom.low, -math.inf)
-    found: Floats = _below((high - mean) / deviation) - _below((low - mean) / deviation)
+    with np.errstate(over="ignore"):  # far outside is infinitely many deviations away
+        found: Floats = _below((high - mean) / deviation) - _below((low - mean) / deviation)
     return found
 
 

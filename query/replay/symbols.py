@@ -13,6 +13,10 @@ Layout
         (X Y | Z) true gap                  PERMUTE(X, Y)   (X or Y) (X or Y)
         {- X -}   X                         ^ $ [^X]   nothing
 
+    Of PERMUTE(X, Y) every event is one of X or Y.  Where no index finds that, because a part has no
+    condition or one on another attribute, but one finds X, the outline is gap X gap: X lies
+    somewhere among events that are as few as the pattern says.
+
         pattern  (A, (B, C+)+, D)  ->  A B C gap D  ->  blocks (A B C) (D)
 
     A *term* is a disjunction of ranges over indexed attributes that every event of its symbol
@@ -181,6 +185,7 @@ def outline(
     folder: Folder | None = None,
     also: Prune | None = None,
     skipping: bool = False,
+    indexed: frozenset[str] = frozenset(),
 ) -> Outline:
     """Rewrite a compiled clause.
 
@@ -195,13 +200,16 @@ def outline(
         What every event satisfies, whatever its variable.
     skipping : bool
         The clause does not see all events: its neighbours need not be neighbours in the stream.
+    indexed : frozenset of str
+        Attributes with an index, for choosing among outlines.
     """
     folder = folder or Folder({}, dt.datetime.now(dt.timezone.utc))
     conditions = {
         name: _condition(bound, name, schema, folder)
         for name, bound in compiled.definitions.items()
     }
-    parts, longest = _rewrite(compiled.clause.pattern, conditions)
+    known = _Known(conditions, schema, indexed)
+    parts, longest = _rewrite(compiled.clause.pattern, known)
     if also is not None:
         parts = [
             part if isinstance(part, _Gap) else replace(part, prune=_and(part.prune, also))
@@ -272,20 +280,34 @@ def _condition(bound: Bound, variable: str, schema: StreamSchema, folder: Folder
     return parts[0] if len(parts) == 1 else AllOf(tuple(parts)) if parts else None
 
 
-def _rewrite(node: Pattern, conditions: dict[str, Prune | None]) -> tuple[_Parts, int | None]:
+@dataclass(frozen=True)
+class _Known:
+    """Conditions by variable, and what indexes can look up."""
+
+    conditions: dict[str, Prune | None]
+    schema: StreamSchema
+    indexed: frozenset[str]
+
+    def finds(self, prune: Prune | None) -> bool:
+        """Whether indexes find the events that satisfy a condition."""
+        terms = index_terms(prune, self.schema)
+        return any(self.indexed.issuperset(term.attributes) for term in terms)
+
+
+def _rewrite(node: Pattern, known: _Known) -> tuple[_Parts, int | None]:
     """Symbols and gaps of a pattern, and its greatest number of events."""
     if isinstance(node, Variable):
-        return [Symbol(node.name, conditions.get(node.name))], 1
+        return [Symbol(node.name, known.conditions.get(node.name))], 1
     if isinstance(node, Exclusion):
-        return _rewrite(node.body, conditions)
+        return _rewrite(node.body, known)
     if isinstance(node, Concatenation):
-        return _joined([_rewrite(part, conditions) for part in node.parts])
+        return _joined([_rewrite(part, known) for part in node.parts])
     if isinstance(node, Alternation):
-        return _either([_rewrite(choice, conditions) for choice in node.choices])
+        return _either([_rewrite(choice, known) for choice in node.choices])
     if isinstance(node, Permutation):
-        return _permuted([_rewrite(part, conditions) for part in node.parts])
+        return _permuted([_rewrite(part, known) for part in node.parts], known)
     if isinstance(node, Quantified):
-        return _repeated(node, conditions)
+        return _repeated(node, known)
     return [], 0
 
 
@@ -327,7 +349,7 @@ def _any_symbol(symbols: Sequence[Any]) -> Symbol:
     return Symbol(names, possible[0] if len(possible) == 1 else AnyOf(tuple(possible)))
 
 
-def _permuted(found: list[tuple[_Parts, int | None]]) -> tuple[_Parts, int | None]:
+def _permuted(found: list[tuple[_Parts, int | None]], known: _Known) -> tuple[_Parts, int | None]:
     _, most = _joined(found)
     symbols = [part for parts, _ in found for part in parts if isinstance(part, Symbol)]
     fixed = all(not isinstance(part, _Gap) for parts, _ in found for part in parts)
@@ -336,11 +358,20 @@ def _permuted(found: list[tuple[_Parts, int | None]]) -> tuple[_Parts, int | Non
     anything = _any_symbol(symbols) if fixed else Symbol("true", None)
     if any(isinstance(symbol.prune, Never) for symbol in symbols):
         anything = Symbol(anything.name, Never())  # all of the parts are needed
+    elif not known.finds(anything.prune):
+        lookups = [symbol for symbol in symbols if known.finds(symbol.prune)]
+        if lookups:
+            equal = [symbol for symbol in lookups if _is_equality(symbol.prune)]
+            return [_GAP, (equal or lookups)[0], _GAP], most
     return [*[anything] * len(symbols), *([] if fixed else [_GAP])], most
 
 
-def _repeated(node: Quantified, conditions: dict[str, Prune | None]) -> tuple[_Parts, int | None]:
-    body, most = _rewrite(node.body, conditions)
+def _is_equality(prune: Prune | None) -> bool:
+    return isinstance(prune, Range) and prune.low is not None and prune.low == prune.high
+
+
+def _repeated(node: Quantified, known: _Known) -> tuple[_Parts, int | None]:
+    body, most = _rewrite(node.body, known)
     symbols = sum(isinstance(part, Symbol) for part in body)
     longest = None if node.high is None or most is None else node.high * most
     if most == 0:

@@ -142,7 +142,7 @@ class WindowAggregation(ABC):
         self._windows = windows
         self._check = check
         self._events = 0  # passed so far, which tells count windows that are complete
-        span = not isinstance(windows, TimeWindows) and not keys
+        span = not isinstance(windows, TimeWindows) and not keys  # keyed ones note theirs apart
         self.plan = FieldPlan(schema, aggregates, span=span)
         self.metrics = WindowMetrics()
         self.schema = result_schema(self.plan, windows, keys)

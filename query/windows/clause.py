@@ -9,7 +9,7 @@ Layout
 
         TUMBLE(stream, time, size [, origin])            HOP(stream, time, slide, size [, origin])
         TUMBLE_ROWS(stream, size)                        HOP_ROWS(stream, slide, size)
-        SESSION(stream, time, gap)
+        SESSION(stream, time, gap [, key, ...])
 
     Measures of time are intervals; plain integers where the time attribute is an integer.  The
     origin is a time, or ``'first'`` for the first event.
@@ -21,6 +21,7 @@ Limits
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,14 +41,14 @@ _FORMS = {
     "hop": "HOP(stream, time, slide, size [, origin])",
     "tumble_rows": "TUMBLE_ROWS(stream, size)",
     "hop_rows": "HOP_ROWS(stream, slide, size)",
-    "session": "SESSION(stream, time, gap)",
+    "session": "SESSION(stream, time, gap [, key, ...])",
 }
-_ARGUMENTS = {
+_ARGUMENTS: dict[str, tuple[int, int | None]] = {
     "tumble": (3, 4),
     "hop": (4, 5),
     "tumble_rows": (2, 2),
     "hop_rows": (3, 3),
-    "session": (3, 3),
+    "session": (3, None),
 }
 
 NAMES = tuple(_FORMS)
@@ -68,6 +69,8 @@ class WindowCall:
     schema : StreamSchema
     measures : tuple of sqlglot trees
         What stands behind stream and time.
+    keys : tuple of str
+        Attributes; the events of each combination of their values have sessions of their own.
     text : str
         The statement, for positions.
     """
@@ -77,6 +80,7 @@ class WindowCall:
     schema: StreamSchema
     measures: tuple[Any, ...]
     text: str
+    keys: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, site: OperatorSite) -> WindowCall:
@@ -89,8 +93,8 @@ class WindowCall:
         def wrong(what: str, node: Any = None) -> SqlError:
             return error_at(site.text, position_of(node or site.item), f"{what}: {_FORMS[name]}")
 
-        if not low <= len(arguments) <= high:
-            number = str(low) if low == high else f"{low} or {high}"
+        if len(arguments) < low or (high is not None and len(arguments) > high):
+            number = {None: f"{low} or more", low: str(low)}.get(high, f"{low} or {high}")
             raise wrong(f"{name.upper()} takes {number} arguments, found {len(arguments)}")
         stream = arguments[0]
         if not isinstance(stream, exp.Column) or len(stream.parts) != 1:
@@ -111,7 +115,11 @@ class WindowCall:
                 raise wrong(
                     f"{found} has an attribute {column!r}, which windows need for themselves"
                 )
-        return cls(name, found, schema, tuple(measures), site.text)
+        keys: tuple[str, ...] = ()
+        if name == "session":
+            measures, given = measures[:1], measures[1:]
+            keys = tuple(_key(node, schema, found, wrong) for node in given)
+        return cls(name, found, schema, tuple(measures), site.text, keys)
 
     @property
     def counts(self) -> bool:
@@ -191,6 +199,19 @@ class WindowCall:
                 node, f"the origin is finer than the stream's unit of time, {self.schema.time_unit}"
             )
         return int(ticks)
+
+
+def _key(
+    node: Any, schema: StreamSchema, stream: str, wrong: Callable[[str, Any], SqlError]
+) -> str:
+    """The attribute that a key of sessions names."""
+    names = {name.lower(): name for name in schema.names if name != schema.time}
+    plain = isinstance(node, exp.Column) and len(node.parts) == 1
+    found = names.get(node.name.lower()) if plain else None
+    if found is None:
+        known = ", ".join(names.values())
+        raise wrong(f"a key of sessions is an attribute of {stream} ({known})", node)
+    return found
 
 
 def _stream(site: OperatorSite, node: Any) -> str:

@@ -32,6 +32,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from ...store.layout import (
@@ -121,16 +122,26 @@ class Costs:
     replay, index : float
     slices, events : float
         What they are based on.
-    break_even : float or None
-        Slide, in the windows' own unit, from which on the index is cheaper; None when it always or
-        never is.
+    at_slide : callable
+        Both estimates for another slide.
+    span : float
+        Of all windows, in their own unit.
     """
 
     replay: float
     index: float
     slices: float
     events: float
-    break_even: float | None
+    at_slide: Callable[[float], tuple[float, float]]
+    span: float
+
+    @cached_property
+    def break_even(self) -> float | None:
+        """Slide, in the windows' own unit, from which on the index is cheaper.
+
+        None when it always or never is.  Only plans show it, so only they pay for the search.
+        """
+        return _break_even(self.at_slide, self.span)
 
 
 @dataclass(frozen=True)
@@ -162,7 +173,7 @@ def estimate(
 
     replay, index = costs(float(windows.slide))
     slices = terms(shape, windows, float(windows.slide), len(names))[0]["slice_replayed"]
-    return Costs(replay, index, slices, shape.events, _break_even(costs, span))
+    return Costs(replay, index, slices, shape.events, costs, span)
 
 
 def priced(operations: Mapping[str, float], calibration: Calibration) -> float:

@@ -27,7 +27,7 @@ from .sessions import session_runs
 from .slices import ticks_of
 from .spec import TICK_MAX, CountWindows, SessionWindows, TimeWindows
 
-__all__ = ["expand_counts", "expand_sessions", "expand_times", "session_bounds"]
+__all__ = ["expand_counts", "expand_sessions", "expand_times", "session_bounds", "with_bounds"]
 
 Words = npt.NDArray[np.int64]
 Batches = Iterable[pa.RecordBatch]
@@ -53,7 +53,7 @@ def _spread(counts: Words, check: Callable[[], None]) -> Iterator[tuple[Words, W
         yield rows, places - starts[rows]
 
 
-def _with_bounds(
+def with_bounds(
     batch: pa.RecordBatch,
     rows: Words,
     ids: Words | None,
@@ -99,7 +99,7 @@ def expand_times(
         first, last = windows.windows_of(ticks_of(column))
         for rows, nth in _spread(last - first + 1, check):
             start, end = windows.bounds(first[rows] + nth)
-            yield _with_bounds(batch, rows, None, start, end, columns, column.type)
+            yield with_bounds(batch, rows, None, start, end, columns, column.type)
 
 
 def expand_counts(
@@ -137,7 +137,7 @@ def expand_counts(
             ids = lowest[rows] + nth
             start = clock.ticks(ids * slide)
             end = clock.ticks(ids * slide + size - 1)
-            yield _with_bounds(batch, rows, ids, start, end, columns, time_type)
+            yield with_bounds(batch, rows, ids, start, end, columns, time_type)
 
 
 class _Clock:
@@ -233,4 +233,4 @@ def expand_sessions(
         end = last[place]
         end = np.where(end > TICK_MAX - windows.gap, TICK_MAX, end + windows.gap)
         rows = np.arange(ticks.size)
-        yield _with_bounds(batch, rows, None, first[place], end, columns, column.type)
+        yield with_bounds(batch, rows, None, first[place], end, columns, column.type)

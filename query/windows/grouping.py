@@ -19,11 +19,11 @@ from typing import Any
 
 from sqlglot import exp
 
-from ..dialect import to_text
+from ..dialect import error_at, position_of, to_text
 from ..gate import is_volatile
 from .place import Place, has_aggregate, unqualified
 
-__all__ = ["Keys", "group_keys"]
+__all__ = ["Keys", "group_keys", "session_keys"]
 
 
 def group_keys(place: Place) -> Keys | None:
@@ -33,21 +33,9 @@ def group_keys(place: Place) -> Keys | None:
         group.args.get(k) for k in ("grouping_sets", "cube", "rollup", "totals")
     ):
         return None
-    nodes: list[Any] = []
-    projections = place.select.expressions
-    if group.args.get("all"):
-        nodes = [p.unalias() for p in projections if not has_aggregate(p)]
-    for node in group.expressions:
-        if isinstance(node, exp.Literal) and not node.is_string and str(node.this).isdigit():
-            position = int(node.this)
-            if not 1 <= position <= len(projections):
-                return None
-            node = projections[position - 1].unalias()
-        elif isinstance(node, exp.Column) and not place.is_window(node) and len(node.parts) == 1:
-            named = [p for p in projections if p.alias.lower() == node.name.lower()]
-            if len(named) == 1 and place.attribute(node) is None:
-                node = named[0].unalias()
-        nodes.append(node)
+    nodes = _grouped(group, place)
+    if nodes is None:
+        return None
     windows = {
         node.name.lower()
         for node in nodes
@@ -66,6 +54,26 @@ def group_keys(place: Place) -> Keys | None:
     return keys
 
 
+def _grouped(group: Any, place: Place) -> list[Any] | None:
+    """What GROUP BY names, positions and aliases resolved; None for a position there is none of."""
+    nodes: list[Any] = []
+    projections = place.select.expressions
+    if group.args.get("all"):
+        nodes = [p.unalias() for p in projections if not has_aggregate(p)]
+    for node in group.expressions:
+        if isinstance(node, exp.Literal) and not node.is_string and str(node.this).isdigit():
+            position = int(node.this)
+            if not 1 <= position <= len(projections):
+                return None
+            node = projections[position - 1].unalias()
+        elif isinstance(node, exp.Column) and not place.is_window(node) and len(node.parts) == 1:
+            named = [p for p in projections if p.alias.lower() == node.name.lower()]
+            if len(named) == 1 and place.attribute(node) is None:
+                node = named[0].unalias()
+        nodes.append(node)
+    return nodes
+
+
 def _is_key(node: Any, place: Place) -> bool:
     if isinstance(node, exp.Column):
         return place.attribute(node) is not None
@@ -81,6 +89,38 @@ def _is_key(node: Any, place: Place) -> bool:
 
 def _volatile(node: Any) -> bool:
     return isinstance(node, exp.Anonymous) and is_volatile(node.name)
+
+
+def session_keys(place: Place) -> tuple[str, ...]:
+    """Attributes by which a SELECT that the operator does not answer groups sessions.
+
+    Raises
+    ------
+    SqlError
+        When it groups by windows and by something that cannot tell sessions apart.
+    """
+    group = place.select.args.get("group")
+    if group is None:
+        return ()
+    keys = group_keys(place) if place.alone else None
+    if keys is not None:
+        names = [
+            place.attribute(node) if isinstance(node, exp.Column) else None for node in keys.nodes
+        ]
+        if None not in names:
+            return tuple(str(name) for name in names)
+    else:
+        nodes = _grouped(group, place) or []
+        sets = any(isinstance(node, exp.Cube | exp.Rollup | exp.GroupingSets) for node in nodes)
+        windows = [isinstance(node, exp.Column) and place.is_window(node) for node in nodes]
+        if not sets and (all(windows) or not any(windows)):
+            return ()
+    raise error_at(
+        place.call.text,
+        position_of(group),
+        "sessions are told apart by attributes: name them in SESSION(stream, time, gap, key, ...) "
+        "and group by window_start, window_end and them",
+    )
 
 
 class Keys:

@@ -33,7 +33,7 @@ from .slices import BatchColumns, Chunk, frozen, in_pieces, ticks_of
 from .slide import BUFFER_BYTES_MAX, STEPS_AT_ONCE, WINDOWS_AT_ONCE
 from .spec import TICK_MIN, CountWindows, TimeWindows
 
-__all__ = ["KeyedAggregation"]
+__all__ = ["KEYS_IDLE_MAX", "KeyedAggregation", "fold_rows"]
 
 Words = npt.NDArray[np.int64]
 
@@ -106,17 +106,7 @@ class KeyedAggregation(WindowAggregation):
         count = kk.group_rows(
             ids, starts, runs, bool(slicing[4]), codes, slots, groups, group_ids, group_keys
         )
-        words = np.empty((count, plan.width), np.int64)
-        k.fill_identity(words, 0, count, plan.own.fields)
-        fields = BatchColumns(batch, plan)
-        for op, at, _, _, column, unsigned in plan.own.fields.tolist():
-            values, validity, offset = ticks, frozen_bytes(_ALL_VALID), 0
-            if column not in (k.EVENTS, k.TIME):
-                values, validity, offset = fields.of(column, op)
-            kk.fold_groups(
-                values, frozen_bytes(validity), offset, groups, op, column == k.EVENTS,
-                bool(unsigned), words, at,
-            )  # fmt: skip
+        words = fold_rows(batch, ticks, groups, count, plan)
         return group_ids[:count], group_keys[:count], words
 
     def _given(
@@ -151,6 +141,24 @@ class KeyedAggregation(WindowAggregation):
         if len(self._table) > max(KEYS_IDLE_MAX, 4 * len(active)):
             self._table.keep(active)
             self._slider.renumber()
+
+
+def fold_rows(
+    batch: pa.RecordBatch, ticks: Words, groups: Words, count: int, plan: FieldPlan
+) -> Words:
+    """Partials of ``count`` groups of a batch; ``groups`` is that of each row, -1 for none."""
+    words = np.empty((count, plan.width), np.int64)
+    k.fill_identity(words, 0, count, plan.own.fields)
+    fields = BatchColumns(batch, plan)
+    for op, at, _, _, column, unsigned in plan.own.fields.tolist():
+        values, validity, offset = ticks, frozen_bytes(_ALL_VALID), 0
+        if column not in (k.EVENTS, k.TIME):
+            values, validity, offset = fields.of(column, op)
+        kk.fold_groups(
+            values, frozen_bytes(validity), offset, groups, op, column == k.EVENTS,
+            bool(unsigned), words, at,
+        )  # fmt: skip
+    return words
 
 
 def frozen_bytes(array: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:

@@ -25,9 +25,10 @@ from ...errors import InvalidArgument
 from ...schema import StreamSchema
 from ...store.prune import AllOf, Prune, Range
 from ...store.snapshot import Snapshot
+from ..bounds import all_of
 from ..operators import OperatorSite, RunContext, register_table_function
 from ..plan import Operator
-from ..predicates import PredicateCompiler, all_of
+from ..predicates import PredicateCompiler
 from ..ranges import time_bounds
 from .aggregation import (
     IndexAggregation,
@@ -41,7 +42,9 @@ from .clause import NAMES, WindowCall
 from .cost import Costs, estimate, load_calibration
 from .expand import expand_counts, expand_sessions, expand_times
 from .fields import FieldPlan, in_tree
+from .grouping import session_keys
 from .keyed import KeyedAggregation
+from .keyed_sessions import KeyedSessionAggregation, expand_keyed_sessions
 from .place import Place
 from .rewrite import Fused, fuse, move_conditions
 from .slices import ticks_of
@@ -65,6 +68,8 @@ class WindowFactory:
         fused = fuse(place) if isinstance(site.select, exp.Select) else None
         conditions = fused.conditions if fused else []
         if fused is None and isinstance(site.select, exp.Select):
+            if call.name == "session" and not call.keys:
+                call = replace(call, keys=session_keys(place))
             conditions = move_conditions(place)
         return BoundWindows(
             call, fused, conditions, site.hints.get("strategy", "auto"),
@@ -123,7 +128,7 @@ class BoundWindows:
     @property
     def ordered_by(self) -> Sequence[str]:
         """Columns by which rows come in ascending order."""
-        if self.fused is None:
+        if self.fused is None or (self.call.name == "session" and self.fused.keys):
             return ()
         return ("window_id",) if self.call.counts else ("window_start", "window_end")
 
@@ -321,10 +326,10 @@ class AggregateRelation:
                 source.snapshot, windows, aggregates, source.selected, check, halves=halves
             )
         if self._fused.keys:
-            assert not isinstance(windows, SessionWindows)
-            return KeyedAggregation(
-                self._fused.schema, windows, aggregates, self._fused.keys, self._events, check
-            )
+            given = (aggregates, self._fused.keys, self._events, check)
+            if isinstance(windows, SessionWindows):
+                return KeyedSessionAggregation(self._fused.schema, windows, *given)
+            return KeyedAggregation(self._fused.schema, windows, *given)
         return ReplayAggregation(self._fused.schema, windows, aggregates, self._events, check)
 
     def _events(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -372,15 +377,19 @@ class EventRelation:
         wanted = list(self.schema.names if columns is None else columns)
         schema = self._source.snapshot.schema
         attributes = [name for name in schema.names if name in wanted or name == schema.time]
+        keys = self._bound.call.keys
+        attributes += [name for name in keys if name not in attributes]
         events = self._source.batches(attributes, {})
         check = self._source.run.control.check
         windows, clock = self._windows, schema.time
         if isinstance(windows, TimeWindows):
             rows = expand_times(events, windows, clock, wanted, check)
         else:
-            ahead = self._source.batches([clock], {})
+            ahead = self._source.batches([clock, *keys], {})
             if isinstance(windows, CountWindows):
                 rows = expand_counts(events, ahead, windows, clock, wanted, check)
+            elif keys:
+                rows = expand_keyed_sessions(events, ahead, windows, clock, keys, wanted, check)
             else:
                 rows = expand_sessions(events, ahead, windows, clock, wanted, check)
         for batch in rows:
@@ -392,6 +401,7 @@ class EventRelation:
         details = (
             ("stream", self._bound.call.stream),
             ("windows", self._windows.describe()),
+            ("keys", self._bound.call.keys),
             ("strategy", "replay"),
             ("because", "the query needs the events of each window"),
         )

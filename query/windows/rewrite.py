@@ -18,15 +18,14 @@ Guarantee
     events before windowing, conditions on window columns to windows.
 
 Limits
-    Joins, subqueries, DISTINCT, sessions by other keys, and aggregates other than count, sum, min,
-    max, avg, first, last, any_value, bool_and, bool_or and standard deviations and variances of one
-    argument are answered from expanded events instead (:mod:`.expand`).
+    Joins, subqueries, DISTINCT, sessions by other keys than those grouped by, and aggregates other
+    than count, sum, min, max, avg, first, last, any_value, bool_and, bool_or and standard
+    deviations and variances of one argument are answered from expanded events (:mod:`.expand`).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,7 +124,7 @@ def fuse(place: Place) -> Fused | None:
     """Answer a SELECT by the operator when that can be done; changes the SELECT only then."""
     select = place.select
     keys = group_keys(place) if place.alone else None
-    if keys is None or (len(keys) and place.call.name == "session"):
+    if keys is None or not _are_session_keys(keys, place):
         return None
     if any(select.args.get(key) for key in ("distinct", "windows")):
         return None
@@ -165,6 +164,16 @@ def fuse(place: Place) -> Fused | None:
         places.append(aggregates.index(one))
     _rewrite(place, found, [(i, aggregates[i]) for i in places], schema, names, split[1])
     return Fused(aggregates, columns, derived, schema, [unqualified(part) for part in split[0]])
+
+
+def _are_session_keys(keys: Keys, place: Place) -> bool:
+    """Whether the keys of GROUP BY are those by which sessions are told apart."""
+    named = place.call.keys
+    if not named:
+        return True  # then sessions are those of the keys, or the windows are no sessions
+    return sorted(named) == sorted(
+        str(node.name) if isinstance(node, exp.Column) else "" for node in keys.nodes
+    )
 
 
 class _Found:
@@ -405,12 +414,3 @@ def _natural_name(node: Any) -> str | None:
         if all(part.isidentifier() and part == part.lower() for part in parts):
             return f"{node.name.lower()}({'.'.join(parts)})"
     return None
-
-
-def columns_of(nodes: list[Any], place: Place) -> Iterator[str]:
-    """Attributes that expressions mention."""
-    for node in nodes:
-        for column in node.find_all(exp.Column):
-            name = place.attribute(column)
-            if name is not None:
-                yield name

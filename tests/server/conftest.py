@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +20,11 @@ from chronicle.errors import QueryTimeout, StreamNotFound
 from chronicle.formats.isolated import IsolatedReader
 from chronicle.query.cancellation import QueryControl
 from chronicle.server.app import create_app
+from chronicle.server.listening import Listening
+from chronicle.server.run import uvicorn_config
 from chronicle.server.settings import Settings
+from chronicle.store.files import RealFiles
+from chronicle.store.manifest import write_manifest
 
 SCHEMA = pa.schema([pa.field("n", pa.int64()), pa.field("s", pa.string())])
 
@@ -160,6 +165,7 @@ class FakeDatabase:
         *,
         read_only: bool = False,
         cancellation: Any = None,
+        visible: Any = None,
     ) -> FakeResult:
         self.read_only.append(read_only)
         told = self.taught.get(text, rows(1))
@@ -225,6 +231,7 @@ def fake(tmp_path: Path) -> FakeDatabase:
     """A database that is none."""
     database = FakeDatabase(tmp_path / "store")
     (database.path / "CHRONICLE").mkdir(parents=True)
+    write_manifest(RealFiles(str(database.path)), "CHRONICLE", {"store": 1, "identity": "0"})
     return database
 
 
@@ -244,6 +251,55 @@ def serve_app() -> Iterator[Callable[..., Client]]:
         def make(database: Any, *, address: str = "127.0.0.1", **settings: Any) -> Client:
             app = create_app(database, Settings(store=database.path, **settings))
             return stack.enter_context(contextlib.closing(Client(app, address)))
+
+        yield make
+
+
+class Live:
+    """A server on a socket of its own, and connections to it."""
+
+    def __init__(self, database: Any, settings: Settings) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.app = create_app(database, settings)
+        started = threading.Event()
+        self._server = Listening(uvicorn_config(self.app, settings), started.set, lambda: None)
+        self._thread = threading.Thread(
+            target=self._server.run, kwargs={"sockets": [self.listener]}
+        )
+        self._thread.start()
+        assert started.wait(30)
+        self.http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=30)
+
+    def connect(self, *, receive_bytes: int | None = None) -> socket.socket:
+        """A connection; with a small buffer, one whose client does not read is soon full."""
+        made = socket.socket()
+        if receive_bytes is not None:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        made.settimeout(30)
+        made.connect(("127.0.0.1", self.port))
+        return made
+
+    @property
+    def connections(self) -> int:
+        return len(self._server.server_state.connections)
+
+    def close(self) -> None:
+        self.http.close()
+        self._server.should_exit = True
+        self._thread.join(30)
+        self.listener.close()
+
+
+@pytest.fixture
+def live() -> Iterator[Callable[..., Live]]:
+    """Serve a database by Uvicorn on a loopback socket, as `chronicle serve` does."""
+    with contextlib.ExitStack() as stack:
+
+        def make(database: Any, **settings: Any) -> Live:
+            more = {"drain_timeout_ms": 200, **settings}
+            served = Live(database, Settings(store=database.path, **more))
+            return stack.enter_context(contextlib.closing(served))
 
         yield make
 

@@ -254,7 +254,7 @@ def test_too_many_queries_wait_then_are_turned_away(
 ) -> None:
     client = serve_app(
         fake,
-        max_concurrent_queries=2,
+        max_concurrent_queries=3,  # of which one is left to other clients
         max_waiting_queries=1,
         max_client_queries=4,
         queue_timeout_ms=30_000,

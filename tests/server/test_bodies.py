@@ -15,7 +15,7 @@ import pytest
 from starlette.requests import ClientDisconnect, Request
 
 from chronicle.errors import InvalidData, ResourceLimit
-from chronicle.server.bodies import MEMORY_BYTES, Body, receive
+from chronicle.server.bodies import MEMORY_BYTES, Body, Pace, receive
 from chronicle.server.limits import ByteBudget
 from chronicle.server.problems import Problem
 
@@ -59,9 +59,13 @@ def take(
             "method": "POST",
             "headers": [(k.encode(), v.encode()) for k, v in (headers or {}).items()],
         }
-        with given.account() as account:
+        with given.account("c") as account:
             async with receive(
-                Request(scope, more), account, body_max=body_max, silence_s=silence_s, hashed=True
+                Request(scope, more),
+                account,
+                body_max=body_max,
+                pace=Pace(silence_s, 1 << 30),
+                hashed=True,
             ) as body:
                 return await asyncio.to_thread(then, body)
 
@@ -200,7 +204,7 @@ def test_nothing_is_left_in_the_directory(tmp_path: Path) -> None:
         scope = {"type": "http", "method": "POST", "headers": []}
         request = Request(scope, more)
         async with receive(
-            request, None, body_max=1 << 30, silence_s=5, directory=tmp_path
+            request, None, body_max=1 << 30, pace=Pace(5, 1), directory=tmp_path
         ) as body:
             return len(whole(body))
 

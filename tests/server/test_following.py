@@ -168,3 +168,53 @@ def test_a_store_that_is_read_only_keeps_no_positions(
     with chronicle.open(tmp_path / "store", mode="r") as database:
         refused = serve_app(database).post(POSITIONS, json={})
     assert (refused.status_code, refused.json()["code"]) == (403, "read-only-store")
+
+
+def test_positions_belong_to_their_token(database: Any, serve_app: Callable[..., Any]) -> None:
+    """To another token they are not kept; a new token of the same name goes on with them."""
+    client = serve_app(database)
+    feed = Feed(client)
+    feed.append([1, 2])
+    open_position = feed.keep()
+    secrets = {
+        name: create_token(database.path, name, ["read"])[1] for name in ("mine", "theirs", "mine ")
+    }
+    again = create_token(database.path, "mine", ["read"])[1]
+
+    def ask(method: str, path: str, secret: str, **more: Any) -> Any:
+        return client.request(method, path, headers={"authorization": f"Bearer {secret}"}, **more)
+
+    position = ask("POST", POSITIONS, secrets["mine"], json={}).json()["position"]
+    for name in ("theirs", "mine "):
+        other = secrets[name]
+        for answer in (
+            ask("POST", POSITIONS, other, json={"after": position}),
+            ask("GET", CHANGES, other, params={"until": position}),
+            ask("GET", f"{CHANGES}/events", other, params={"until": position}),
+            ask("GET", CHANGES, other, params={"after": position, "until": open_position}),
+        ):
+            assert (answer.status_code, answer.json()["code"]) == (410, "snapshot-expired")
+        gone = ask("GET", CHANGES, other, params={"until": position[:-24] + "0" * 24})
+        told = ask("GET", CHANGES, other, params={"until": position}).json()["detail"]
+        assert gone.json()["detail"].replace("0" * 24, position[-24:]) == told, "no oracle"
+        assert ask("DELETE", f"{POSITIONS}/{position}", other).status_code == 204
+    for secret in (secrets["mine"], again):
+        assert ask("GET", CHANGES, secret, params={"until": position}).json()["events"] == 2
+        # made when the server had no tokens, it is nobody's
+        assert ask("GET", CHANGES, secret, params={"until": open_position}).status_code == 200
+    assert ask("DELETE", f"{POSITIONS}/{position}", again).status_code == 204
+    assert ask("GET", CHANGES, secrets["mine"], params={"until": position}).status_code == 410
+
+
+def test_one_token_leaves_positions_to_others(database: Any, serve_app: Callable[..., Any]) -> None:
+    client = serve_app(database, max_positions=8)
+    Feed(client).append([1])
+    greedy = create_token(database.path, "greedy", ["read"])[1]
+    modest = create_token(database.path, "modest", ["read"])[1]
+    codes = [
+        client.post(POSITIONS, json={}, headers={"authorization": f"Bearer {greedy}"}).status_code
+        for _ in range(8)
+    ]
+    assert codes == [201] * 6 + [413] * 2
+    answer = client.post(POSITIONS, json={}, headers={"authorization": f"Bearer {modest}"})
+    assert answer.status_code == 201

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+import chronicle
 from chronicle.errors import InvalidArgument
 from chronicle.server.run import check_binding
 from chronicle.server.settings import Settings, is_loopback
@@ -154,15 +156,94 @@ def test_scopes_of_statements(
     ],
 )
 def test_a_token_for_some_streams_reaches_no_other_one(
-    sql: str, fake: Any, serve_app: Callable[..., Any]
+    sql: str, served: Callable[..., Any]
 ) -> None:
-    _, secret = create_token(fake.path, "a", ["admin"], ["fl*"])
-    client = serve_app(fake)
-    for path, body in (("/v1/query", {"sql": sql}), ("/v1/explain", {"sql": sql})):
-        response = client.post(path, json=body, headers=bearer(secret))
-        assert response.status_code in (403, 400), (path, response.text)
-        assert response.json()["code"] in ("forbidden", "sql-error")
-    assert fake.results == [], "nothing ran"
+    """A stream out of reach answers as one that does not exist, and nothing is changed or read."""
+    ask, database = served
+    answers = []
+    for name in ("secret", "nobody"):  # the second is not there
+        text = sql.replace("secret", name).replace("Secret", name.title())
+        for path in ("/v1/query", "/v1/explain"):
+            response = ask("POST", path, json={"sql": text})
+            answers.append((path, response.status_code, told(response, name)))
+            assert response.status_code in (400, 403), (path, response.text)
+    assert answers[:2] == answers[2:]
+    assert database.streams() == ["flights", "secret", "secret/too"]
+    assert [database.stream(name).count for name in ("flights", "secret")] == [1, 1]
+
+
+def told(response: Any, name: str) -> str:
+    """The words of an answer, whatever the name in it is."""
+    document = response.json()
+    document.pop("request_id", None)
+    words = str(document)
+    assert "secret" not in words.replace(name, "")
+    return words.replace(name, "NAME").replace(name.title(), "NAME")
+
+
+@pytest.fixture
+def served(tmp_path: Path, serve_app: Callable[..., Any]) -> Any:
+    """Requests with a token that reaches some streams, and the database."""
+    schema = pa.schema([pa.field("t", pa.int64(), False), pa.field("n", pa.int64())])
+    with chronicle.open(tmp_path / "real") as database:
+        for name in ("flights", "secret", "secret/too"):
+            database.create_stream(name, schema, time="t").append([{"t": 1, "n": 2}])
+        _, secret = create_token(database.path, "a", ["admin"], ["fl*"])
+        client = serve_app(database)
+
+        def ask(method: str, path: str, **more: Any) -> Any:
+            return client.request(method, path, headers=bearer(secret), **more)
+
+        yield ask, database
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT 'secret' AS a",
+        "SELECT n AS secret FROM flights",
+        "SELECT secret.n FROM flights AS secret",
+        "WITH secret AS (SELECT n FROM flights) SELECT * FROM secret",
+    ],
+)
+def test_names_that_mean_no_stream_are_no_oracle(sql: str, served: Any) -> None:
+    """What a text would answer with any other name, it answers with that of a stream elsewhere."""
+    ask, _ = served
+    response = ask("POST", "/v1/query", json={"sql": sql})
+    assert response.status_code == 200, response.text
+
+
+def test_no_hint_and_no_list_names_a_stream_out_of_reach(served: Any) -> None:
+    ask, _ = served
+    for method, path, more in (
+        ("POST", "/v1/query", {"json": {"sql": "SELECT * FROM flsecret"}}),
+        ("POST", "/v1/query", {"json": {"sql": "SELECT * FROM secre"}}),
+        ("POST", "/v1/query", {"json": {"sql": "DROP STREAM flsecret"}}),
+        ("POST", "/v1/query", {"json": {"sql": "INSERT INTO flsecret VALUES (1, 1)"}}),
+        ("GET", "/v1/streams/flsecret", {}),
+        ("GET", "/v1/streams/flsecret/events", {}),
+        ("GET", "/v1/streams/flsecret/events?where=n>1", {}),
+        ("GET", "/v1/streams/flsecret/aggregate?attribute=n", {}),
+        ("GET", "/v1/streams/flsecret/partitions", {}),
+        ("GET", "/v1/streams/flsecret/changes?until=1-03ab5c7d9e1f2a4b", {}),
+        ("POST", "/v1/streams/flsecret/positions", {"json": {}}),
+        ("POST", "/v1/streams/flsecret/events", {"json": [{"t": 1}]}),
+        ("POST", "/v1/streams/flsecret/indexes/n", {}),
+        ("PUT", "/v1/streams/flsecret/transactions/t/parts/p?format=json", {"content": b"[]"}),
+        ("DELETE", "/v1/streams/flsecret", {}),
+    ):
+        response = ask(method, path, **more)
+        assert response.status_code in (400, 404), (path, response.text)
+        assert "secret" not in response.text.replace("flsecret", ""), (path, response.text)
+    for response in (
+        ask("GET", "/v1/streams"),
+        ask("POST", "/v1/query", json={"sql": "SHOW STREAMS"}),
+        ask("GET", "/metrics"),
+        ask("GET", "/readyz"),
+    ):
+        assert response.status_code == 200
+        assert "secret" not in response.text
+    assert ask("GET", "/readyz").json() == {"status": "ready", "mode": "rw", "streams": 1}
 
 
 @pytest.mark.parametrize(
@@ -191,25 +272,6 @@ def test_out_of_reach_looks_the_same_whether_it_exists(
         assert response.status_code == 403, response.text
 
 
-def test_lists_leave_out_what_is_out_of_reach(fake: Any, serve_app: Callable[..., Any]) -> None:
-    _, secret = create_token(fake.path, "a", ["read"], ["flights"])
-    fake.taught["SHOW STREAMS"] = _named(["flights", "secret"])
-    client = serve_app(fake)
-    response = client.post("/v1/query", json={"sql": "SHOW STREAMS"}, headers=bearer(secret))
-    assert [row["s"] for row in response.json()["rows"]] == ["flights"]
-
-
-def _named(names: list[str]) -> Any:
-    import pyarrow as pa
-
-    def give(control: Any) -> Any:
-        schema = pa.schema([("s", pa.string()), ("n", pa.int64())])
-        yield pa.record_batch([pa.array(names), pa.array(range(len(names)))], schema)
-
-    give.schema = pa.schema([("s", pa.string()), ("n", pa.int64())])  # type: ignore[attr-defined]
-    return give
-
-
 @pytest.mark.parametrize(
     ("origin", "status"),
     [
@@ -227,7 +289,50 @@ def test_pages_of_other_origins_may_not_change_anything(
     headers = {} if origin is None else {"origin": origin}
     response = client.post("/v1/query", content=b"SELECT 1", headers=headers)
     assert response.status_code == status
-    assert client.get(QUERY, headers=headers).status_code == 200
+    assert client.get(QUERY, headers=headers).status_code == status, "an open server runs nothing"
+    _, secret = create_token(fake.path, "a", ["admin"])
+    headers |= bearer(secret)
+    response = client.post("/v1/query", content=b"SELECT 1", headers=headers)
+    assert response.status_code == status
+    assert client.get(QUERY, headers=headers).status_code == 200, "a page has no token to send"
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"sec-fetch-site": "none", "sec-fetch-mode": "navigate"}, 200),  # the address bar
+        ({"sec-fetch-site": "same-origin", "origin": "http://127.0.0.1"}, 200),
+        ({"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}, 403),  # an image elsewhere
+        ({"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}, 403),  # a link elsewhere
+        ({"sec-fetch-site": "same-site"}, 403),  # another port of this machine
+        ({"referer": "http://evil.example/page"}, 403),  # an old browser
+        ({"referer": "http://127.0.0.1/docs"}, 200),
+        ({"referer": "http://127.0.0.1:8001/docs"}, 403),
+        ({"sec-fetch-site": "cross-site", "origin": "https://app.example"}, 200),  # listed
+    ],
+)
+def test_an_open_server_runs_no_queries_for_foreign_pages(
+    headers: dict[str, str], status: int, fake: Any, serve_app: Callable[..., Any]
+) -> None:
+    client = serve_app(fake, cors_origins="https://app.example")
+    response = client.get(QUERY, headers=headers)
+    assert response.status_code == status, response.text
+    assert len(fake.results) == (status == 200)
+    _, secret = create_token(fake.path, "a", ["read"])
+    assert client.get(QUERY, headers={**headers, **bearer(secret)}).status_code == 200
+
+
+@pytest.mark.parametrize("name", ["authorization", "host", "content-type", "idempotency-key"])
+def test_headers_that_two_programs_could_read_in_two_ways(name: str, client: Any) -> None:
+    response = client.get(QUERY, headers=[(name, "a"), (name, "a")])
+    assert response.status_code == 400
+    assert name in response.json()["detail"]
+
+
+def test_a_request_has_so_many_headers_and_parameters(client: Any) -> None:
+    many = [(f"x-{number}", "a") for number in range(101)]
+    assert client.get(QUERY, headers=many).json()["code"] == "headers-too-large"
+    assert client.get("/v1/streams?" + "&".join(["a=1"] * 300)).status_code == 400
 
 
 def test_pages_that_may_call_are_told_so(fake: Any, serve_app: Callable[..., Any]) -> None:

@@ -139,7 +139,7 @@ def test_a_life(start: Callable[..., Process]) -> None:
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         )
         slow.sendall(head.encode() + body[:8])
-        wait_until(lambda: "chronicle_appends_running 1.0" in server.http.get("/metrics").text)
+        wait_until(lambda: "chronicle_uploads_running 1.0" in server.http.get("/metrics").text)
         server.http.close()
         server.process.send_signal(signal.SIGTERM)
         time.sleep(0.3)

@@ -14,12 +14,15 @@ import pytest
 import chronicle.server as server
 from chronicle.errors import CorruptStore, InvalidArgument, Unauthorized
 from chronicle.server.tokens import TokenFile
+from chronicle.store.files import RealFiles
+from chronicle.store.manifest import write_manifest
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     path = tmp_path / "store"
     (path / "CHRONICLE").mkdir(parents=True)
+    write_manifest(RealFiles(str(path)), "CHRONICLE", {"store": 1, "identity": "0"})
     return path
 
 

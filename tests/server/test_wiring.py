@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import chronicle
 from chronicle.errors import IndexExists, IndexNotFound
 
 
@@ -128,3 +130,18 @@ def test_tokens_are_managed_without_a_web_framework() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_what_queries_spill_lies_where_nobody_else_can_look_or_wait(tmp_path: Path) -> None:
+    """In a folder of this process alone, by a name that cannot be known before."""
+    with chronicle.open(tmp_path / "a") as one, chronicle.open(tmp_path / "b") as two:
+        places = []
+        for database in (one, two):
+            database.sql("SELECT range FROM range(3) ORDER BY 1").arrow()
+            found = database._query_engine().executor._directory
+            assert found is not None
+            places.append(found)
+            assert found.stat().st_mode & 0o777 == 0o700
+            assert f"{id(database._query_engine().executor):x}" not in found.name
+        assert places[0] != places[1]
+    assert not any(place.exists() for place in places)

@@ -1,0 +1,155 @@
+"""Values that the executor would change without a word are errors; far times can be shown."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import chronicle
+from chronicle import cli
+from chronicle.errors import SqlError
+from chronicle.formats.convert import convert
+from chronicle.formats.jsonout import json_bytes
+from chronicle.schema import time_text
+
+
+@pytest.fixture
+def database(tmp_path):
+    with chronicle.open(tmp_path / "store") as database:
+        database.sql(
+            "CREATE STREAM s (t TIMESTAMP, x DOUBLE, f FLOAT, m TIMESTAMP_MS) TIMESTAMP BY t"
+        )
+        database.sql("CREATE STREAM ticks (t BIGINT, x DOUBLE) TIMESTAMP BY t")
+        yield database
+
+
+@pytest.mark.parametrize(
+    ("sql", "words", "position"),
+    [
+        ("SELECT 1,\n 1e400", "1e400 is beyond what a DOUBLE holds", (2, 2)),
+        ("SELECT -1e400", "beyond what a DOUBLE", (1, 9)),
+        (f"SELECT x FROM s WHERE x < {'9' * 400}", "(400 characters)", (1, 27)),
+        ("SELECT TIMESTAMP '2020-01-01 00:00:00.1234567'", "which holds 6 digits", (1, 18)),
+        ("SELECT '2020-01-01 00:00:00.5'::TIMESTAMP_S", "which holds none", (1, 8)),
+        ("INSERT INTO s (t, x) VALUES ('2020-01-01', 1e400)", "beyond what a DOUBLE", (1, 44)),
+    ],
+)
+def test_literals_that_do_not_fit_are_errors_at_their_place(database, sql, words, position):
+    with pytest.raises(SqlError) as caught:
+        database.sql(sql)
+    assert words in str(caught.value)
+    assert (caught.value.line, caught.value.column) == position
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("x", "'1e400'"),
+        ("f", "'-1e39'"),
+        ("m", "'2020-01-01 00:00:00.1234'"),
+        ("m", "TIMESTAMP '2020-01-01 00:00:00.1234'"),
+        ("m", "TIMESTAMP 'infinity'"),
+        ("t", "'2020-01-01 00:00:00.1234567'"),
+        ("t", "TIMESTAMP_NS '2020-01-01 00:00:00.123456789'"),
+        ("t", "'-infinity'"),
+    ],
+)
+def test_insert_refuses_what_a_column_would_change(database, column, value):
+    row = f"{value}, 1" if column == "t" else f"TIMESTAMP '2020-01-01', {value}"
+    other = "x" if column == "t" else column
+    with pytest.raises(SqlError, match=f"column '{column}' cannot take the value"):
+        database.sql(f"INSERT INTO s (t, {other}) VALUES ({row})")
+    assert database.stream("s").count == 0
+
+
+@pytest.mark.parametrize("value", ["1.5", "'1.5'", "1.5e0"])
+def test_whole_times_have_no_fractions(database, value):
+    with pytest.raises(SqlError, match="times are whole numbers"):
+        database.sql(f"INSERT INTO ticks VALUES ({value}, 1)")
+    assert database.stream("ticks").count == 0
+
+
+def test_insert_takes_what_fits(database):
+    for value in ("'inf'", "' -Infinity '", "'nan'", "1.7e308", "'1e5'", "NULL", "'inf'::DOUBLE"):
+        database.sql(f"INSERT INTO s (t, x) VALUES ('2020-01-01 00:00:00.120', {value})")
+    database.sql("INSERT INTO s (t, m) VALUES ('2020-01-01 00:00:00.123456000', '2020-01-01')")
+    database.sql("INSERT INTO ticks VALUES (1.0, 1), ('2', 1), (1e3, 1)")
+    assert database.stream("s").count == 8
+    assert database.stream("ticks").count == 3
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("ticks", [2**63 - 1, -(2**63), 0, -1, 1_533_103_200_123])
+def test_any_time_can_be_written(tmp_path, unit, ticks):
+    with chronicle.open(tmp_path / "store") as database:
+        type_ = pa.timestamp(unit)
+        table = pa.table({"t": pa.array([ticks], pa.int64()).cast(type_)})
+        database.create_stream("far", table.schema, "t").append(table)
+        first, last = database.sql("SHOW STREAMS").fetchall()[0][3:]
+        assert first == last
+        assert first[:19] == time_text(ticks, type_)[:19]
+        row = json.loads(json_bytes(table.to_batches()[0]))
+        assert row["t"] == time_text(ticks, type_, "T")
+
+
+@pytest.mark.parametrize(
+    ("ticks", "unit", "text"),
+    [
+        (2**63 - 1, "us", "+294247-01-10 04:00:54.775807"),
+        (-(2**63), "us", "-290308-12-21 19:59:05.224192"),
+        (2**63 - 1, "ns", "2262-04-11 23:47:16.854775807"),
+        (253_402_300_799, "s", "9999-12-31 23:59:59"),
+        (253_402_300_800, "s", "+010000-01-01 00:00:00"),
+        (-62_167_219_201, "s", "-000001-12-31 23:59:59"),
+        (951_782_400_500, "ms", "2000-02-29 00:00:00.500"),
+    ],
+)
+def test_times_as_text(ticks, unit, text):
+    assert time_text(ticks, pa.timestamp(unit)) == text
+
+
+def test_times_as_text_agree_with_python():
+    for days in range(-719_162, 2_932_896, 997):
+        moment = dt.datetime(1970, 1, 1) + dt.timedelta(days=days, seconds=days % 86_400)
+        seconds = days * 86_400 + days % 86_400
+        assert time_text(seconds, pa.timestamp("s"), "T") == moment.isoformat()
+
+
+@pytest.mark.parametrize(
+    ("text", "type_", "bad"),
+    [
+        (["1e400", "1e308", "inf", "-Infinity", None], pa.float64(), [0]),
+        (["1", "9" * 400, "nan"], pa.float64(), [1]),
+        (["1e39", "3e38", "-1e39"], pa.float32(), [0, 2]),
+    ],
+)
+def test_numbers_in_text_are_not_made_infinite(text, type_, bad):
+    codes = convert(pa.array(text), type_).codes
+    assert [] if codes is None else np.flatnonzero(codes).tolist() == bad
+
+
+def test_doubles_that_a_float_does_not_hold_are_bad_values():
+    found = convert(pa.array([1e39, float("inf"), 1.5, None]), pa.float32())
+    assert np.flatnonzero(found.codes).tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("form", "data"),
+    [
+        ("ndjson", '{"t":1,"x":1}\n{"t":2,"x":1e400}\n'),
+        ("ndjson", '{"t":1,"x":%s}\n' % ("9" * 400)),
+        ("csv", "t,x\n1,1\n2,-1e400\n"),
+    ],
+)
+def test_files_with_numbers_that_do_not_fit_are_refused(tmp_path, monkeypatch, capsys, form, data):
+    monkeypatch.setenv("CHRONICLE_STORE", str(tmp_path / "store"))
+    file = tmp_path / f"events.{form}"
+    file.write_text(data)
+    with chronicle.open(tmp_path / "store") as database:
+        database.sql("CREATE STREAM ticks (t BIGINT, x DOUBLE) TIMESTAMP BY t")
+    assert cli.run(["ingest", str(file), "--stream", "ticks", "--time", "t"]) == 1
+    assert "column 'x': expected a number (double)" in capsys.readouterr().err

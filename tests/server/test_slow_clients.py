@@ -1,0 +1,293 @@
+"""Clients that send or take too slowly cost themselves, and nobody else, against a real socket."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import chronicle
+from chronicle.server import create_token
+from chronicle.server.bodies import Pace
+
+SCHEMA = pa.schema([pa.field("t", pa.int64(), False), pa.field("s", pa.string())])
+SLOW = "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range + b.range < 0"
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Any]:
+    with chronicle.open(tmp_path / "store") as opened:
+        opened.create_stream("s", SCHEMA, time="t")
+        yield opened
+
+
+class Trickle:
+    """Sends bytes one by one until the server ends it."""
+
+    def __init__(self, live: Any, start: bytes, *, every_s: float = 0.05) -> None:
+        self._socket = live.connect()
+        self._socket.sendall(start)
+        self._every_s = every_s
+        self.began = time.monotonic()
+        self.answer = b""
+        self.lasted = 0.0
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        with self._socket:
+            self._socket.settimeout(self._every_s)
+            while time.monotonic() - self.began < 10:
+                try:
+                    self._socket.send(b"a")
+                    piece = self._socket.recv(65536)
+                except TimeoutError:
+                    continue
+                except OSError:
+                    break
+                if not piece:
+                    break
+                self.answer += piece
+        self.lasted = time.monotonic() - self.began
+
+    def wait(self) -> Trickle:
+        self._thread.join(15)
+        return self
+
+
+def request(path: str, *headers: str, method: str = "POST") -> bytes:
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", *headers, "", ""]
+    return "\r\n".join(lines).encode()
+
+
+UPLOAD = request("/v1/streams/s/events?format=ndjson", "Content-Length: 100000")
+
+
+def test_slow_uploads_block_no_append(database: Any, live: Callable[..., Any]) -> None:
+    """A byte now and then keeps neither a place among the appends nor the connection."""
+    served = live(
+        database,
+        max_concurrent_appends=2,
+        max_waiting_queries=0,
+        client_timeout_ms=1500,
+        queue_timeout_ms=300,
+    )
+    trickles = [Trickle(served, UPLOAD) for _ in range(12)]
+    time.sleep(0.3)
+    for number in range(20):
+        began = time.monotonic()
+        answer = served.http.post("/v1/streams/s/events", json=[{"t": number, "s": "a"}])
+        assert answer.status_code == 200, answer.text
+        assert time.monotonic() - began < 1.0
+    for trickle in trickles:
+        trickle.wait()
+        assert trickle.lasted < 6, "silence is no way round the least rate, nor is a byte"
+        assert b" 408 " in trickle.answer
+        assert b"CHRONICLE_MIN_CLIENT_BYTES_PER_S" in trickle.answer
+    assert database.stream("s").count == 20
+
+
+def test_one_client_does_not_take_all_uploads(database: Any, live: Callable[..., Any]) -> None:
+    _, slow = create_token(database.path, "slow", ["write"])
+    _, good = create_token(database.path, "good", ["write"])
+    served = live(database, max_concurrent_uploads=4, client_timeout_ms=5000)
+    upload = request(
+        "/v1/streams/s/events?format=ndjson",
+        "Content-Length: 100000",
+        f"Authorization: Bearer {slow}",
+    )
+    held = [Trickle(served, upload) for _ in range(8)]
+    time.sleep(0.5)
+    answer = served.http.post(
+        "/v1/streams/s/events",
+        json=[{"t": 1, "s": "a"}],
+        headers={"Authorization": f"Bearer {good}"},
+    )
+    assert answer.status_code == 200, answer.text
+    assert sum(b" 503 " in trickle.wait().answer for trickle in held) == 5
+
+
+@pytest.mark.parametrize("path", ["/v1/query", "/v1/explain", "/v1/streams"])
+def test_json_bodies_have_a_deadline(path: str, database: Any, live: Callable[..., Any]) -> None:
+    served = live(database, client_timeout_ms=300)
+    found = Trickle(served, request(path, "Content-Length: 100000")).wait()
+    assert b" 408 " in found.answer
+    assert found.lasted < 3
+
+
+def test_json_bodies_count_among_the_bytes_that_are_held(
+    database: Any, live: Callable[..., Any]
+) -> None:
+    served = live(database, max_upload_memory_bytes=1 << 20, client_timeout_ms=2000)
+    upload = request("/v1/query", "Content-Length: 800000") + b" " * 700_000
+    held = Trickle(served, upload)
+    time.sleep(0.5)
+    assert served.app.state.server.uploads.used >= 700_000
+    answer = served.http.post("/v1/query", content=b"SELECT 1" + b" " * 500_000)
+    assert answer.status_code in (413, 503)
+    held.wait()
+    assert served.http.post("/v1/query", content=b"SELECT 1").status_code == 200
+
+
+def test_headers_have_a_deadline(database: Any, live: Callable[..., Any]) -> None:
+    served = live(database, header_timeout_ms=400)
+    silent = served.connect()
+    trickle = Trickle(served, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-A: ").wait()
+    assert trickle.lasted < 3
+    assert trickle.answer == b""
+    assert silent.recv(10) == b"", "who says nothing is let go, too"
+    silent.close()
+
+
+def test_further_requests_of_a_connection_have_it_too(
+    database: Any, live: Callable[..., Any]
+) -> None:
+    served = live(database, header_timeout_ms=400)
+    first = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    trickle = Trickle(served, first + b"GET /healthz HTTP/1.1\r\nX-A: ").wait()
+    assert trickle.answer.count(b"200 OK") == 1
+    assert trickle.lasted < 3
+
+
+def test_a_body_may_take_longer_than_headers(database: Any, live: Callable[..., Any]) -> None:
+    served = live(database, header_timeout_ms=300)
+    row = b'{"t": 1, "s": "a"}\n'
+    with served.connect() as connection:
+        connection.sendall(
+            request("/v1/streams/s/events?format=ndjson", f"Content-Length: {len(row) * 5}")
+        )
+        for _ in range(5):
+            time.sleep(0.2)
+            connection.sendall(row)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+
+
+def test_headers_have_a_size(database: Any, live: Callable[..., Any]) -> None:
+    served = live(database)
+    with served.connect() as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
+        answer = b""
+        with contextlib.suppress(OSError):
+            for number in range(2000):
+                connection.sendall(b"X-%d: " % number + b"a" * 1000 + b"\r\n")
+        with contextlib.suppress(OSError):
+            while piece := connection.recv(65536):
+                answer += piece
+    assert not answer or answer.startswith(b"HTTP/1.1 431"), answer
+    assert served.http.get("/healthz").status_code == 200
+
+
+def test_repeated_headers_are_refused_on_the_wire(database: Any, live: Callable[..., Any]) -> None:
+    served = live(database)
+    for header in ("Host: evil.example", "Authorization: Bearer a\r\nAuthorization: Bearer b"):
+        with served.connect() as connection:
+            connection.sendall(request("/v1/streams", header, method="GET"))
+            assert connection.recv(65536).startswith(b"HTTP/1.1 400")
+
+
+def test_nothing_but_http_is_spoken(database: Any, live: Callable[..., Any]) -> None:
+    """A WebSocket would come in past the guard."""
+    served = live(database)
+    with served.connect() as connection:
+        connection.sendall(
+            request(
+                "/v1/query",
+                "Connection: Upgrade",
+                "Upgrade: websocket",
+                "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+                "Sec-WebSocket-Version: 13",
+                method="GET",
+            )
+        )
+        assert not connection.recv(65536).startswith(b"HTTP/1.1 101")
+
+
+def test_one_client_with_slow_queries_starves_nobody(
+    database: Any, live: Callable[..., Any]
+) -> None:
+    _, greedy = create_token(database.path, "greedy", ["read"])
+    _, modest = create_token(database.path, "modest", ["read"])
+    served = live(
+        database, max_concurrent_queries=4, queue_timeout_ms=20_000, query_timeout_ms=20_000
+    )
+    sent: list[socket.socket] = []
+    for _ in range(24):
+        connection = served.connect()
+        text = SLOW.encode()
+        connection.sendall(
+            request("/v1/query", f"Content-Length: {len(text)}", f"Authorization: Bearer {greedy}")
+            + text
+        )
+        sent.append(connection)
+    wait_until(lambda: served.app.state.server.queries.waiting >= 10)
+    for _ in range(3):
+        began = time.monotonic()
+        answer = served.http.post(
+            "/v1/query", content=b"SELECT 1", headers={"Authorization": f"Bearer {modest}"}
+        )
+        assert answer.status_code == 200, answer.text
+        assert time.monotonic() - began < 10
+    for connection in sent:
+        connection.close()
+
+
+def test_clients_that_do_not_read_starve_nobody(database: Any, live: Callable[..., Any]) -> None:
+    database.stream("s").append(pa.table({"t": range(200_000), "s": ["a" * 100] * 200_000}, SCHEMA))
+    _, deaf = create_token(database.path, "deaf", ["read"])
+    _, modest = create_token(database.path, "modest", ["read"])
+    served = live(
+        database, max_concurrent_queries=4, max_concurrent_reads=4, client_timeout_ms=20_000
+    )
+    sent: list[socket.socket] = []
+    for path in ("/v1/query?q=SELECT%20*%20FROM%20s", "/v1/streams/s/events"):
+        for _ in range(8):
+            connection = served.connect(receive_bytes=4096)
+            connection.sendall(request(path, f"Authorization: Bearer {deaf}", method="GET"))
+            sent.append(connection)
+    server = served.app.state.server
+    wait_until(lambda: server.queries.waiting >= 5 and server.reads.waiting >= 5)
+    headers = {"Authorization": f"Bearer {modest}"}
+    for path in ("/v1/query?q=SELECT%201", "/v1/streams/s/events?limit=1", "/v1/streams"):
+        assert served.http.get(path, headers=headers).status_code == 200
+    for connection in sent:
+        connection.close()
+
+
+def test_who_takes_an_answer_too_slowly_is_broken_off(
+    database: Any, live: Callable[..., Any]
+) -> None:
+    """A few bytes now and then are no progress."""
+    database.stream("s").append(pa.table({"t": range(300_000), "s": ["a" * 100] * 300_000}, SCHEMA))
+    served = live(database, client_timeout_ms=700, min_client_bytes_per_s=50_000_000)
+    with served.connect(receive_bytes=4096) as connection:
+        connection.sendall(request("/v1/streams/s/events", method="GET"))
+        wait_until(lambda: served.app.state.server.reads.running == 1)
+        began = time.monotonic()
+        while served.connections and time.monotonic() - began < 15:
+            connection.recv(2048)
+            time.sleep(0.02)
+        assert time.monotonic() - began < 10
+    assert served.app.state.server.reads.running == 0
+
+
+def test_what_a_pace_allows() -> None:
+    pace = Pace(60.0, 1000)
+    assert pace.left(0, 0.0) == 60.0
+    assert pace.left(0, 59.0) == 1.0
+    assert pace.left(1000, 60.0) == 1.0
+    assert pace.left(10, 61.0) < 0
+    assert pace.left(10**9, 60.0) == 60.0, "silence is limited, however much has come"
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 15.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
