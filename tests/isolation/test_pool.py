@@ -288,10 +288,11 @@ def test_a_fork_of_the_owner_has_workers_of_its_own() -> None:
 
 
 def test_an_interrupt_does_not_reach_the_workers() -> None:
-    end = "try:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    lease.discard(); pool.close()"
+    end = "try:\n    print('waits', flush=True)\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    lease.discard(); pool.close()"
     with run(end) as process:
         assert process.stdout is not None
         pids = [int(word) for word in process.stdout.readline().split()]
+        assert process.stdout.readline() == "waits\n"
         process.send_signal(signal.SIGINT)
         _, error = process.communicate(timeout=60)
     assert error == ""
