@@ -288,7 +288,10 @@ def test_a_fork_of_the_owner_has_workers_of_its_own() -> None:
 
 
 def test_an_interrupt_does_not_reach_the_workers() -> None:
-    end = "try:\n    print('waits', flush=True)\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    lease.discard(); pool.close()"
+    end = (
+        "try:\n    print('waits', flush=True)\n    time.sleep(60)\n"
+        "except KeyboardInterrupt:\n    lease.discard(); pool.close()"
+    )
     with run(end) as process:
         assert process.stdout is not None
         pids = [int(word) for word in process.stdout.readline().split()]
