@@ -17,8 +17,10 @@ from .errors import *  # noqa: F403  (the error classes are the public vocabular
 if TYPE_CHECKING:
     from .database import Database
 
+_INSIDE = ("HINTS", "OUTSIDE", "Hint", "Outside")
+
 __all__ = ["__version__", "open"]
-__all__ += [name for name in errors.__all__ if name not in ("OUTSIDE", "Outside", "outside")]
+__all__ += [name for name in errors.__all__ if name[0].isupper() and name not in _INSIDE]
 __version__ = "0.1.0"
 
 

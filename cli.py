@@ -47,7 +47,7 @@ from .commands.serving import serve, token
 from .commands.sql import sql
 from .commands.streams import describe, explain, index, streams
 from .commands.upkeep import backup, bench, check, compact, inspect
-from .errors import ChronicleError, outside
+from .errors import ChronicleError, in_words_of, outside
 
 app = typer.Typer(
     name="chronicle",
@@ -172,7 +172,7 @@ def _explain(error: Exception) -> int:
             say(f"try: {context.command_path} --help")
         return int(error.exit_code)  # type: ignore[attr-defined]
     if isinstance(error, ChronicleError):
-        fail(str(error))
+        fail(in_words_of("command", str(error)))
         _notes(error)
         return outside(error).exit_code
     if isinstance(error, OSError) and error.strerror:

@@ -8,7 +8,8 @@ Purpose
 Guarantee
     Loading this module loads neither DuckDB nor sqlglot; the first SQL text does.  A database
     opened with ``mode="r"`` changes nothing and takes no lock.  All methods may be called from any
-    thread.  A program that ends without closing a database has it closed then.
+    thread, and from no process but the one that opened it.  A program that ends without closing a
+    database has it closed then.
 
 Limits
     One process writes to a store at a time; others open it with ``mode="r"`` and see its last
@@ -21,6 +22,7 @@ import atexit
 import contextlib
 import logging
 import os
+import re
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,8 +39,8 @@ from .errors import (
     MissingDependency,
     ReadOnlyStore,
     StoreClosed,
-    StreamNotFound,
 )
+from .ownership import Owner
 from .schema import StreamSchema
 from .store import EventStream, Store, StreamOptions, StreamReader
 from .streams import Stream
@@ -102,14 +104,10 @@ _OPEN: weakref.WeakSet[Database] = weakref.WeakSet()
 
 @atexit.register
 def _close_at_exit() -> None:
-    """Close what a program has left open, so that no thread is in the middle of it at the end.
-
-    A forked child leaves its parent's alone.
-    """
+    """Close what a program has left open, so that no thread is in the middle of it at the end."""
     for database in list(_OPEN):
-        if database._process == os.getpid():
-            with contextlib.suppress(Exception):
-                database.close()
+        with contextlib.suppress(Exception):
+            database.close()
 
 
 class Database:
@@ -141,7 +139,7 @@ class Database:
         self._engine: QueryEngine | None = None
         self._guard = threading.Lock()
         self._closed = False
-        self._process = os.getpid()
+        self._owner = Owner(f"the store {store.path}")
         _OPEN.add(self)
         self._query_memory_bytes = query_memory_bytes
         self._query_threads = query_threads or os.cpu_count() or 1
@@ -239,14 +237,20 @@ class Database:
         self._check_open()
         return sorted(self._store.streams())
 
+    def damaged(self) -> dict[str, str]:
+        """Streams that are set aside because they cannot be opened, each with what is wrong.
+
+        They are among :meth:`streams`, whatever is asked of one raises :class:`CorruptStore`, and
+        the others are served.  :meth:`check` repairs them, :meth:`drop_stream` removes them.
+        """
+        self._check_open()
+        return self._store.damaged()
+
     def drop_stream(self, name: str, *, if_exists: bool = False) -> None:
         """Remove a stream, its events and its indexes; raises :class:`StreamNotFound`."""
         self._check_writable(f"drop the stream {name!r}")
-        if if_exists:
-            try:
-                self._store.stream(name)
-            except StreamNotFound:
-                return
+        if if_exists and name not in self.streams():
+            return
         if self._indexes is not None:
             self._indexes.drop_stream(name)
         self._streams.pop(name, None)
@@ -436,9 +440,9 @@ class Database:
     def backup(self, path: str | os.PathLike[str]) -> None:
         """Write a consistent copy of the store, with its indexes, while writing goes on."""
         self._check_open()
-        self._store.backup(path)
-        if self._indexes is not None:
-            self._indexes.backup(Path(path))
+        indexes = self._indexes
+        add = None if indexes is None else lambda target: indexes.backup(Path(target))
+        self._store.backup(path, add)
 
     def check(self, repair: bool = False) -> CheckReport:
         """Verify every checksum, order and aggregate of the store, and every index.
@@ -456,7 +460,12 @@ class Database:
         return report
 
     def close(self) -> None:
-        """Flush and release the store; closing twice is fine, any other use afterwards is not."""
+        """Flush and release the store; closing twice is fine, any other use afterwards is not.
+
+        In a forked child this does nothing: the store is its parent's.
+        """
+        if not self._owner.here:
+            return
         with self._guard:
             if self._closed:
                 return
@@ -487,6 +496,7 @@ class Database:
         return f"<chronicle.Database {str(self._store.path)!r} {state}>"
 
     def _check_open(self) -> None:
+        self._owner.check()
         if self._closed:
             raise StoreClosed(f"the database {str(self._store.path)!r} was closed; open it again")
 
@@ -511,6 +521,11 @@ def open_database(
         raise InvalidArgument(f"mode is 'rw' or 'r', found {mode!r}")
     if isolation not in ("none", "process"):
         raise InvalidArgument(f"isolation is 'none' or 'process', found {isolation!r}")
+    if isinstance(path, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", path):
+        raise InvalidArgument(
+            f"a store is a directory, found the address {path!r}; a server is spoken to over REST "
+            "(docs/rest.md), by `chronicle sql --url`, or from Spark by option('url', ...)"
+        )
     store = Store.open(path, mode=mode)
     return Database(
         store,

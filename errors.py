@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 __all__ = [
+    "HINTS",
     "OUTSIDE",
     "AttributeNotFound",
     "ChronicleError",
@@ -26,6 +27,7 @@ __all__ = [
     "CorruptBlock",
     "CorruptStore",
     "Forbidden",
+    "Hint",
     "IndexExists",
     "IndexNotFound",
     "IngestError",
@@ -51,6 +53,7 @@ __all__ = [
     "UnsupportedFormat",
     "UnsupportedType",
     "WorkerLost",
+    "in_words_of",
     "outside",
 ]
 
@@ -280,3 +283,40 @@ def outside(error: ChronicleError | type[ChronicleError]) -> Outside:
         if found is not None:
             return found
     return OUTSIDE[ChronicleError]
+
+
+class Hint(NamedTuple):
+    """What to do next, as each face has it: the library's words stand in the messages."""
+
+    library: str
+    command: str
+    rest: str
+
+
+HINTS = (
+    Hint("; pass params=", "; give it by -p NAME=VALUE", "; give it in params"),
+    Hint("pass time_format= s,", "give --time-format s,", "say precision=s,"),
+    Hint("pass time_format=", "give --time-format", "say precision="),
+    Hint(
+        "give their names by columns= when the file has no header",
+        "give their names with --columns when the file has no header",
+        "send a header line",
+    ),
+    Hint(
+        "give it the type string to keep its JSON text",
+        "give it the type string (--types) to keep its JSON text",
+        "send its JSON text as a string",
+    ),
+    Hint(
+        "raise the limit of columns",
+        "raise --max-columns",
+        "raise CHRONICLE_MAX_COLUMNS on the server",
+    ),
+)
+
+
+def in_words_of(face: str, text: str) -> str:
+    """A message with its hints in the words of a face: ``command`` or ``rest``."""
+    for hint in HINTS:
+        text = text.replace(hint.library, getattr(hint, face))
+    return text

@@ -8,7 +8,9 @@ Guarantee
     Casts are safe: no value changes but in its representation (units of time, width of integers,
     encodings).  What does not fit is refused before anything is stored: columns and types with
     :class:`SchemaMismatch`, values with :class:`InvalidData` and the row, counted from 1.  Time is
-    never null, NaN or NaT.
+    never null, NaN or NaT.  Arrow data is verified in full before anything else
+    (``soundness.py``), whoever made it: a false offset would be stored, and end the process
+    when it is read.
 
 Layout
     Tables, batches, frames and lists come out as one table and so are appended atomically.  A
@@ -25,7 +27,9 @@ from __future__ import annotations
 
 import difflib
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -33,6 +37,7 @@ import pyarrow.compute as pc
 
 from .errors import InvalidData, SchemaMismatch
 from .schema import Attribute, StreamSchema
+from .soundness import require_sound
 
 __all__ = ["conform_table", "tables_of"]
 
@@ -40,6 +45,7 @@ CHUNK_BYTES = 64 << 20
 """Size at which the batches of a reader are appended together."""
 
 _MESSAGE_VALUES_MAX = 60
+_EXPONENT_MAX = 400
 
 
 def tables_of(data: Any, schema: StreamSchema) -> Iterator[pa.Table]:
@@ -93,6 +99,8 @@ def _table_of_pandas(frame: Any, schema: StreamSchema) -> pa.Table:
     names = [name for name in frame.index.names if name is not None and name in schema]
     if names:
         frame = frame.reset_index(level=names)
+    for name, column in frame.select_dtypes("object").items():
+        _refuse_absurd_decimals(str(name), column)
     try:
         return pa.Table.from_pandas(frame, preserve_index=False)
     except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError) as error:
@@ -104,6 +112,7 @@ def _tables_of_reader(reader: pa.RecordBatchReader, schema: StreamSchema) -> Ite
     batches: list[pa.RecordBatch] = []
     size, rows = 0, 0
     for batch in reader:
+        require_sound(batch, None, rows + sum(held.num_rows for held in batches))
         batches.append(batch)
         size += batch.nbytes
         if size >= CHUNK_BYTES:
@@ -139,6 +148,7 @@ def _table_of_rows(rows: Sequence[Any], schema: StreamSchema) -> pa.Table:
 def _array_of(values: list[Any], attribute: Attribute) -> pa.Array:
     """An array of the values' own type: pyarrow would truncate if it were told the target."""
     type_ = attribute.type
+    _refuse_absurd_decimals(attribute.name, values)
     try:
         if pa.types.is_decimal(type_) or pa.types.is_binary(type_) or not values:
             return pa.array(values, type_)
@@ -152,6 +162,17 @@ def _array_of(values: list[Any], attribute: Attribute) -> pa.Array:
             f"{row + 1} ({_first_line(error)})",
             row + 1,
         ) from None
+
+
+def _refuse_absurd_decimals(name: str, values: Iterable[Any]) -> None:
+    """Exponents far beyond every type end the process in the library (libarrow 26)."""
+    for position, value in enumerate(values):
+        if type(value) is Decimal and value and abs(value.adjusted()) > _EXPONENT_MAX:
+            raise InvalidData(
+                f"{name}: expected a number that some type can hold, found {_shown(value)} in row "
+                f"{position + 1}",
+                position + 1,
+            )
 
 
 def _only_integers(values: list[Any]) -> bool:
@@ -187,6 +208,7 @@ def conform_table(table: pa.Table, schema: StreamSchema, rows_before: int = 0) -
     ------
     SchemaMismatch, InvalidData
     """
+    require_sound(table, None, rows_before)
     if table.schema.equals(schema.arrow) and not any(
         table.column(a.name).null_count for a in schema.attributes if not a.nullable
     ):
@@ -206,7 +228,7 @@ def conform_table(table: pa.Table, schema: StreamSchema, rows_before: int = 0) -
 def _check_names(names: Iterable[str], schema: StreamSchema, row: int | None = None) -> None:
     at = f" in row {row}" if row is not None else ""
     listed = list(names)
-    doubled = sorted({name for name in listed if listed.count(name) > 1})
+    doubled = sorted(name for name, times in Counter(listed).items() if times > 1)
     if doubled:
         raise SchemaMismatch(f"column names occur more than once: {', '.join(doubled)}")
     unknown = [name for name in listed if name not in schema]

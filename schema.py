@@ -23,6 +23,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -157,7 +158,7 @@ class StreamSchema:
                 raise InvalidArgument(
                     f"attribute names must not be empty or hold NUL characters, found {name!r}"
                 )
-        doubled = sorted({name for name in names if names.count(name) > 1})
+        doubled = sorted(name for name, times in Counter(names).items() if times > 1)
         if doubled:
             raise InvalidArgument(
                 f"each attribute name may occur once, found more than once: {', '.join(doubled)}"
@@ -187,7 +188,7 @@ class StreamSchema:
                 elif not pa.types.is_timestamp(type_):
                     raise UnsupportedType(
                         f"the time attribute {time!r} must be a timestamp or an integer, found "
-                        f"{type_}; give --time-format or cast it"
+                        f"{type_}; cast it"
                     )
             storage = storage_of(type_)
             if storage is None:

@@ -22,6 +22,11 @@ __all__ = ["ANSWER_FORMATS", "check_format", "write_answer", "write_rows"]
 
 ANSWER_FORMATS = ("table", "json", "ndjson", "csv", "arrow", "parquet")
 _BINARY = ("arrow", "parquet")
+_SUFFIXES = (
+    ".csv", ".json", ".ndjson", ".jsonl", ".parquet", ".pq", ".arrow", ".feather", ".ipc", ".arrows"
+)  # fmt: skip
+_ARROW_FILES = (".arrow", ".feather", ".ipc")
+"""Names that readers expect an IPC file under; a stream is an ``.arrows``."""
 
 
 def check_format(format: str, output: Path | None) -> str:
@@ -41,6 +46,12 @@ def check_format(format: str, output: Path | None) -> str:
             if kind is not None and kind.compression is not None:
                 raise InvalidArgument(
                     f"output is not compressed here; write {output.stem!r} and compress that"
+                )
+            suffix = output.suffix.lower()
+            if suffix and suffix not in _SUFFIXES:
+                raise InvalidArgument(
+                    f"a name that ends in {suffix} says no format that is written; end it in "
+                    f"{', '.join(_SUFFIXES)}, or say --format"
                 )
             format = "csv" if kind is None else kind.format
     if format not in ANSWER_FORMATS:
@@ -81,7 +92,9 @@ def write_answer(
         else:
             from ..formats.writers import write
 
-            write(batches, schema, format, out)
+            if format == "arrow" and output is not None:
+                format = "arrow file" if output.suffix.lower() in _ARROW_FILES else format
+            write(batches, schema, format, out, line_end="\n")
         out.flush()
 
 
@@ -91,12 +104,18 @@ def _show(batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows_max: int | 
     from .tables import TERMINAL_ROWS, terminal_table
 
     limit = TERMINAL_ROWS if rows_max is None else rows_max
-    table, rows, more = terminal_table(batches, schema, limit)
-    Console().print(table)
+    console = Console()
+    table, rows, more, hidden = terminal_table(batches, schema, limit, console.width)
+    console.print(table)
     if more:
         say(f"{rows:,} rows shown, there are more: --max-rows 0 shows all")
     else:
         say(f"{rows:,} row{'' if rows == 1 else 's'}")
+    if hidden:
+        say(
+            f"{len(schema) - hidden} of {len(schema)} columns fit here: select fewer, widen the "
+            "terminal, or take another --format"
+        )
 
 
 @contextlib.contextmanager

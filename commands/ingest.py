@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import InvalidData, StoreLocked
+from ..errors import InvalidData, StoreLocked, in_words_of
 from .options import StoreOption, TokenOption, UrlOption
 from .place import place_of
 from .screen import IngestBar, human_bytes, say, warn
@@ -58,8 +58,16 @@ def ingest(
         ),
     ] = "auto",
     create: Annotated[
-        bool, typer.Option("--create", help="Make the stream from the data if there is none.")
+        bool, typer.Option("--create", help="Make the stream from the data.")
     ] = False,
+    if_exists: Annotated[
+        str,
+        typer.Option(
+            "--if-exists",
+            metavar="fail|append",
+            help="With --create: what to do when the stream is there already.",
+        ),
+    ] = "fail",
     format: Annotated[
         str | None,
         typer.Option(
@@ -123,6 +131,16 @@ def ingest(
             rich_help_panel=_READING,
         ),
     ] = None,
+    max_columns: Annotated[
+        int,
+        typer.Option(
+            "--max-columns",
+            min=1,
+            metavar="N",
+            help="Most columns, or different keys, of a file.",
+            rich_help_panel=_READING,
+        ),
+    ] = 10_000,
     null: Annotated[
         list[str] | None,
         typer.Option(
@@ -229,6 +247,7 @@ def ingest(
         time_format=time_format,
         format=format,
         create=create,
+        if_exists=if_exists,
         types=types or (),
         rename=parse_pairs(rename or (), "--rename"),
         select=_listed(select),
@@ -243,6 +262,7 @@ def ingest(
         separator={"tab": "\t", "\\t": "\t"}.get(separator or "", separator),
         columns=_listed(columns),
         nulls=null or (),
+        max_columns=max_columns,
         retention=retention,
         codec=codec,
     )
@@ -284,7 +304,7 @@ def _tell(report: IngestReport) -> None:
         columns = ", ".join(f"{n} {name}" for name, n in report.bad_columns.most_common(5))
         warn(f"{report.bad:,} of {report.rows:,} rows could not be read ({columns}), the first:")
         for example in report.examples:
-            say(f"  {example}")
+            say(f"  {in_words_of('command', str(example))}")
         if report.quarantine is not None:
             say(f"  kept in {report.quarantine}")
 

@@ -6,13 +6,15 @@ Purpose
 
 Layout
     The first column of times or numbers is the horizontal axis, every other column of numbers a
-    line (``window_end`` and ``window_id`` are left out where ``window_start`` is there).  Nulls
-    and NaN are gaps.
+    line (``window_end`` and ``window_id`` are left out where ``window_start`` is there).  Where
+    several rows share a place on the axis, the columns of text (else the first column of whole
+    numbers that tells them apart) are keys, and each key has lines of its own.  Nulls and NaN are
+    gaps.
 
 Limits
     SVG and HTML need nothing; PNG needs matplotlib (the extra ``plot``).  At most
-    :data:`LINES_MAX` lines; more points than there are pixels are thinned to the least and the
-    greatest of each.
+    :data:`LINES_MAX` lines, those with the most points, and the legend says how many there are;
+    more points than there are pixels are thinned to the least and the greatest of each.
 """
 
 from __future__ import annotations
@@ -27,12 +29,26 @@ import pyarrow as pa
 
 from ..errors import InvalidArgument, MissingDependency
 
-__all__ = ["PLOT_FORMATS", "Series", "series_of", "svg_text", "terminal_text", "write_plot"]
+__all__ = ["PLOT_FORMATS", "Line", "Series", "series_of", "svg_text", "terminal_text", "write_plot"]
 
 PLOT_FORMATS = ("svg", "html", "png")
 LINES_MAX = 8
 _COLOURS = ("#1f6f8b", "#c8553d", "#588157", "#8e5ea2", "#b08900", "#3d405b", "#d1495b", "#2a9d8f")
 _MARKS = "•+x*o#@%"
+
+
+@dataclass(frozen=True)
+class Line:
+    """Points from left to right.
+
+    Attributes
+    ----------
+    x, y : list of float
+        NaN in ``y`` where there is nothing.
+    """
+
+    x: list[float]
+    y: list[float]
 
 
 @dataclass(frozen=True)
@@ -45,15 +61,33 @@ class Series:
         Name of the horizontal column.
     times : bool
         Whether it holds times, as seconds since the epoch.
-    x : list of float
-    lines : dict of str to list of float
-        NaN where there is nothing.
+    lines : dict of str to Line
+    found : int
+        Lines that there would be without a limit.
     """
 
     axis: str
     times: bool
-    x: list[float]
-    lines: dict[str, list[float]]
+    lines: dict[str, Line]
+    found: int
+
+    @property
+    def x(self) -> list[float]:
+        """Places on the axis, of all lines."""
+        return [x for line in self.lines.values() for x in line.x]
+
+    @property
+    def y(self) -> list[float]:
+        """Values of all lines."""
+        return [y for line in self.lines.values() for y in line.y]
+
+    @property
+    def title(self) -> str:
+        """What is over what, and whether lines are missing."""
+        missing = (
+            f" ({len(self.lines)} of {self.found} lines)" if self.found > len(self.lines) else ""
+        )
+        return f"over {self.axis}{missing}"
 
 
 def series_of(table: pa.Table) -> Series:
@@ -85,18 +119,63 @@ def series_of(table: pa.Table) -> Series:
             "a plot needs rows, a column of times or numbers for the axis and a column of numbers "
             f"to draw; the answer has {table.num_rows} rows of {', '.join(names) or 'nothing'}"
         )
-    order = (
-        sorted(range(table.num_rows), key=table.column(axis).to_pylist().__getitem__)
-        if table.column(axis).null_count == 0
-        else list(range(table.num_rows))
-    )
     times = not _is_number(kinds[axis])
     x = [_seconds(value) if times else _number(value) for value in table.column(axis).to_pylist()]
-    drawn = {}
-    for i in lines[:LINES_MAX]:
-        values = [_number(value) for value in table.column(i).to_pylist()]
-        drawn[names[i]] = [values[at] for at in order]
-    return Series(names[axis], times, [x[at] for at in order], drawn)
+    keys = _keys(table, axis, lines, hidden)
+    lines = [i for i in lines if i not in keys]
+    if not lines:
+        raise InvalidArgument("a plot needs a column of numbers to draw besides axis and keys")
+    rows = sorted(range(len(x)), key=lambda at: (math.isnan(x[at]), x[at]))
+    labels = [table.column(i).to_pylist() for i in keys]
+    groups: dict[str, list[int]] = {}
+    for at in rows:
+        groups.setdefault(", ".join(str(column[at]) for column in labels), []).append(at)
+    drawn: dict[str, Line] = {}
+    for key in sorted(groups, key=lambda key: -len(groups[key]))[:LINES_MAX]:
+        for i in lines:
+            values = table.column(i).to_pylist()
+            name = f"{key} {names[i]}" if key and len(lines) > 1 else key or names[i]
+            if len(drawn) < LINES_MAX:
+                drawn[name] = Line(
+                    [x[at] for at in groups[key]], [_number(values[at]) for at in groups[key]]
+                )
+    return Series(names[axis], times, drawn, len(groups) * len(lines))
+
+
+def _keys(table: pa.Table, axis: int, lines: list[int], hidden: set[str]) -> list[int]:
+    """Columns that tell rows of one place on the axis apart.
+
+    Raises
+    ------
+    InvalidArgument
+        When none does.
+    """
+    names = table.schema.names
+
+    def distinct(columns: list[int]) -> int:
+        picked = [table.column(i) for i in columns]
+        plain = pa.table(picked, [str(i) for i in range(len(picked))])
+        return int(plain.group_by(plain.schema.names).aggregate([]).num_rows)
+
+    if distinct([axis]) == table.num_rows:
+        return []
+    texts = [
+        i
+        for i in range(len(names))
+        if i not in (axis, *lines)
+        and names[i] not in hidden
+        and not pa.types.is_nested(table.schema.field(i).type)
+    ]
+    if texts and distinct([axis, *texts]) == table.num_rows:
+        return texts
+    for i in lines:
+        whole = pa.types.is_integer(table.schema.field(i).type)
+        if whole and len(lines) > 1 and distinct([axis, *texts, i]) == table.num_rows:
+            return [*texts, i]
+    raise InvalidArgument(
+        f"several rows share one {names[axis]} and no column of keys tells them apart: select the "
+        "columns that the query groups by, or aggregate over them"
+    )
 
 
 def _is_number(type_: pa.DataType) -> bool:
@@ -171,13 +250,13 @@ def _thinned(x: list[float], y: list[float], columns: int) -> list[tuple[float, 
 def terminal_text(series: Series, width: int = 78, height: int = 18) -> str:
     """The plot as lines of text, each at most ``width`` characters wide."""
     low_x, high_x = _bounds(series.x)
-    low, high = _bounds([value for line in series.lines.values() for value in line])
+    low, high = _bounds(series.y)
     labels = [_label(high, 0, False), _label((low + high) / 2, 0, False), _label(low, 0, False)]
     margin = max(len(label) for label in labels) + 1
     columns = max(10, width - margin - 1)
     grid = [[" "] * columns for _ in range(height)]
-    for mark, values in zip(_MARKS, series.lines.values(), strict=False):
-        for x, y in zip(series.x, values, strict=True):
+    for mark, line in zip(_MARKS, series.lines.values(), strict=False):
+        for x, y in zip(line.x, line.y, strict=True):
             if math.isfinite(x) and math.isfinite(y):
                 column = round((x - low_x) / (high_x - low_x) * (columns - 1))
                 row = round((high - y) / (high - low) * (height - 1))
@@ -193,7 +272,7 @@ def terminal_text(series: Series, width: int = 78, height: int = 18) -> str:
     rows.append(f"{'':>{margin}}└{'─' * columns}")
     rows.append(f"{'':>{margin + 1}}{first}{' ' * gap}{last}")
     named = "   ".join(f"{m} {name}" for m, name in zip(_MARKS, series.lines, strict=False))
-    rows.append(f"{'':>{margin + 1}}{named}   over {series.axis}")
+    rows.append(f"{'':>{margin + 1}}{named}   {series.title}")
     return "\n".join(rows)
 
 
@@ -201,7 +280,7 @@ def svg_text(series: Series, width: int = 860, height: int = 380) -> str:
     """The plot as an SVG document."""
     left, right, top, bottom = 70, 20, 34, 46
     low_x, high_x = _bounds(series.x)
-    low, high = _bounds([value for line in series.lines.values() for value in line])
+    low, high = _bounds(series.y)
     inner, tall = width - left - right, height - top - bottom
 
     def place(x: float, y: float) -> tuple[float, float]:
@@ -226,11 +305,11 @@ def svg_text(series: Series, width: int = 860, height: int = 380) -> str:
         x, _ = place(value, low)
         text = html.escape(_label(value, high_x - low_x, series.times))
         parts.append(f'<text x="{x:.1f}" y="{height - 24}" text-anchor="middle">{text}</text>')
-    for number, (name, values) in enumerate(series.lines.items()):
+    for number, (name, line) in enumerate(series.lines.items()):
         colour = _COLOURS[number % len(_COLOURS)]
         path: list[str] = []
         pen = "M"
-        for x, y in _thinned(series.x, values, inner):
+        for x, y in _thinned(line.x, line.y, inner):
             if math.isfinite(x) and math.isfinite(y):
                 path.append("{}{:.1f} {:.1f}".format(pen, *place(x, y)))
                 pen = "L"
@@ -242,7 +321,7 @@ def svg_text(series: Series, width: int = 860, height: int = 380) -> str:
         parts.append(
             f'<text x="{left + 150 * number}" y="20" fill="{colour}">{html.escape(name)}</text>'
         )
-    axis = html.escape(series.axis)
+    axis = html.escape(series.title.removeprefix("over "))
     parts.append(
         f'<text x="{left + inner / 2}" y="{height - 6}" text-anchor="middle">{axis}</text>'
     )
@@ -282,12 +361,12 @@ def _write_png(series: Series, output: Path) -> None:
             "--format svg and html need nothing"
         ) from None
     figure, axes = pyplot.subplots(figsize=(8.6, 3.8))
-    x: list[object] = list(series.x)
-    if series.times:
-        x = [dt.datetime.fromtimestamp(value, dt.timezone.utc) for value in series.x]
-    for name, values in series.lines.items():
-        axes.plot(x, values, label=name)
-    axes.set_xlabel(series.axis)
+    for name, line in series.lines.items():
+        x: list[object] = list(line.x)
+        if series.times:
+            x = [dt.datetime.fromtimestamp(value, dt.timezone.utc) for value in line.x]
+        axes.plot(x, line.y, label=name)
+    axes.set_xlabel(series.title.removeprefix("over "))
     axes.legend()
     figure.savefig(output, format="png", dpi=120)
     pyplot.close(figure)

@@ -13,7 +13,7 @@ import os
 import time
 from pathlib import Path
 
-from ..errors import ChronicleError
+from ..errors import ChronicleError, in_words_of
 from .answers import write_answer
 from .place import Place
 from .screen import fail, say
@@ -56,8 +56,8 @@ class _Completer:
                         names.update(column["name"] for column in stream.get("schema", ()))
                 else:
                     with self._place.database() as database:
-                        for name in database.streams():
-                            names.add(name)
+                        names.update(database.streams())
+                        for name in names & set(database.streams()) - set(database.damaged()):
                             names.update(database.stream(name).schema.names)
             self._names = sorted(names)
         return self._names
@@ -150,7 +150,7 @@ def _run(session: Session, statement: str, format: str, rows_max: int | None, ti
         if timing:
             say(f"{time.perf_counter() - began:.3f} s")
     except ChronicleError as error:
-        fail(str(error))
+        fail(in_words_of("command", str(error)))
         return False
     except KeyboardInterrupt:
         say("interrupted")

@@ -47,7 +47,7 @@ class ServedSink:
 
     Raises
     ------
-    StreamNotFound, ConnectionFailed, Unauthorized
+    StreamNotFound, StreamExists, ConnectionFailed, Unauthorized
     """
 
     def __init__(self, remote: Remote, request: IngestRequest, report: IngestReport) -> None:
@@ -57,7 +57,10 @@ class ServedSink:
         self.report = report
         self._schema: StreamSchema | None = None
         try:
-            self._schema = self._described()
+            found = remote.json("GET", self._path)
+            request.found_existing(found.get("count"), report, f" at {remote.where}")
+            arrow = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(found["arrow_schema"])))
+            self._schema = StreamSchema(arrow, found["time"])
         except StreamNotFound:
             if not request.create:
                 raise StreamNotFound(
@@ -69,11 +72,6 @@ class ServedSink:
                     f"the stream {request.stream!r} is to be made: give --time, the column that "
                     "holds the time of the events"
                 ) from None
-
-    def _described(self) -> StreamSchema:
-        found = self._remote.json("GET", self._path)
-        arrow = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(found["arrow_schema"])))
-        return StreamSchema(arrow, found["time"])
 
     @property
     def spool_directory(self) -> str | None:

@@ -13,7 +13,7 @@ from ..errors import InvalidArgument
 from .answers import check_format, write_rows
 from .options import FormatOption, StoreOption, TokenOption, UrlOption
 from .place import Place, place_of
-from .screen import human_bytes, is_terminal
+from .screen import human_bytes, is_terminal, warn
 from .sql import parameters
 
 __all__ = ["describe", "explain", "index", "streams"]
@@ -69,7 +69,11 @@ def _described(place: Place, names: list[str] | None) -> Iterator[dict[str, Any]
     from ..formats import name_of_type
 
     with place.database() as database:
+        damaged = {} if names is not None else database.damaged()
         for name in database.streams() if names is None else names:
+            if name in damaged:
+                yield {"name": name, "damage": damaged[name]}
+                continue
             stream = database.stream(name)
             schema = stream.event_schema
             span = stream.time_range
@@ -101,15 +105,17 @@ def streams(
     chosen = check_format(format, None)
     rows = []
     for found in _described(place_of(store, url, token), None):
-        span = found["time_range"] or {}
+        if "damage" in found:
+            warn(found["damage"])
+        span = found.get("time_range") or {}
         rows.append(
             {
                 "stream": found["name"],
-                "events": found["count"],
+                "events": found.get("count"),
                 "first": _time(span.get("first")),
                 "last": _time(span.get("last")),
-                "time": found["time"],
-                "columns": len(found["schema"]),
+                "time": found.get("time"),
+                "columns": len(found["schema"]) if "schema" in found else None,
             }
         )
     write_rows(rows, _STREAMS, chosen)
@@ -175,9 +181,11 @@ def list_indexes(
         rows = place.ask("POST", "/v1/query", body={"sql": statement})["rows"]
     else:
         with place.database() as database:
+            damaged = database.damaged()
             rows = [
                 {"stream": name, **{key: item.get(key) for key in _INDEXES if key != "stream"}}
                 for name in (database.streams() if stream is None else [stream])
+                if name not in damaged or stream is not None
                 for item in database.stream(name).indexes()
             ]
     write_rows(rows, _INDEXES, chosen)

@@ -2,7 +2,9 @@
 
 Guarantee
     A pipe gets every row, as it is computed, one line each; a terminal gets the first so many,
-    with a word about the rest.  Nulls read ``NULL``.
+    with a word about the rest.  Nulls read ``NULL``.  A number or a time is shown whole or not at
+    all: text is wrapped, and where that does not suffice, columns in the middle give way to one
+    that is called ``…``.
 
 Limits
     The widths of the columns in a pipe come from the first batch; a longer value later pushes its
@@ -23,6 +25,8 @@ __all__ = ["TERMINAL_ROWS", "plain_table", "terminal_table"]
 
 TERMINAL_ROWS = 100
 _SLICE_ROWS = 8192
+_WRAPPED = 12
+"""Width below which text is not wrapped."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
@@ -74,9 +78,12 @@ def plain_table(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterato
 
 
 def terminal_table(
-    batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows_max: int = TERMINAL_ROWS
-) -> tuple[Any, int, bool]:
-    """A table for a terminal: the renderable, its number of rows, and whether there are more.
+    batches: Iterable[pa.RecordBatch],
+    schema: pa.Schema,
+    rows_max: int = TERMINAL_ROWS,
+    width: int = 80,
+) -> tuple[Any, int, bool, int]:
+    """A table for a terminal: the renderable, its rows, whether there are more, columns left out.
 
     ``rows_max`` 0 stands for all rows.
     """
@@ -84,20 +91,69 @@ def terminal_table(
     from rich.table import Table
     from rich.text import Text
 
+    rows: list[tuple[str, ...]] = []
+    more = False
+    for whole in batches:
+        for start in range(0, whole.num_rows, _SLICE_ROWS):
+            rows += _rows(whole.slice(start, _SLICE_ROWS))
+        if rows_max and len(rows) > rows_max:
+            del rows[rows_max:]
+            more = True
+            break
+    fixed = [_is_number(field.type) or pa.types.is_temporal(field.type) for field in schema]
+    needed = []
+    for at, field in enumerate(schema):
+        natural = max((_cell_len(row[at]) for row in rows), default=1)
+        whole_name = min(_cell_len(_clean(field.name)), _WRAPPED)
+        needed.append(max(natural if fixed[at] else min(natural, _WRAPPED), whole_name))
+    shown = _fitting(needed, width)
     table = Table(box=box.ROUNDED, header_style="bold")
-    for field in schema:
+    for place in shown:
+        if place is None:
+            table.add_column("…", min_width=1, style="dim")
+            continue
+        field = schema.field(place)
         table.add_column(
             Text(_clean(field.name)),
             justify="right" if _is_number(field.type) else "left",
             overflow="fold",
-            no_wrap=_is_number(field.type) or pa.types.is_temporal(field.type),
+            no_wrap=fixed[place],
+            min_width=needed[place],
         )
-    shown = 0
-    for whole in batches:
-        for start in range(0, whole.num_rows, _SLICE_ROWS):
-            for row in _rows(whole.slice(start, _SLICE_ROWS)):
-                if rows_max and shown == rows_max:
-                    return table, shown, True
-                table.add_row(*(Text(cell, style="dim" if cell == "NULL" else "") for cell in row))
-                shown += 1
-    return table, shown, False
+    for row in rows:
+        cells = ["…" if place is None else row[place] for place in shown]
+        table.add_row(*(Text(cell, style="dim" if cell == "NULL" else "") for cell in cells))
+    return table, len(rows), more, len(schema) - sum(place is not None for place in shown)
+
+
+def _fitting(needed: list[int], width: int) -> list[int | None]:
+    """Positions of the columns to show, from both ends; None where others are left out."""
+    if sum(needed) + 3 * len(needed) + 1 <= width or len(needed) < 2:
+        return list(range(len(needed)))
+    room = width - 5  # the borders, and the column of the mark
+    first, last = [0], []
+    room -= needed[0] + 3
+    left, right = 1, len(needed) - 1
+    from_end = True
+    while left <= right:
+        at = right if from_end else left
+        if needed[at] + 3 > room:
+            break
+        room -= needed[at] + 3
+        if from_end:
+            last.append(at)
+            right -= 1
+        else:
+            first.append(at)
+            left += 1
+        from_end = not from_end
+    return [*first, None, *reversed(last)]
+
+
+def _cell_len(text: str) -> int:
+    """Columns of a terminal that a text takes."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len as measured
+
+    return measured(text)

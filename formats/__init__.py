@@ -18,6 +18,7 @@ from .kinds import (
     suffixes_of,
 )
 from .layout import Layout, conform
+from .limits import Limits
 from .reader import EventReader, read_batches
 from .sources import ByteSource, Readable
 from .typenames import name_of_type, parse_pairs, parse_type, parse_types
@@ -30,6 +31,7 @@ __all__ = [
     "ByteSource",
     "EventReader",
     "Layout",
+    "Limits",
     "Readable",
     "conform",
     "detect",

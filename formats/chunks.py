@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from .badrows import BadRow
 
-__all__ = ["CHUNK_BYTES", "SAMPLE_BYTES", "Chunk", "ChunkReader", "Texts"]
+__all__ = ["CHUNK_BYTES", "SAMPLE_BYTES", "Chunk", "ChunkReader", "LineNumbers", "Texts"]
 
 CHUNK_BYTES = 4 << 20
 """Text read at a time."""
@@ -53,6 +53,25 @@ class Texts:
     records: npt.NDArray[np.int64]
     quoted: frozenset[str] = frozenset()
     broken: list[tuple[int, str]] = field(default_factory=list)
+
+
+class LineNumbers:
+    """Lines of a text by byte position.
+
+    Parameters
+    ----------
+    data : bytes
+    first : int
+        Number of its first line.
+    """
+
+    def __init__(self, data: bytes, first: int) -> None:
+        self._breaks = np.flatnonzero(np.frombuffer(data, np.uint8) == 10)
+        self._first = first
+
+    def at(self, position: int) -> int:
+        """Number of the line that a byte is on."""
+        return self._first + int(np.searchsorted(self._breaks, position))
 
 
 class Chunk(Protocol):

@@ -8,11 +8,14 @@ Purpose
 Guarantee
     A file or stream that is cut off is an error even where the library would stop quietly: an
     Arrow stream has to end with its end-of-stream marker.  Memory is bounded by some
-    pages of each column (Parquet) or one batch (Arrow).
+    pages of each column (Parquet) or one batch (Arrow), and what these unpack to is held against
+    the limits before it is unpacked (``arrowframes.py``, ``parquetpages.py``).  No value is
+    touched before its batch has been found sound (``soundness.py``).
 
 Limits
     A Parquet file or Arrow file from a pipe goes through a temporary file (``sources.py``).  A
-    batch of an Arrow file is held as a whole.
+    batch of an Arrow file is held as a whole.  A batch that is not sound is an error of its file,
+    not of a row.
 """
 
 from __future__ import annotations
@@ -20,39 +23,46 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Mapping
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from ..errors import InvalidData
+from ..errors import InvalidData, UnsupportedType
+from ..soundness import require_sound
+from .arrowframes import FramedStream, check_file
 from .badrows import BadRow
 from .chunks import Texts
-from .convert import flatten
+from .convert import decoded_bytes, flatten
+from .limits import Limits, Meter
+from .parquetpages import check_pages
 from .sources import ByteSource
 
 __all__ = ["ArrowRecords", "ParquetRecords"]
 
 _BATCH_ROWS = 1 << 16
 _BUFFER_BYTES = 1 << 20
-_END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
 class BatchChunk:
     """One typed batch; see :class:`~chronicle.formats.chunks.Chunk`."""
 
-    def __init__(self, source: str, batch: pa.RecordBatch, first_row: int) -> None:
+    def __init__(self, source: str, batch: pa.RecordBatch, first_row: int, meter: Meter) -> None:
         self._source = source
         self._batch = batch
+        self._meter = meter
         self.first_row = first_row
 
     def parse(self, types: Mapping[str, pa.DataType | None] | None) -> dict[str, pa.Array]:
-        """Columns as they are."""
-        return {
-            name: flatten(self._batch.column(at))
+        """Columns as they are, dictionaries and views decoded."""
+        columns = {
+            name: self._batch.column(at)
             for at, name in enumerate(self._batch.schema.names)
             if types is None or name in types
         }
+        for name, column in columns.items():
+            self._meter.piece(decoded_bytes(column), f"a dictionary of column {name!r}")
+        return {name: flatten(column) for name, column in columns.items()}
 
     def texts(self) -> Texts:
         """Columns as they are: a typed batch has no broken rows."""
@@ -66,44 +76,21 @@ class BatchChunk:
         )
 
 
-class _Tail:
-    """A binary file that remembers the last bytes read from it."""
-
-    def __init__(self, source: ByteSource) -> None:
-        self._source = source
-        self.tail = b""
-        self.closed = False
-
-    def read(self, size: int = -1) -> bytes:
-        data = self._source.read(size if size >= 0 else 1 << 30)
-        if data:
-            self.tail = (self.tail + data[-8:])[-8:]
-        return data
-
-    def readable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        self.closed = True
-
-
 @contextlib.contextmanager
 def _explained(source: str, what: str) -> Iterator[None]:
     """Turn what Arrow says of damaged bytes into an InvalidData."""
     try:
         yield
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InvalidData(
             f"{source}: not a complete {what} ({reason[:200]}); it is cut off or damaged, "
             "fetch it again"
         ) from None
+    except InvalidData as error:
+        if str(error).startswith(source):
+            raise
+        raise InvalidData(f"{source}: {error}; the {what} is damaged") from None
 
 
 class ParquetRecords:
@@ -112,69 +99,124 @@ class ParquetRecords:
     Parameters
     ----------
     source : ByteSource
+    limits : Limits
     """
 
     typed = True
 
-    def __init__(self, source: ByteSource) -> None:
+    def __init__(self, source: ByteSource, limits: Limits) -> None:
         import pyarrow.parquet as pq
 
         self._name = source.name
+        self._meter = Meter(limits, source.name)
         if not source.peek(1):
             raise InvalidData(f"{source.name} is empty; expected a Parquet file")
+        self._bytes = source.seekable()
         with _explained(source.name, "Parquet file"):
-            # Columns are read in pieces: a row group may be larger than memory should get.
-            self._file = pq.ParquetFile(
-                source.seekable(), pre_buffer=False, buffer_size=_BUFFER_BYTES
-            )
+            footer = pq.ParquetFile(self._bytes)
+            self._meter.columns(footer.metadata.num_columns)
+            self.schema: pa.Schema = footer.schema_arrow
+        self._metadata = footer.metadata
         self._source = source
-        self._rows = max(1, self._file.metadata.num_rows)
-        self.schema: pa.Schema = self._file.schema_arrow
-        self._columns: list[str] | None = None
+        self._rows = max(1, footer.metadata.num_rows)
+        self._columns = list(self.schema.names)
 
     def keep(self, columns: list[str]) -> None:
         """Read only these columns."""
         self._columns = columns
+        for name in columns:
+            type_ = self.schema.field(name).type
+            if pa.types.is_nested(type_):
+                raise UnsupportedType(
+                    f"{self._name}: column {name!r} holds {type_}, which a stream cannot store; "
+                    "select the other columns"
+                )
+
+    def _open(self) -> tuple[Any, int]:
+        """The file with its pages checked, and how many rows are read at a time.
+
+        Strings that the file keeps in dictionaries stay in them: a dictionary of one long string
+        may stand for any number of rows.  Strings that are kept as differences to the one before
+        may each be as long as their page.
+        """
+        import pyarrow.parquet as pq
+
+        wanted = set(self._columns)
+        metadata = self._metadata
+        leaves = [
+            at
+            for at in range(metadata.num_columns)
+            if metadata.schema.column(at).path.split(".", 1)[0] in wanted
+            or metadata.schema.column(at).path in wanted
+        ]
+        self._meter.expect(metadata.num_rows * max(1, len(leaves)))
+        largest = check_pages(self._bytes, metadata, leaves, self._meter)
+        rows, dictionaries = _BATCH_ROWS, set()
+        for group in range(metadata.num_row_groups):
+            for leaf in leaves:
+                column = metadata.row_group(group).column(leaf)
+                if column.physical_type != "BYTE_ARRAY":
+                    continue
+                if column.has_dictionary_page:
+                    dictionaries.add(column.path_in_schema)
+                if "DELTA_BYTE_ARRAY" in column.encodings:
+                    rows = min(rows, max(1, self._meter.limits.piece_bytes // max(1, largest)))
+        # Columns are read in pieces: a row group may be larger than memory should get.
+        file = pq.ParquetFile(
+            self._bytes,
+            pre_buffer=False,
+            buffer_size=_BUFFER_BYTES,
+            read_dictionary=sorted(dictionaries),
+        )
+        return file, rows
 
     def chunks(self) -> Iterator[BatchChunk]:
         """Batches in file order."""
         row = 1
         with _explained(self._name, "Parquet file"):
-            batches = self._file.iter_batches(
-                batch_size=_BATCH_ROWS, columns=self._columns, use_threads=True
-            )
+            file, rows = self._open()
+            batches = file.iter_batches(batch_size=rows, columns=self._columns, use_threads=True)
         while True:
             with _explained(self._name, "Parquet file"):
                 batch = next(batches, None)
             if batch is None:
                 return
-            yield BatchChunk(self._name, batch, row)
+            require_sound(batch, self._name, row - 1)
+            yield BatchChunk(self._name, batch, row, self._meter)
             row += batch.num_rows
             self._source.at_share(row / self._rows)
 
 
 class ArrowRecords:
-    """The rows of an Arrow IPC stream or file."""
+    """The rows of an Arrow IPC stream or file.
+
+    Parameters
+    ----------
+    source : ByteSource
+    limits : Limits
+    """
 
     typed = True
 
-    def __init__(self, source: ByteSource) -> None:
+    def __init__(self, source: ByteSource, limits: Limits) -> None:
         self._name = source.name
         self._source = source
+        self._meter = Meter(limits, source.name)
         head = source.peek(6)
         if not head:
             raise InvalidData(f"{source.name} is empty; expected an Arrow stream or file")
-        self._tail: _Tail | None = None
-        self._file: IO[bytes] | None = None
+        self._stream: FramedStream | None = None
         self._reader: Any
         with _explained(source.name, "Arrow stream or file"):
             if head == b"ARROW1":
-                self._file = source.seekable()
-                self._reader = pa.ipc.open_file(self._file)
+                file = source.seekable()
+                check_file(file, self._meter)
+                self._reader = pa.ipc.open_file(file)
             else:
-                self._tail = _Tail(source)
-                self._reader = pa.ipc.open_stream(pa.PythonFile(self._tail, "r"))
+                self._stream = FramedStream(source, self._meter)
+                self._reader = pa.ipc.open_stream(pa.PythonFile(self._stream, "r"))
         self.schema: pa.Schema = self._reader.schema
+        self._meter.columns(len(self.schema))
         self._columns: list[str] | None = None
 
     def keep(self, columns: list[str]) -> None:
@@ -182,14 +224,14 @@ class ArrowRecords:
         self._columns = columns
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        if self._tail is None:
+        if self._stream is None:
             count = self._reader.num_record_batches
             for at in range(count):
                 yield self._reader.get_batch(at)
                 self._source.at_share((at + 1) / count)
             return
         yield from self._reader
-        if self._tail.tail != _END_OF_STREAM:
+        if not self._stream.ended:
             raise pa.ArrowInvalid("the end-of-stream marker is missing")
 
     def chunks(self) -> Iterator[BatchChunk]:
@@ -199,13 +241,12 @@ class ArrowRecords:
         while True:
             with _explained(self._name, "Arrow stream or file"):
                 batch = next(batches, None)
-                if batch is not None:
-                    batch.validate()
             if batch is None:
                 return
+            require_sound(batch, self._name, row - 1)
             if self._columns is not None:
                 batch = batch.select(self._columns)
             for start in range(0, batch.num_rows, _BATCH_ROWS):
                 part = batch.slice(start, _BATCH_ROWS)
-                yield BatchChunk(self._name, part, row)
+                yield BatchChunk(self._name, part, row, self._meter)
                 row += part.num_rows

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import re
 
 import numpy as np
 import numpy.typing as npt
@@ -34,12 +33,13 @@ import pyarrow.compute as pc
 
 from ..errors import UnsupportedType
 from .converted import Codes, Converted, flag
+from .decimals import GOOD, parse_decimals
 from .isotime import parse_iso
 from .times import TimeRule, is_text
 from .times import convert as convert_times
 from .typenames import name_of_type
 
-__all__ = ["FLOAT_TEXT", "INTEGER_TEXT", "convert", "flatten", "overflows"]
+__all__ = ["FLOAT_TEXT", "INTEGER_TEXT", "convert", "decoded_bytes", "flatten"]
 
 INTEGER_TEXT = r"^[+-]?\d+(\.0*)?$"
 FLOAT_TEXT = r"^(?i:[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity))$"
@@ -47,33 +47,67 @@ FLOAT_TEXT = r"^(?i:[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity))$"
 _MISSING = "the value is missing, and the attribute is NOT NULL"
 
 
-_LONG_NUMBER = re.compile(rb"[eE]\+?0*[3-9]\d|[eE]\+?0*\d{3}|\d{38}")
-
-
-def overflows(table: pa.Table, data: bytes) -> bool:
-    """Whether a reader of text made infinity of a number that is too great for its float."""
-    if not any(
-        pa.types.is_floating(column.type) and pc.any(pc.is_inf(column)).as_py()
-        for column in table.columns
-    ):
-        return False
-    return _LONG_NUMBER.search(data) is not None
-
-
 def flatten(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """One contiguous array; dictionaries decoded, views made plain strings."""
+    """One contiguous array; dictionaries decoded, views and extensions made plain."""
     array = column
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
+    while True:
+        if isinstance(array.type, pa.BaseExtensionType):
+            array = array.storage
+        elif pa.types.is_dictionary(array.type):
+            array = array.cast(array.type.value_type)
+        elif pa.types.is_string_view(array.type):
+            array = array.cast(pa.large_string())
+        elif pa.types.is_binary_view(array.type):
+            array = array.cast(pa.large_binary())
+        else:
+            return array
+
+
+def decoded_bytes(array: pa.Array) -> int:
+    """Bytes of the text or binary values that :func:`flatten` writes out; sound arrays only.
+
+    Values that lie in a dictionary, or that views point to, may be named any number of times.
+    """
+    if isinstance(array.type, pa.BaseExtensionType):
+        array = array.storage
     if pa.types.is_dictionary(array.type):
-        array = array.cast(array.type.value_type)
-    if pa.types.is_string_view(array.type):
-        array = array.cast(pa.large_string())
-    return array
+        lengths = _value_bytes(array.dictionary)
+        if lengths is None:
+            return 0
+        indices = array.indices.drop_null().to_numpy(zero_copy_only=False)
+        return int(lengths[indices].sum())
+    if pa.types.is_string_view(array.type) or pa.types.is_binary_view(array.type):
+        lengths = _value_bytes(array)
+        return 0 if lengths is None else int(lengths.sum())
+    return 0
+
+
+def _value_bytes(array: pa.Array) -> npt.NDArray[np.int64] | None:
+    """Length of each value in bytes; None where all are of one small size."""
+    if isinstance(array.type, pa.BaseExtensionType):
+        array = array.storage
+    type_ = array.type
+    if pa.types.is_string_view(type_) or pa.types.is_binary_view(type_):
+        views = np.frombuffer(array.buffers()[1], np.int32)[: 4 * (array.offset + len(array))]
+        lengths = views.reshape(-1, 4)[array.offset :, 0].astype(np.int64)
+        return np.where(array.is_valid().to_numpy(zero_copy_only=False), lengths, 0)
+    if is_text(type_) or pa.types.is_binary(type_) or pa.types.is_large_binary(type_):
+        lengths = pc.fill_null(pc.binary_length(array), 0).to_numpy(zero_copy_only=False)
+        return np.asarray(lengths, np.int64)
+    if pa.types.is_fixed_size_binary(type_):
+        return np.full(len(array), type_.byte_width, np.int64)
+    return None
 
 
 def convert(
-    values: pa.Array, target: pa.DataType, *, rule: TimeRule | None = None, required: bool = False
+    values: pa.Array,
+    target: pa.DataType,
+    *,
+    rule: TimeRule | None = None,
+    required: bool = False,
+    exact: bool = False,
 ) -> Converted:
     """Convert a column.
 
@@ -86,6 +120,8 @@ def convert(
         How numbers and text become timestamps; ISO text by default.
     required : bool
         Whether a null is a bad value.
+    exact : bool
+        Floats stand for decimal text; see ``times.py``.
 
     Raises
     ------
@@ -103,7 +139,7 @@ def convert(
         rule = rule or TimeRule("iso")
         if type_ == target and not (required and values.null_count):
             return Converted(values)
-        return convert_times(values, rule, target, required=required)
+        return convert_times(values, rule, target, required=required, exact=exact)
     elif type_ == target:
         result = Converted(values)
     elif is_text(type_):
@@ -154,27 +190,46 @@ def _from_text(values: pa.Array, target: pa.DataType) -> Converted:
         dates = pa.array(days.astype(np.int32), pa.int32(), mask=~good).cast(pa.date32())
         return _outcome(dates.cast(target), ~good & ~nulls, target)
     trimmed = pc.utf8_trim_whitespace(values)
-    pattern = None
-    if pa.types.is_integer(target):
-        pattern = INTEGER_TEXT
-    elif pa.types.is_floating(target) or pa.types.is_decimal(target):
-        pattern = FLOAT_TEXT
-    if pattern is None:
+    if pa.types.is_decimal(target):
+        return _decimals_from_text(trimmed, target)
+    if pa.types.is_floating(target):
+        return _floats_from_text(trimmed, target)
+    if not pa.types.is_integer(target):
         return _cast(trimmed, target)
     plain = pc.replace_substring_regex(trimmed, r"^\+", "")
-    if pa.types.is_integer(target):
-        plain = pc.replace_substring_regex(plain, r"\.0*$", "")
-    fits = pc.fill_null(pc.match_substring_regex(trimmed, pattern), True)
-    if pc.all(fits).as_py() is False:
-        plain = pc.if_else(fits, plain, pa.scalar(None, plain.type))
-    result = _cast(plain, target)
+    plain = pc.replace_substring_regex(plain, r"\.0*$", "")
+    fits = pc.fill_null(pc.match_substring_regex(trimmed, INTEGER_TEXT), True)
+    if pc.all(fits).as_py() in (True, None):
+        return _cast(plain, target)
+    result = _cast(pc.if_else(fits, plain, pa.scalar(None, plain.type)), target)
     bad = ~fits.to_numpy(zero_copy_only=False)
     if result.codes is not None:
         bad |= result.codes != 0
-    if pa.types.is_floating(target):  # infinity that was not written as such
-        infinite = pc.and_(pc.is_inf(result.values), pc.match_substring_regex(plain, r"\d"))
-        bad |= pc.fill_null(infinite, False).to_numpy(zero_copy_only=False)
     return _outcome(result.values, bad, target)
+
+
+def _floats_from_text(trimmed: pa.Array, target: pa.DataType) -> Converted:
+    """Numbers in text as floats; those beyond the range of the type are bad, not infinite."""
+    fits = pc.fill_null(pc.match_substring_regex(trimmed, FLOAT_TEXT), True)
+    digits = pc.replace_substring_regex(trimmed, r"^\+", "")
+    if not pc.all(fits).as_py():
+        digits = pc.if_else(fits, digits, pa.scalar(None, digits.type))
+    values = digits.cast(target)
+    bad = ~fits.to_numpy(zero_copy_only=False)
+    infinite = pc.fill_null(pc.is_inf(values), False)
+    if pc.any(infinite).as_py():
+        written = pc.match_substring(trimmed, "inf", ignore_case=True)
+        beyond = pc.and_(infinite, pc.invert(pc.fill_null(written, True)))
+        values = pc.if_else(beyond, pa.scalar(None, target), values)
+        bad |= beyond.to_numpy(zero_copy_only=False)
+    return _outcome(values, bad, target)
+
+
+def _decimals_from_text(texts: pa.Array, target: pa.DataType) -> Converted:
+    """Numbers in text as decimals, none of their digits lost."""
+    found = parse_decimals(texts, target.scale, target.precision)
+    nulls = texts.is_null().to_numpy(zero_copy_only=False)
+    return _outcome(found.as_decimal128(target), (found.status != GOOD) & ~nulls, target)
 
 
 def _cast(values: pa.Array, target: pa.DataType) -> Converted:
@@ -182,9 +237,8 @@ def _cast(values: pa.Array, target: pa.DataType) -> Converted:
     try:
         found = values.cast(target)
         if pa.types.is_float32(target) and pa.types.is_float64(values.type):
-            beyond = pc.and_(pc.is_inf(found), pc.is_finite(values))
-            bad = pc.fill_null(beyond, False).to_numpy(zero_copy_only=False)
-            return _outcome(found, bad, target)
+            beyond = pc.fill_null(pc.and_(pc.is_inf(found), pc.is_finite(values)), False)
+            return _outcome(found, beyond.to_numpy(zero_copy_only=False), target)
         return Converted(found)
     except pa.ArrowNotImplementedError:
         raise UnsupportedType(

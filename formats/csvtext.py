@@ -8,7 +8,8 @@ Guarantee
     RFC 4180 with the usual liberties: any single-character separator (told from the header line
     among comma, semicolon, tab and bar), CR LF or LF, line breaks inside quotes, ``""`` for a
     quote, blank lines skipped, a UTF-8 byte order mark skipped.  A record with too few or too many
-    values is a bad row.
+    values, or with a lone CR outside of quotes, is a bad row.  A number that its type cannot hold
+    is a bad value, never infinity.
 
 Layout
     An empty value is null unless it is quoted; so are ``NULL``, ``null`` and ``\\N``, and what
@@ -24,17 +25,18 @@ import csv
 import io
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from ..compiled import kernel
 from ..errors import InvalidArgument, InvalidData
 from .badrows import BadRow
-from .chunks import CHUNK_BYTES, SAMPLE_BYTES, Texts
-from .convert import overflows
+from .chunks import CHUNK_BYTES, SAMPLE_BYTES, LineNumbers, Texts
 from .sources import ByteSource
 
 __all__ = ["NULLS", "CsvRecords"]
@@ -83,6 +85,32 @@ def _record_ends(data, separator, ends):  # type: ignore[no-untyped-def]
     return count
 
 
+@kernel
+def _lone_returns(data, separator, found):  # type: ignore[no-untyped-def]
+    """Positions of CR outside of quotes that no LF follows; gives their number."""
+    count = 0
+    quoted = False
+    at_start = True
+    i = 0
+    n = len(data)
+    while i < n:
+        c = data[i]
+        if quoted:
+            if c == 34:
+                if i + 1 < n and data[i + 1] == 34:
+                    i += 1
+                else:
+                    quoted = False
+        elif c == 34 and at_start:
+            quoted = True
+        elif c == 13 and (i + 1 == n or data[i + 1] != 10):
+            found[count] = i
+            count += 1
+        at_start = (c == separator or c == 10) and not quoted
+        i += 1
+    return count
+
+
 def _bytes(data: bytes) -> npt.NDArray[np.uint8]:
     return np.frombuffer(data, np.uint8)
 
@@ -127,6 +155,8 @@ class CsvChunk:
     def parse(self, types: Mapping[str, pa.DataType | None] | None) -> dict[str, pa.Array]:
         """Columns parsed fast; undecided ones as text."""
         owner = self._owner
+        if len(self._returns()):
+            raise pa.ArrowInvalid("a CR stands outside of quotes")
         wanted: dict[str, pa.DataType] = {}
         for name, position in zip(owner.names, owner.positions, strict=True):
             if types is None:
@@ -135,10 +165,15 @@ class CsvChunk:
                 wanted[position] = types[name] or pa.string()
         try:
             table = self._read(self.data, wanted, None)
+            endless = [
+                position
+                for at, (position, type_) in enumerate(wanted.items())
+                if pa.types.is_floating(type_) and pc.any(pc.is_inf(table.column(at))).as_py()
+            ]
+            if endless:  # as text: whether infinity is what was written is to be seen
+                table = self._read(self.data, wanted | dict.fromkeys(endless, pa.string()), None)
         except UnicodeDecodeError as error:
             raise pa.ArrowInvalid(str(error)) from None
-        if overflows(table, self.data):
-            raise pa.ArrowInvalid("a number is beyond what its type holds")
         by_position = dict(zip(owner.positions, owner.names, strict=True))
         return {
             by_position[position]: table.column(at).combine_chunks()
@@ -149,19 +184,11 @@ class CsvChunk:
         """All columns as text; broken are records with a wrong number of values or not in UTF-8."""
         owner = self._owner
         spans = self._records()
-        broken: list[tuple[int, str]] = []
-        kept = list(range(len(spans)))
         data = self.data
-        try:
-            data.decode()
-        except UnicodeDecodeError:
-            kept = []
-            for record, (start, end) in enumerate(spans):
-                try:
-                    data[start:end].decode()
-                    kept.append(record)
-                except UnicodeDecodeError as error:
-                    broken.append((record, f"expected UTF-8 text, found {error.reason}"))
+        unread = self._unreadable()
+        broken = sorted(unread.items())
+        kept = [record for record in range(len(spans)) if record not in unread]
+        if unread:
             data = b"".join(data[spans[record][0] : spans[record][1]] for record in kept)
         careful = Careful(len(owner.names))
         types = dict.fromkeys(owner.positions, pa.string())
@@ -171,8 +198,9 @@ class CsvChunk:
             table = pa.table({position: pa.array([], pa.string()) for position in owner.positions})
         good = np.ones(len(kept), np.bool_)
         for number, reason in careful.found:
-            good[number] = False
-            broken.append((kept[number], reason))
+            if number < len(kept):
+                good[number] = False
+                broken.append((kept[number], reason))
         records = np.asarray(kept, np.int64)[good]
         if len(records) != table.num_rows:
             raise InvalidData(
@@ -190,6 +218,35 @@ class CsvChunk:
             broken=sorted(broken),
         )
 
+    def _returns(self) -> npt.NDArray[np.int64]:
+        """Positions of lone CRs outside of quotes, at which Arrow's parser would end a record."""
+        count = self.data.count(b"\r")
+        if count == self.data.count(b"\r\n"):
+            return np.empty(0, np.int64)
+        found = np.empty(count, np.int64)
+        return found[: _lone_returns(_bytes(self.data), ord(self._owner.separator), found)]
+
+    def _unreadable(self) -> dict[int, str]:
+        """Records that the parser must not see, with the reason."""
+        found: dict[int, str] = {}
+        spans = self._records()
+        starts = np.array([start for start, _ in spans], np.int64)
+        for record in (np.searchsorted(starts, self._returns(), "right") - 1).tolist():
+            found[record] = "expected lines that end in LF or CR LF, found a CR alone; quote it"
+        try:
+            self.data.decode()
+        except UnicodeDecodeError:
+            for record, (start, end) in enumerate(spans):
+                try:
+                    self.data[start:end].decode()
+                except UnicodeDecodeError as error:
+                    found[record] = f"expected UTF-8 text, found {error.reason}"
+        return found
+
+    @cached_property
+    def _lines(self) -> LineNumbers:
+        return LineNumbers(self.data, self.first_line)
+
     def describe(self, record: int) -> BadRow:
         """Line and text of a record."""
         start, end = self._records()[record]
@@ -197,7 +254,7 @@ class CsvChunk:
             source=self._owner.source.name,
             row=self.first_row + record,
             reason="",
-            line=self.first_line + self.data.count(b"\n", 0, start),
+            line=self._lines.at(start),
             record=self.data[start:end].rstrip(b"\r\n").decode(errors="replace"),
         )
 
@@ -282,13 +339,13 @@ class CsvRecords:
         else:
             header = self._header()
             self.separator = separator or _separator_of(header)
-            self.names = next(csv.reader(io.StringIO(header), delimiter=self.separator), [])
+            self.names = _names_of(header, self.separator, source.name)
         self.names = [name.strip() for name in self.names]
         for at, name in enumerate(self.names):
             if not name:
                 raise InvalidData(
                     f"{source.name}, line 1: column {at + 1} has no name; name the columns, or "
-                    "give their names with --columns when the file has no header"
+                    "give their names by columns= when the file has no header"
                 )
         self.positions = [f"f{at}" for at in range(len(self.names))]
 
@@ -364,6 +421,16 @@ class CsvRecords:
         if b'"' not in data:
             return data.rfind(b"\n") + 1
         return -int(_record_ends(_bytes(data), ord(self.separator), np.empty(0, np.int64)))
+
+
+def _names_of(header: str, separator: str, source: str) -> list[str]:
+    try:
+        return next(csv.reader(io.StringIO(header), delimiter=separator), [])
+    except csv.Error as error:
+        raise InvalidData(
+            f"{source}, line 1: the header cannot be read ({error}); expected names between "
+            f"{separator!r}, and lines that end in LF or CR LF"
+        ) from None
 
 
 def _separator_of(header: str) -> str:

@@ -31,7 +31,7 @@ import pyarrow.json
 import pyarrow.parquet
 
 from ..compiled import cache_directory, keep_no_machine_code
-from ..errors import ChronicleError, InvalidData
+from ..errors import ChronicleError
 from ..isolation.batches import pack
 from ..isolation.channel import Channel, ChannelClosed
 from ..schema import StreamSchema
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 __all__ = ["prepare", "readable", "serve"]
 
 BAD_ROWS_TOGETHER = 64
-CONTINUATION = 0xFFFFFFFF
-METADATA_MAX = 64 << 20
 _READ_FROM_THE_END = (b"PAR1", b"ARROW1")
 TEXT_CHARACTERS = 1 << 16
 
@@ -110,12 +108,6 @@ def _read(channel: Channel, source: Any, job: dict[str, Any]) -> None:
 
     decoded: Any = unpacked(source, job["encoding"], job["decoded_max"])
     head = decoded.peek(6)[:6]
-    length = int.from_bytes(head[:4], "little")
-    if job["format"] == "arrow" and head != b"ARROW1" and METADATA_MAX < length < CONTINUATION:
-        raise InvalidData(
-            f"{job['name']}: not a complete Arrow stream or file (it does not begin like one); it "
-            "is cut off or damaged, fetch it again"
-        )
     if job["encoding"] is not None and head.startswith(_READ_FROM_THE_END):
         decoded = io.BytesIO(decoded.read())  # there is no disk to seek on
     for batch in read_batches(

@@ -17,6 +17,7 @@ Layout
     date            "2018-08-01"                        2018-08-01
     decimal         1.50 (a number, all digits)         1.50
     binary          base64                              base64
+    interval        ISO 8601, "P1DT2H0.5S"              P1DT2H0.5S
     null            null                                empty (an empty string is "")
 
     A fraction of a second has as many digits as the unit of the type, and none when it is zero.
@@ -34,6 +35,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..durations import holds_intervals, iso_nested, iso_text
 from ..schema import FOUR_DIGIT_YEARS, TICKS_PER_SECOND, time_text
 from .convert import flatten
 from .times import is_text
@@ -136,10 +138,12 @@ def _json_column(values: pa.Array) -> tuple[pa.Array, bool]:
         return values.cast(_TEXT), False
     if types.is_binary(type_) or types.is_large_binary(type_) or types.is_fixed_size_binary(type_):
         return _base64(values), True
-    return (
-        pa.array([json.dumps(v, default=_plain) for v in values.to_pylist()], _TEXT),
-        False,
-    )  # nested values and intervals, which only query results have
+    if types.is_duration(type_) or types.is_interval(type_):
+        return iso_text(values), True
+    nested = values.to_pylist()  # which only query results have
+    if holds_intervals(type_):
+        nested = [iso_nested(value) for value in nested]
+    return pa.array([json.dumps(v, default=_plain) for v in nested], _TEXT), False
 
 
 def _plain(value: object) -> object:
@@ -148,8 +152,6 @@ def _plain(value: object) -> object:
         return str(isoformat())
     if isinstance(value, (bytes, bytearray)):
         return base64.b64encode(value).decode("ascii")
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return value._asdict()
     return str(value)
 
 
@@ -210,18 +212,18 @@ def json_bytes(batch: pa.RecordBatch, *, last: str = "}\n") -> bytes:
     return _joined(parts, batch.num_rows)
 
 
-def csv_header(schema: pa.Schema) -> bytes:
+def csv_header(schema: pa.Schema, line_end: str = "\r\n") -> bytes:
     """The header line."""
     names = (f'"{n.replace(chr(34), chr(34) * 2)}"' if _odd(n) else n for n in schema.names)
-    return (",".join(names) + "\r\n").encode()
+    return (",".join(names) + line_end).encode()
 
 
 def _odd(name: str) -> bool:
     return bool(set(name) & set('",\r\n\t;|')) or name != name.strip() or not name
 
 
-def csv_bytes(batch: pa.RecordBatch) -> bytes:
-    """The rows as CSV (RFC 4180), without a header."""
+def csv_bytes(batch: pa.RecordBatch, line_end: str = "\r\n") -> bytes:
+    """The rows as CSV (RFC 4180, but for the line ends asked for), without a header."""
     if not batch.num_rows or not batch.num_columns:
         return b""
     parts: list[pa.Array | pa.Scalar] = []
@@ -249,7 +251,7 @@ def csv_bytes(batch: pa.RecordBatch) -> bytes:
         if text.null_count:
             text = pc.fill_null(text, "")
         parts += [text, _text(",")]
-    parts[-1] = _text("\r\n")
+    parts[-1] = _text(line_end)
     if batch.num_columns == 1:  # a lone null would be a blank line, which readers skip
         parts[0] = pc.if_else(pc.equal(parts[0], ""), "NULL", parts[0])
     return _joined(parts, batch.num_rows)

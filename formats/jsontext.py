@@ -11,6 +11,11 @@ Guarantee
     after it.  A broken line of NDJSON costs that line only; a broken record of an array is
     reported, and the rest read as far as its brackets balance.
 
+    No bytes reach a decoder before ``survey`` has looked at them: what is nested deeper than
+    :data:`~chronicle.formats.limits.DEPTH_MAX` or is no object is a broken record, more different
+    keys than the limit an error; where many rows meet many keys, a chunk is cut into smaller ones.
+    A number that no ``float64`` holds is a bad value, never infinity.
+
 Limits
     Nested objects and arrays can be in the records but not be stored.  A record must fit into 64
     MB. A field that is a number in one record and text in the next is read the slow way, in
@@ -21,7 +26,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -32,28 +39,37 @@ import pyarrow.json as pa_json
 
 from ..errors import InvalidData
 from .badrows import BadRow, shown
-from .chunks import CHUNK_BYTES, SAMPLE_BYTES, Texts
-from .convert import overflows
+from .chunks import CHUNK_BYTES, SAMPLE_BYTES, LineNumbers, Texts
 from .jsonscan import (
     AFTER_END,
+    DEEP,
     DEPTH,
     DONE,
     IN_ARRAY,
     IN_STRING,
     NO_COMMA,
     NO_RECORD,
+    ODD_NUMBER,
     RECORDS,
     STATES,
     STRAY_COMMA,
+    STRAY_LINE,
     record_spans,
     scan,
+    survey,
 )
+from .limits import DEPTH_MAX, Limits, Meter
 from .sources import ByteSource
 
 __all__ = ["JsonLines", "JsonRecords", "looks_like_lines"]
 
 RECORD_BYTES_MAX = 64 << 20
 _BLOCK_BYTES = 1 << 20
+_CELLS_MAX = 16 << 20
+"""Rows times keys of a chunk: a decoder fills in a null for every key that a row does not have."""
+
+_SEED = np.uint64(int.from_bytes(os.urandom(8), "little"))
+_NO_KEYS = np.zeros(0, np.uint64)
 
 
 class JsonChunk:
@@ -67,7 +83,34 @@ class JsonChunk:
         self.first_row = first_row
         self.first_line = first_line
         self._ignore_new = ignore_new
+        self.flags = 0
         self._spans: npt.NDArray[np.int64] | None = None
+
+    def surveyed(self, meter: Meter) -> Iterator[JsonChunk]:
+        """The chunk after a look at what it would cost to decode, in pieces that cost little."""
+        self.flags, records, different = self._survey(_scratch(meter.limits.columns))
+        meter.columns(different, "different keys")
+        if records > 1 and records * different > _CELLS_MAX:
+            spans = self._records()
+            if len(spans) > 1:
+                half = len(spans) // 2
+                cut = int(spans[half, 0])
+                line = self.first_line
+                after = None if line is None else line + self.data.count(b"\n", 0, cut)
+                for data, row, at in (
+                    (self.data[:cut], self.first_row, line),
+                    (self.data[cut:], self.first_row + half, after),
+                ):
+                    part = JsonChunk(self.source, data, row, at, self._ignore_new)
+                    yield from part.surveyed(meter)
+                return
+        yield self
+
+    def _survey(self, keys: npt.NDArray[np.uint64]) -> tuple[int, int, int]:
+        data = np.frombuffer(self.data, np.uint8)
+        paths = np.empty(DEPTH_MAX, np.uint64)
+        flags, records, different = survey(data, self.first_line is not None, _SEED, paths, keys)
+        return int(flags), int(records), int(different)
 
     def parse(self, types: Mapping[str, pa.DataType | None] | None) -> dict[str, pa.Array]:
         """Columns parsed fast; fields that ``types`` does not name as Arrow sees fit.
@@ -75,14 +118,20 @@ class JsonChunk:
         Text that looks like a time stays text: what it means is decided elsewhere.  Whole numbers
         that only ``uint64`` holds are not made floats of.
         """
+        if self.flags & DEEP:
+            raise pa.ArrowInvalid("some record is nested too deeply")
+        if self.flags & STRAY_LINE:
+            raise pa.ArrowInvalid("some line does not hold exactly one object")
+        if self.flags & ODD_NUMBER and any(
+            type_ is not None and pa.types.is_decimal(type_) for type_ in (types or {}).values()
+        ):  # which Arrow reads wrongly; see decimals.py
+            raise pa.ArrowInvalid("some number is to be read digit by digit")
         if not self.data.isascii():
             try:
                 self.data.decode()
             except UnicodeDecodeError as error:
                 raise pa.ArrowInvalid(str(error)) from None
         table = self._parse(types)
-        if overflows(table, self.data):
-            raise pa.ArrowInvalid("a number is beyond what its type holds")
         names = table.schema.names
         stamps = [field.name for field in table.schema if pa.types.is_timestamp(field.type)]
         if stamps:
@@ -98,7 +147,13 @@ class JsonChunk:
             explicit = {**(types or {}), **dict.fromkeys(stamps, pa.string())}
             with contextlib.suppress(pa.ArrowInvalid):
                 table = self._parse({**explicit, **dict.fromkeys(large, pa.uint64())})
-        return {name: table.column(name).combine_chunks() for name in names}
+        columns = {name: table.column(name).combine_chunks() for name in names}
+        if any(
+            pa.types.is_floating(column.type) and pc.any(pc.is_inf(column)).as_py()
+            for column in columns.values()
+        ):  # JSON cannot say infinity
+            raise pa.ArrowInvalid("some number is beyond the range of its type")
+        return columns
 
     def _parse(self, types: Mapping[str, pa.DataType | None] | None) -> pa.Table:
         explicit = None
@@ -124,8 +179,8 @@ class JsonChunk:
                 if block > len(self.data) or "straddling" not in str(error):
                     raise
                 block = len(self.data) + 1
-        if self.first_line is not None and table.num_rows != self.rows:
-            raise pa.ArrowInvalid("some line does not hold exactly one object")
+        if table.num_rows != self.rows:
+            raise pa.ArrowInvalid("some record is not exactly one object")
         return table
 
     def texts(self) -> Texts:
@@ -179,11 +234,13 @@ class JsonChunk:
     def describe(self, record: int) -> BadRow:
         """Row, line and text of a record."""
         start, end = self._records()[record].tolist()
-        line = None
-        if self.first_line is not None:
-            line = self.first_line + self.data.count(b"\n", 0, start)
+        line = None if self._lines is None else self._lines.at(start)
         text = self.data[start:end].strip().decode(errors="replace")
         return BadRow(self.source, self.first_row + record, "", line=line, record=text)
+
+    @cached_property
+    def _lines(self) -> LineNumbers | None:
+        return None if self.first_line is None else LineNumbers(self.data, self.first_line)
 
     def _records(self) -> npt.NDArray[np.int64]:
         if self._spans is None:
@@ -250,8 +307,16 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return record
 
 
+def _scratch(columns: int) -> npt.NDArray[np.uint64]:
+    """Room to tell so many keys apart, and to see that there are more."""
+    return np.zeros(1 << (2 * columns + 2).bit_length(), np.uint64)
+
+
 def _load(text: bytes) -> dict[str, Any]:
     """One record; a ValueError says what is wrong with it."""
+    paths = np.empty(DEPTH_MAX, np.uint64)
+    if survey(np.frombuffer(text, np.uint8), False, _SEED, paths, _NO_KEYS)[0] & DEEP:
+        raise ValueError(f"expected at most {DEPTH_MAX} brackets inside each other, found more")
     try:
         value = json.loads(
             text.decode(),
@@ -264,10 +329,13 @@ def _load(text: bytes) -> dict[str, Any]:
         raise ValueError(f"expected UTF-8 text, found {error.reason}") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"not valid JSON: {error.msg} at character {error.pos + 1}") from None
-    except RecursionError:
-        raise ValueError("not readable: nested too deeply") from None
     if not isinstance(value, dict):
         raise ValueError(f"expected an object, found {shown(json.dumps(value))}")
+    if b"\\u" in text:
+        try:
+            _dump(value).encode()
+        except UnicodeEncodeError:
+            raise ValueError("expected Unicode text, found half of a surrogate pair") from None
     return cast("dict[str, Any]", value)
 
 
@@ -276,8 +344,9 @@ class JsonLines:
 
     typed = False
 
-    def __init__(self, source: ByteSource, *, ignore_new: bool = False) -> None:
+    def __init__(self, source: ByteSource, limits: Limits, *, ignore_new: bool = False) -> None:
         self.source = source
+        self._meter = Meter(limits, source.name)
         self._ignore_new = ignore_new
 
     def chunks(self) -> Iterator[JsonChunk]:
@@ -309,7 +378,7 @@ class JsonLines:
                 carry = b""
             if data.strip():
                 chunk = JsonChunk(source.name, data, row, line, self._ignore_new)
-                yield chunk
+                yield from chunk.surveyed(self._meter)
                 row += chunk.rows
             line += data.count(b"\n")
 
@@ -319,8 +388,9 @@ class JsonRecords:
 
     typed = False
 
-    def __init__(self, source: ByteSource, *, ignore_new: bool = False) -> None:
+    def __init__(self, source: ByteSource, limits: Limits, *, ignore_new: bool = False) -> None:
         self.source = source
+        self._meter = Meter(limits, source.name)
         self._ignore_new = ignore_new
 
     def chunks(self) -> Iterator[JsonChunk]:
@@ -348,7 +418,8 @@ class JsonRecords:
             data = carry + fresh[:last].tobytes()
             carry = fresh[last:].tobytes()
             if data.strip():
-                yield JsonChunk(source.name, data, row, None, self._ignore_new)
+                chunk = JsonChunk(source.name, data, row, None, self._ignore_new)
+                yield from chunk.surveyed(self._meter)
             row += int(state[RECORDS]) - before
             if wrong >= 0:
                 self._raise(kind, row, bytes(more[wrong : wrong + 40]))
@@ -385,5 +456,5 @@ def looks_like_lines(head: bytes) -> bool:
         return False
     try:
         return isinstance(json.loads(line), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False

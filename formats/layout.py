@@ -23,6 +23,7 @@ Limits
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -98,6 +99,8 @@ class Layout:
         self.types = parse_types(types)
         self.file_column = file_column
         self.fields: dict[str, Field] = {}
+        self._folded: dict[str, str] = {}
+        """Their names by their lower case."""
         self.notes: dict[str, str] = {}
         """Things that were assumed, in sentences, by what they are about."""
         if target is not None:
@@ -137,8 +140,9 @@ class Layout:
     def _key(self, name: str) -> str:
         if name in self.fields:
             return name
-        folded = name.lower()
-        return next((known for known in self.fields if known.lower() == folded), name)
+        if len(self._folded) != len(self.fields):
+            self._folded = {known.lower(): known for known in reversed(self.fields)}
+        return self._folded.get(name.lower(), name)
 
     def _unknown_name(self, name: str, what: str, names: Iterable[str] = ()) -> InvalidArgument:
         known = list(names) or list(self.fields)
@@ -177,6 +181,7 @@ class Layout:
             self.time = name
         fixed = next((t for n, t in self.types.items() if n.lower() == name.lower()), None)
         self.fields[name] = Field(name, fixed, fixed is not None, name == self.time)
+        self._folded[name.lower()] = name
         if self.file_column is not None:  # stays last
             self.fields[self.file_column] = self.fields.pop(self.file_column)
         return name
@@ -189,11 +194,12 @@ class Layout:
         InvalidData, SchemaMismatch, InvalidArgument
             Doubled or unknown columns, a missing time, names in the options that no column has.
         """
-        doubled = sorted({name for name in names if names.count(name) > 1})
-        if doubled:
+        counts = Counter(names)
+        if len(counts) != len(names):
+            doubled, times = min((name, times) for name, times in counts.items() if times > 1)
             raise InvalidData(
-                f"{source}: the column name {doubled[0]!r} occurs {names.count(doubled[0])} times; "
-                "each column needs a name of its own"
+                f"{source}: the column name {doubled!r} occurs {times} times; each column needs a "
+                "name of its own"
             )
         bound: dict[str, str] = {}
         by_output: dict[str, str] = {}

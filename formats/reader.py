@@ -37,6 +37,7 @@ from .infer import infer_text, infer_typed
 from .jsontext import JsonLines, JsonRecords, looks_like_lines
 from .kinds import detect, stem_of
 from .layout import Field, Layout, wider
+from .limits import Limits, Meter
 from .sources import ByteSource, Readable
 from .times import TimeRule, decide, is_text
 
@@ -66,6 +67,8 @@ class EventReader:
         For CSV: see :class:`CsvRecords`.
     live : bool
         See :class:`ByteSource`.
+    limits : Limits, optional
+        What the source may cost.
 
     Attributes
     ----------
@@ -88,13 +91,16 @@ class EventReader:
         columns: Sequence[str] | None = None,
         nulls: Sequence[str] = (),
         live: bool = False,
+        limits: Limits | None = None,
     ) -> None:
         self.layout = layout
+        self.limits = limits or Limits()
         self.rows = 0
         self.bad = 0
         self._on_bad = on_bad
         self._source = ByteSource(source, name=name, compression=compression, live=live)
         self.name = self._source.name
+        self._meter = Meter(self.limits, self.name)
         self._bound: dict[str, str] = {}
         self._seen: dict[str, None] = {}
         self._types: dict[str, pa.DataType | None] | None = None
@@ -115,14 +121,15 @@ class EventReader:
         layout = self.layout
         if self.format == "csv":
             reader = CsvRecords(self._source, separator=separator, columns=columns, nulls=nulls)
+            self._meter.columns(len(reader.names))
             self._bound = layout.bind(reader.names, self.name)
             layout.check_names(reader.names, self.name)
             return reader
         if self.format in ("parquet", "arrow"):
             batches: ParquetRecords | ArrowRecords = (
-                ParquetRecords(self._source)
+                ParquetRecords(self._source, self.limits)
                 if self.format == "parquet"
-                else ArrowRecords(self._source)
+                else ArrowRecords(self._source, self.limits)
             )
             self._bound = layout.bind(batches.schema.names, self.name)
             layout.check_names(batches.schema.names, self.name)
@@ -130,8 +137,8 @@ class EventReader:
             return batches
         ignore = layout.select is not None
         if self.format == "ndjson":
-            return JsonLines(self._source, ignore_new=ignore)
-        return JsonRecords(self._source, ignore_new=ignore)
+            return JsonLines(self._source, self.limits, ignore_new=ignore)
+        return JsonRecords(self._source, self.limits, ignore_new=ignore)
 
     @property
     def consumed(self) -> int:
@@ -148,6 +155,7 @@ class EventReader:
             for chunk in self._reader.chunks():
                 batch = self._read(chunk)
                 if batch is not None and batch.num_rows:
+                    self._meter.hold(batch.nbytes)
                     self.rows += batch.num_rows
                     yield batch
             if self._seen:
@@ -212,6 +220,7 @@ class EventReader:
                     out = self._bound.get(raw) or layout.output(raw, self.name)
                     if out is not None:
                         self._bound[raw] = out
+            self._meter.columns(len(self._seen), "different keys")
         for raw, out in self._bound.items():
             values = columns.get(raw)
             if values is None or pa.types.is_null(values.type):
@@ -255,7 +264,7 @@ class EventReader:
             or pa.types.is_nested(type_)
         )
         if self.format == "csv":
-            if direct:
+            if direct and not pa.types.is_decimal(type_):
                 return type_
             if out == self.layout.time and self._rule.kind == "epoch" and values is not None:
                 try:
@@ -296,7 +305,7 @@ class EventReader:
             rule = layout.rule if layout.rule.kind == "epoch" else TimeRule("iso")
         type_ = field.type or (pa.string() if rule is None else pa.timestamp("us"))
         try:
-            result = convert(values, type_, rule=rule, required=field.required)
+            result = self._convert_to(values, type_, rule, field)
         except UnsupportedType as error:
             raise UnsupportedType(f"{self.name}, column {field.name!r}: {error}") from None
         if not result.bad or field.fixed:
@@ -304,12 +313,18 @@ class EventReader:
         if field.name == layout.time and pa.types.is_integer(type_):
             return result
         for candidate in _ladder(type_):
-            other = convert(values, candidate, rule=rule, required=field.required)
+            other = self._convert_to(values, candidate, rule, field)
             if other.bad < result.bad:
                 field.type = candidate
                 self._widen_parsing(field.name, candidate)
                 return other
         return result
+
+    def _convert_to(
+        self, values: pa.Array, type_: pa.DataType, rule: TimeRule | None, field: Field
+    ) -> Converted:
+        exact = not self._reader.typed
+        return convert(values, type_, rule=rule, required=field.required, exact=exact)
 
     def _widen_parsing(self, name: str, type_: pa.DataType) -> None:
         """Let the parser make floats of a column that it made whole numbers of."""
@@ -397,6 +412,7 @@ def read_batches(
     name: str | None = None,
     compression: str | None = "auto",
     nulls: Sequence[str] = (),
+    limits: Limits | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Read events for a stream that exists: batches in exactly ``schema.arrow``.
 
@@ -412,11 +428,15 @@ def read_batches(
         ``"auto"`` tells it from magnitudes; see ``times.py``.
     on_bad : callable
         Called with each bad row, which is then left out; by default it raises.
+    limits : Limits, optional
+        What the source may cost.
 
     Raises
     ------
     InvalidData
         With the row, for values that do not fit, a missing time, broken or cut off data.
+    ResourceLimit
+        When the source goes beyond its limits.
     SchemaMismatch
         For columns that the stream does not have.
     """
@@ -430,5 +450,6 @@ def read_batches(
             name=name,
             compression=compression,
             nulls=nulls,
+            limits=limits,
         )
     )

@@ -11,8 +11,10 @@ Guarantee
     and the same unit, lie between 1980 and 2100; the units differ by factors of 1000 and that span
     by a factor of 13, so at most one unit fits.  Numbers that fit none stay plain integer ticks.
     Once a unit has been assumed, a number outside of 1980-2100 is a bad value, not a year 52000.
-    A value finer than the unit of the stream is a bad value, never rounded; only fractions of
-    binary floats are rounded.
+    A value finer than the unit of the stream is a bad value, never rounded: numbers in text are
+    read digit by digit (``decimals.py``).  Only columns that are binary floats in their source are
+    rounded, as what they hold is an approximation already; ``exact`` takes floats that stand for
+    text (JSON), and refuses what is finer than their own precision explains.
 
 Layout
     rule            reads
@@ -41,8 +43,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import InvalidArgument, InvalidData
+from ..ownership import leave_to_parent
 from .badrows import shown
 from .converted import Codes, Converted, flag
+from .decimals import GOOD, TOO_LARGE, UNREAD, parse_decimals
+from .decimals import TOO_FINE as DIGITS_TOO_FINE
 from .isotime import parse_iso
 
 __all__ = ["Decision", "TimeRule", "convert", "decide", "is_text", "parse_time_format"]
@@ -165,7 +170,7 @@ def decide(
         fine = "%n" in (rule.pattern or "")
         return Decision(rule, wanted or (pa.timestamp("ns") if fine else micros), None)
     if rule.kind == "epoch":
-        fine = rule.unit == "ns"
+        fine = rule.unit == "ns" or _finer_than_micros(sample.drop_null(), rule.unit or "s")
         return Decision(rule, wanted or (pa.timestamp("ns") if fine else micros), None)
     values = sample.drop_null()
     if is_text(type_):
@@ -176,8 +181,8 @@ def decide(
             if rule.kind == "auto" and len(values) and 2 * readable < len(values):
                 raise InvalidData(
                     f"column {column!r} does not hold times: expected ISO 8601 such as "
-                    f"2018-08-01T05:00:00Z or numbers, found {shown(values[0].as_py())}; give "
-                    "--time-format (a pattern such as '%d.%m.%Y %H:%M')"
+                    f"2018-08-01T05:00:00Z or numbers, found {shown(values[0].as_py())}; pass "
+                    "time_format= (a pattern such as '%d.%m.%Y %H:%M')"
                 )
             fine = bool(np.any(times.nanos % 1000))
             note = None
@@ -202,7 +207,7 @@ def _decide_numbers(values: pa.Array, column: str, wanted: pa.DataType | None) -
         plausible = numbers[(numbers >= first) & (numbers < end)]
         if len(plausible) >= PLAUSIBLE_SHARE * len(numbers):
             low, high = float(plausible.min()), float(plausible.max())
-            fine = unit == "ns"
+            fine = unit == "ns" or _finer_than_micros(values, unit)
             return Decision(
                 TimeRule("epoch", unit=unit, assumed=True),
                 wanted or pa.timestamp("ns" if fine else "us"),
@@ -214,7 +219,7 @@ def _decide_numbers(values: pa.Array, column: str, wanted: pa.DataType | None) -
     if wanted is not None:
         raise InvalidData(
             f"column {column!r} holds numbers from {low:.15g} to {high:.15g}, which are no epoch "
-            "between 1980 and 2100 in any one unit; give --time-format s, ms, us or ns"
+            "between 1980 and 2100 in any one unit; pass time_format= s, ms, us or ns"
         )
     return Decision(
         TimeRule("ticks"),
@@ -224,6 +229,14 @@ def _decide_numbers(values: pa.Array, column: str, wanted: pa.DataType | None) -
     )
 
 
+def _finer_than_micros(values: pa.Array, unit: str) -> bool:
+    """Whether numbers in text have digits below the microsecond."""
+    if not is_text(values.type):
+        return False
+    power = 6 - len(str(PER_SECOND[unit])) + 1
+    return bool(np.any(parse_decimals(values, power).status == DIGITS_TOO_FINE))
+
+
 def _day(value: float, per_second: int) -> str:
     return str(np.datetime64(int(value // per_second), "s"))[:16].replace("T", " ")
 
@@ -231,7 +244,14 @@ def _day(value: float, per_second: int) -> str:
 # ------------------------------------------------------------------------------------ converting
 
 
-def convert(values: pa.Array, rule: TimeRule, target: pa.DataType, *, required: bool) -> Converted:
+def convert(
+    values: pa.Array,
+    rule: TimeRule,
+    target: pa.DataType,
+    *,
+    required: bool,
+    exact: bool = False,
+) -> Converted:
     """Convert a column to times.
 
     Parameters
@@ -244,6 +264,8 @@ def convert(values: pa.Array, rule: TimeRule, target: pa.DataType, *, required: 
         A timestamp of any unit or zone, or ``int64`` for plain ticks.
     required : bool
         Whether a null is a bad value.
+    exact : bool
+        Floats stand for decimal text: a fraction finer than the unit is bad, not rounded.
     """
     count = len(values)
     codes: Codes = np.zeros(count, np.uint8)
@@ -251,7 +273,7 @@ def convert(values: pa.Array, rule: TimeRule, target: pa.DataType, *, required: 
     if required:
         flag(codes, nulls, MISSING)
     if pa.types.is_integer(target):
-        ticks = _plain_ticks(values, nulls, codes)
+        ticks = _plain_ticks(values, nulls, codes, exact)
         low, high = _bounds(target)
         flag(codes, ~nulls & ((ticks < low) | (ticks > high)), TOO_FAR)
     elif pa.types.is_timestamp(values.type):
@@ -263,7 +285,7 @@ def convert(values: pa.Array, rule: TimeRule, target: pa.DataType, *, required: 
     elif is_text(values.type):
         ticks = _from_text(values, rule, target.unit, nulls, codes)
     elif pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
-        ticks = _from_numbers(values, rule, target.unit, nulls, codes)
+        ticks = _from_numbers(values, rule, target.unit, nulls, codes, exact)
     else:
         raise InvalidData(f"a column of type {values.type} holds no times")
     if not codes.any():
@@ -298,20 +320,23 @@ def _reasons(rule: TimeRule, target: pa.DataType) -> tuple[str, ...]:
         f"the time {{value}} is outside of what {target} can hold",
         "expected a time, found {value}, which is not a finite number",
         f"the time {{value}}, taken as {_UNIT_NAMES.get(rule.unit or '', 'an epoch')} since 1970, "
-        "is not between 1980 and 2100; give the time format if it is meant so",
-        "the time {value} is a number without a unit; give the time format s, ms, us or ns",
+        "is not between 1980 and 2100; pass time_format= if it is meant so",
+        "the time {value} is a number without a unit; pass time_format= s, ms, us or ns",
     )
 
 
-def _plain_ticks(values: pa.Array, nulls: npt.NDArray[np.bool_], codes: Codes) -> Any:
+def _plain_ticks(
+    values: pa.Array, nulls: npt.NDArray[np.bool_], codes: Codes, exact: bool = False
+) -> Any:
     """Whole numbers as they are."""
     type_ = values.type
     if is_text(type_):
-        numbers, bad = _text_numbers(values)
-        flag(codes, bad & ~nulls, UNREADABLE)
-        values, type_ = numbers, numbers.type
+        return _text_ticks(values, 0, nulls, codes, UNREADABLE)
     if pa.types.is_floating(type_):
-        return _whole(_floats(values, nulls, codes), codes, UNREADABLE)
+        numbers = _floats(values, nulls, codes)
+        if exact:  # from here on a float may stand for a whole number that it is not
+            flag(codes, np.abs(numbers) > 2.0**53, UNREADABLE)
+        return _whole(numbers, codes, UNREADABLE)
     if pa.types.is_uint64(type_):
         raw = values.fill_null(0).to_numpy(zero_copy_only=False)
         flag(codes, raw > np.uint64(_INT64_MAX), TOO_FAR)
@@ -361,9 +386,14 @@ def _rescale(
 
 
 def _from_numbers(
-    values: pa.Array, rule: TimeRule, unit: str, nulls: npt.NDArray[np.bool_], codes: Codes
+    values: pa.Array,
+    rule: TimeRule,
+    unit: str,
+    nulls: npt.NDArray[np.bool_],
+    codes: Codes,
+    exact: bool = False,
 ) -> npt.NDArray[np.int64]:
-    """Epoch numbers; integers exactly, floats rounded to the unit."""
+    """Epoch numbers; integers exactly, floats rounded to the unit unless they are to be exact."""
     if rule.kind != "epoch" or rule.unit is None:
         flag(codes, ~nulls, NO_UNIT)
         return np.zeros(len(values), np.int64)
@@ -377,6 +407,13 @@ def _from_numbers(
         far = np.abs(numbers) * (per_out / per_in) >= 2.0**63
         flag(codes, far, TOO_FAR)
         whole = np.where(far, 0.0, whole)
+        if exact:
+            scaled = np.where(far, 0.0, part * (per_out / per_in))
+            if per_out < per_in:
+                scaled = np.where(far, 0.0, numbers * (per_out / per_in))
+            # Half the distance to the next float is what a text may have lost on its way.
+            lost = np.spacing(np.abs(numbers)) * (per_out / per_in) / 2 + np.spacing(np.abs(scaled))
+            flag(codes, ~nulls & (np.abs(scaled - np.rint(scaled)) > lost), TOO_FINE)
         if per_out >= per_in:
             factor = per_out // per_in
             ticks = whole.astype(np.int64) * factor + np.rint(part * factor).astype(np.int64)
@@ -390,16 +427,32 @@ def _from_numbers(
     return _rescale(raw, per_in, per_out, nulls, codes)
 
 
-def _text_numbers(values: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-    """Text as int64, or as float64 when some of it has a fraction; and what is no number."""
-    trimmed = pc.replace_substring_regex(pc.utf8_trim_whitespace(values), r"^\+", "")
-    numeric = pc.fill_null(pc.match_substring_regex(trimmed, _NUMBER), False)
-    bad = ~numeric.to_numpy(zero_copy_only=False)
-    numbers = pc.if_else(numeric, trimmed, pa.scalar(None, trimmed.type))
-    try:
-        return numbers.cast(pa.int64()), bad
-    except pa.ArrowInvalid:
-        return numbers.cast(pa.float64()), bad
+def _text_ticks(
+    values: pa.Array, power: int, nulls: npt.NDArray[np.bool_], codes: Codes, fine: int
+) -> npt.NDArray[np.int64]:
+    """Decimal text as whole numbers of 10**-power; ``fine`` is the code of digits below that."""
+    found = parse_decimals(values, power)
+    ticks = found.as_int64()
+    flag(codes, ~nulls & (found.status == UNREAD), UNREADABLE)
+    flag(codes, found.status == DIGITS_TOO_FINE, fine)
+    flag(codes, found.status == TOO_LARGE, TOO_FAR)
+    return np.where(found.status == GOOD, ticks, 0)
+
+
+def _epoch_text(
+    values: pa.Array, rule: TimeRule, unit: str, nulls: npt.NDArray[np.bool_], codes: Codes
+) -> npt.NDArray[np.int64]:
+    """Epoch numbers in text, exactly."""
+    per_in, per_out = PER_SECOND[rule.unit or "s"], PER_SECOND[unit]
+    power = len(str(per_out)) - len(str(per_in))
+    found: Codes = np.zeros(len(values), np.uint8)
+    ticks = _text_ticks(values, power, nulls, found, TOO_FINE)
+    if rule.assumed:
+        first, end = PLAUSIBLE_FIRST_S * per_out, PLAUSIBLE_END_S * per_out
+        absurd = (found == TOO_FAR) | ((found == 0) & ((ticks < first) | (ticks >= end)))
+        flag(codes, ~nulls & absurd, IMPLAUSIBLE)
+    np.copyto(codes, found, where=codes == 0)
+    return ticks
 
 
 def _from_text(
@@ -415,10 +468,9 @@ def _from_text(
     numeric: npt.NDArray[np.bool_] | None = None
     ticks = np.zeros(len(values), np.int64)
     if rule.kind == "epoch":
-        numbers, not_number = _text_numbers(values)
-        numeric = ~not_number & ~nulls
         number_codes: Codes = np.zeros(len(values), np.uint8)
-        ticks = _from_numbers(numbers, rule, unit, ~numeric, number_codes)
+        ticks = _epoch_text(values, rule, unit, nulls, number_codes)
+        numeric = (number_codes != UNREADABLE) & ~nulls
         codes[numeric] = number_codes[numeric]
         if bool((numeric | nulls).all()):
             return ticks
@@ -459,6 +511,7 @@ def _strptime(values: pa.Array, pattern: str) -> pa.Array:
         _connection = duckdb.connect(
             config={"python_enable_replacements": "false", "autoinstall_known_extensions": "false"}
         )
+        leave_to_parent(_connection)
     cursor = _connection.cursor()
     try:
         cursor.execute("SET TimeZone = 'UTC'")

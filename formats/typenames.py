@@ -107,6 +107,8 @@ def name_of_type(type_: pa.DataType) -> str:
     """The name by which a type is shown to people: SQL's, where there is one."""
     if pa.types.is_decimal128(type_):
         return f"decimal({type_.precision},{type_.scale})"
+    if pa.types.is_interval(type_) or pa.types.is_duration(type_):
+        return "interval"
     for name, known in _NAMES.items():
         if known == type_:
             return {"tinyint": "int8", "bool": "bool", "blob": "binary"}.get(name, name)

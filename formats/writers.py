@@ -34,19 +34,28 @@ _ROWS = 1 << 16
 
 
 def encode(
-    batches: Iterable[pa.RecordBatch], schema: pa.Schema, format: str, *, codec: str | None = None
+    batches: Iterable[pa.RecordBatch],
+    schema: pa.Schema,
+    format: str,
+    *,
+    codec: str | None = None,
+    line_end: str = "\r\n",
 ) -> Iterator[bytes]:
     """Encode batches as they come.
+
+    Intervals with months are told before anything is written where a format has no place for them.
 
     Parameters
     ----------
     batches : iterable of pyarrow.RecordBatch
     schema : pyarrow.Schema
         Of the batches; what an empty answer is made from.
-    format : {"json", "ndjson", "csv", "arrow", "parquet"}
-        ``arrow`` is the IPC *stream* format.
+    format : {"json", "ndjson", "csv", "arrow", "arrow file", "parquet"}
+        ``arrow`` is the IPC *stream* format, ``arrow file`` what is called ``.arrow``.
     codec : str, optional
         Compression inside Arrow (``lz4``, ``zstd``) and Parquet (default ``zstd``).
+    line_end : str
+        Of CSV; CR LF is RFC 4180's.
 
     Yields
     ------
@@ -58,19 +67,31 @@ def encode(
     if format == "ndjson":
         return _ndjson(batches)
     if format == "csv":
-        return _csv(batches, schema)
-    if format == "arrow":
-        return _arrow(batches, schema, codec)
+        return _csv(batches, schema, line_end)
+    if format in ("arrow", "arrow file"):
+        return _arrow(batches, schema, codec, as_file=format != "arrow")
     if format == "parquet":
+        for field in schema:
+            if pa.types.is_interval(field.type):
+                raise InvalidArgument(
+                    f"column {field.name!r} holds intervals with months, which have no length in "
+                    f"microseconds and no type in Parquet; CAST({field.name} AS VARCHAR) writes "
+                    "them as text"
+                )
         return _parquet(batches, schema, codec or "zstd")
     raise InvalidArgument(f"unknown format {format!r}; known are {', '.join(WRITE_FORMATS)}")
 
 
 def write(
-    batches: Iterable[pa.RecordBatch], schema: pa.Schema, format: str, out: IO[bytes]
+    batches: Iterable[pa.RecordBatch],
+    schema: pa.Schema,
+    format: str,
+    out: IO[bytes],
+    *,
+    line_end: str = "\r\n",
 ) -> None:
-    """Encode batches into a binary file as they come."""
-    for chunk in encode(batches, schema, format):
+    """Encode batches into a binary file as they come; see :func:`encode`."""
+    for chunk in encode(batches, schema, format, line_end=line_end):
         out.write(chunk)
 
 
@@ -94,10 +115,10 @@ def _ndjson(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
         yield json_bytes(batch)
 
 
-def _csv(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[bytes]:
-    yield csv_header(schema)
+def _csv(batches: Iterable[pa.RecordBatch], schema: pa.Schema, line_end: str) -> Iterator[bytes]:
+    yield csv_header(schema, line_end)
     for batch in _slices(batches):
-        text = csv_bytes(batch)
+        text = csv_bytes(batch, line_end)
         if text:
             yield text
 
@@ -107,12 +128,17 @@ class _Drain(io.RawIOBase):
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
+        self._written = 0
+
+    def tell(self) -> int:
+        return self._written
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: Any) -> int:
         self._parts.append(bytes(data))
+        self._written += len(data)
         return len(data)
 
     def take(self) -> bytes:
@@ -122,12 +148,13 @@ class _Drain(io.RawIOBase):
 
 
 def _arrow(
-    batches: Iterable[pa.RecordBatch], schema: pa.Schema, codec: str | None
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, codec: str | None, *, as_file: bool
 ) -> Iterator[bytes]:
     drain = _Drain()
     sink = pa.PythonFile(drain, "w")
     options = pa.ipc.IpcWriteOptions(compression=codec)
-    writer = pa.ipc.new_stream(sink, schema, options=options)
+    make = pa.ipc.new_file if as_file else pa.ipc.new_stream
+    writer = make(sink, schema, options=options)
     for batch in batches:
         writer.write_batch(batch)
         sink.flush()

@@ -12,7 +12,6 @@ Cost
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 
@@ -20,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..ownership import ModuleLock
 from ..schema import Storage
 from ..store.layout import ROW_COUNT, ROW_FIRST, ROW_LAST, ROW_LENGTH, ROW_OFFSET
 from ..store.leaf import LeafReader
@@ -127,7 +127,7 @@ def _collect(view: SegmentView, level: int, table: Table, parts: list[Table]) ->
 
 
 _maps: OrderedDict[tuple[int, int], LeafMap] = OrderedDict()
-_lock = threading.Lock()
+_lock = ModuleLock()
 
 
 def leaf_map(view: SegmentView) -> LeafMap:

@@ -58,8 +58,13 @@ class StoreIndexes:
         if self._writable:
             for name in store.streams():
                 path = self._path(name)
-                if path is not None and (path / "CURRENT").exists():
+                if path is None or not (path / "CURRENT").exists():
+                    continue
+                try:
                     self._attach(name)
+                except ChronicleError as error:  # it is set aside; the others are served
+                    logger.error("%s: %s", name, error)
+                else:
                     self._notify(name)
 
     def _path(self, name: str) -> Path | None:
@@ -167,8 +172,8 @@ class StoreIndexes:
             indexes.catch_up(state)
 
     def backup(self, path: Path) -> None:
-        """Copy the indexes into a copy of the store that was just made."""
-        with Store.open(path, "r") as copy:
+        """Copy the indexes into a copy of the store that is being made."""
+        with Store.open(path, "r", unfinished=True) as copy:
             for name in copy.streams():
                 indexes = self.of(name) if name in self._store.streams() else None
                 if indexes is not None:

@@ -39,6 +39,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import StorageFailed, StoreClosed
+from ..ownership import leave_to_parent
 
 __all__ = [
     "BATCH_BYTES",
@@ -54,6 +55,9 @@ BATCH_BYTES = 1 << 20
 
 PRIVATE = "chronicle-index-"
 """How the temporary directories of readers begin; the number of the process follows."""
+
+_USED_IN: list[int] = []
+"""The process that used RocksDB first: its threads are no threads of a forked child."""
 
 _RUN = struct.Struct(">cIQQ")
 _BLOCK = struct.Struct(">cIQQII")
@@ -126,6 +130,16 @@ class IndexStorage:
         self._rocksdict = rocksdict
         self._private: str | None = None
         self._lock = threading.Lock()
+        self._db: Any = None
+        if not _USED_IN:
+            _USED_IN.append(os.getpid())
+        elif writable and _USED_IN[0] != os.getpid():
+            raise StorageFailed(
+                f"indexes cannot be written in process {os.getpid()}: it was forked from process "
+                f"{_USED_IN[0]}, which had indexes open, and RocksDB would wait for the threads of "
+                "that one; start processes that write with the method spawn or forkserver"
+            )
+        leave_to_parent(self)
         options = rocksdict.Options(raw_mode=True)
         options.create_if_missing(writable)
         options.set_write_buffer_size(32 << 20)
@@ -140,7 +154,7 @@ class IndexStorage:
         try:
             if writable:
                 path.mkdir(parents=True, exist_ok=True)
-                self._db: Any = rocksdict.Rdict(str(path), options)
+                self._db = rocksdict.Rdict(str(path), options)
             else:
                 _sweep_private()
                 self._private = tempfile.mkdtemp(prefix=f"{PRIVATE}{os.getpid()}-")

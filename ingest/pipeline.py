@@ -31,7 +31,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from ..errors import InvalidData, SchemaMismatch, UnsupportedType
-from ..formats import EventReader, Layout, conform
+from ..formats import EventReader, Layout, Limits, conform
 from ..schema import StreamSchema
 from .quarantine import BadRows
 from .report import IngestReport, Progress, Silent
@@ -102,7 +102,7 @@ class Ingest:
             report.examples = self._bad_rows.examples
             report.bad_columns = self._bad_rows.columns
             report.quarantine = self._bad_rows.kept
-            report.notes = list(self._layout.notes.values())
+            report.notes += self._layout.notes.values()
         return report
 
     # ------------------------------------------------------------------------------- the two ways
@@ -191,6 +191,7 @@ class Ingest:
             columns=request.columns,
             nulls=request.nulls,
             live=request.commit == "batch",
+            limits=Limits(columns=request.max_columns),
         )
         try:
             for batch in reader:

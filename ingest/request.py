@@ -24,15 +24,17 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from ..errors import InvalidArgument
-from ..formats import FORMATS, Layout, suffixes_of
+from ..errors import InvalidArgument, StreamExists
+from ..formats import FORMATS, Layout, Limits, suffixes_of
 from ..schema import StreamSchema
+from .report import IngestReport
 
 __all__ = ["COMMITS", "ENGINES", "ON_ERROR", "IngestRequest", "Source", "expand"]
 
 ENGINES = ("auto", "arrow", "spark")
 ON_ERROR = ("fail", "skip", "quarantine")
 COMMITS = ("end", "batch")
+IF_EXISTS = ("fail", "append")
 
 BATCH_ROWS = 262_144
 
@@ -62,7 +64,10 @@ class IngestRequest:
     format : str, optional
         Of all inputs; told from names and bytes by default.
     create : bool
-        Make the stream when there is none.
+        Make the stream.
+    if_exists : {"fail", "append"}
+        With ``create``, what a stream of that name means: an error, or that its schema, codec and
+        retention stay and events are appended.
     types, rename, select, file_column
         See :class:`chronicle.formats.Layout`.
     on_error : {"fail", "skip", "quarantine"}
@@ -80,6 +85,8 @@ class IngestRequest:
         Read and check everything, store nothing.
     separator, columns, nulls
         For CSV; see :class:`chronicle.formats.csvtext.CsvRecords`.
+    max_columns : int
+        Most columns, or different keys, that a file may have.
     retention, codec
         For a stream that is created.
     """
@@ -90,6 +97,7 @@ class IngestRequest:
     time_format: str = "auto"
     format: str | None = None
     create: bool = False
+    if_exists: str = "fail"
     types: Sequence[str] | Mapping[str, str | pa.DataType] = ()
     rename: Mapping[str, str] = field(default_factory=dict)
     select: Sequence[str] | None = None
@@ -104,6 +112,7 @@ class IngestRequest:
     separator: str | None = None
     columns: Sequence[str] | None = None
     nulls: Sequence[str] = ()
+    max_columns: int = Limits.columns
     retention: str | None = None
     codec: str = "lz4"
 
@@ -114,6 +123,7 @@ class IngestRequest:
             ("--engine", self.engine, ENGINES),
             ("--on-error", self.on_error, ON_ERROR),
             ("--commit", self.commit, COMMITS),
+            ("--if-exists", self.if_exists, IF_EXISTS),
             ("--format", self.format, (None, *FORMATS)),
         ):
             if value not in known:
@@ -127,6 +137,31 @@ class IngestRequest:
             raise InvalidArgument("--master is for --engine spark")
         if not self.create and (self.retention is not None or self.codec != "lz4"):
             raise InvalidArgument("--retention and --codec are for a new stream: add --create")
+        if not self.create and self.if_exists != "fail":
+            raise InvalidArgument(
+                "--if-exists goes with --create; without that, events are appended"
+            )
+
+    def found_existing(self, events: int | None, report: IngestReport, where: str = "") -> None:
+        """What is to be done about a stream that is there already.
+
+        Raises
+        ------
+        StreamExists
+            When one was to be made.
+        """
+        if not self.create:
+            return
+        if self.if_exists == "fail":
+            held = "" if events is None else f" and has {events:,} events"
+            raise StreamExists(
+                f"there is a stream {self.stream!r}{where} already{held}; leave out --create, or "
+                "add --if-exists append, to append to it"
+            )
+        if self.retention is not None or self.codec != "lz4":
+            report.notes.append(
+                f"--retention and --codec are for a new stream; {self.stream!r} keeps its own"
+            )
 
     def layout(self, target: StreamSchema | None) -> Layout:
         """The columns to read, for a stream that exists (target) or not."""

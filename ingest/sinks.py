@@ -83,8 +83,8 @@ class EmbeddedSink:
 
     Raises
     ------
-    StreamNotFound
-        When there is no such stream and none is to be made.
+    StreamNotFound, StreamExists
+        When there is no such stream and none is to be made, or one that was to be made.
     """
 
     def __init__(
@@ -96,6 +96,7 @@ class EmbeddedSink:
         names = [] if database is None else database.streams()
         self._found = request.stream in names
         if self._found:
+            request.found_existing(self._database.stream(request.stream).count, report)
             return
         if not request.create:
             known = f"there are {', '.join(names)}" if names else "there are none yet"

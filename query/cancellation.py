@@ -26,6 +26,7 @@ from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from ..errors import InvalidArgument, QueryCancelled, QueryTimeout
+from ..ownership import Owner
 
 __all__ = ["Cancellation", "QueryControl", "interruptibly"]
 
@@ -82,6 +83,7 @@ class QueryControl:
         self.timeout = timeout
         self.cancellation = cancellation
         self._deadline = None if timeout is None else time.monotonic() + timeout
+        self._owner = Owner("the store of this query")
 
     @property
     def stopped(self) -> bool:
@@ -95,8 +97,10 @@ class QueryControl:
 
         Raises
         ------
-        QueryTimeout, QueryCancelled
+        QueryTimeout, QueryCancelled, StoreClosed
+            The last in a forked child: the query is its parent's.
         """
+        self._owner.check()
         if self.cancellation is not None and self.cancellation.cancelled:
             raise QueryCancelled("the query was cancelled")
         if self._deadline is not None and time.monotonic() >= self._deadline:

@@ -28,6 +28,9 @@ class Catalog(Protocol):
     def streams(self) -> list[str]:
         """Names of all streams, sorted."""
 
+    def damaged(self) -> dict[str, str]:
+        """Those among them that cannot be opened, each with what is wrong."""
+
     def stream_schema(self, name: str) -> StreamSchema:
         """Schema of a stream; raises StreamNotFound."""
 

@@ -60,7 +60,7 @@ from .relations import (
 )
 from .result import Result
 from .scans import FailureBox
-from .sql_types import conform, settle_hugeints
+from .sql_types import conform, settle_types
 from .tree_aggregates import Candidate, result_table
 
 if TYPE_CHECKING:
@@ -507,9 +507,7 @@ class Execution:
     # ------------------------------------------------------------------------ results
 
     def _normalised(self, answer: Answer) -> Result:
-        schema, batches = answer.schema, answer.batches
-        if answer.hugeints:
-            schema, batches = settle_hugeints(batches, schema, answer.hugeints)
+        schema, batches = settle_types(answer.batches, answer.schema, answer.hugeints)
         schema = _declared(schema, self._prepared)
         if schema.equals(answer.schema):
             final = batches

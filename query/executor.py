@@ -31,6 +31,7 @@ import duckdb
 import pyarrow as pa
 
 from ..errors import StoreClosed
+from ..ownership import leave_to_parent
 from .cancellation import QueryControl, interruptibly
 from .connection import connect, failure_of, hugeints_of, lock
 from .relational import Answer, translated
@@ -56,6 +57,7 @@ class Executor:
         self._guard = threading.Lock()
         self._closed = False
         self._constants: dict[str, pa.Scalar | None] = {}
+        leave_to_parent(self)
 
     def _cursor(self) -> Any:
         with self._guard:

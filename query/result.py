@@ -135,6 +135,12 @@ class Result:
             raise InvalidArgument(
                 f"a polars frame needs column names that differ; give {', '.join(doubled)} an alias"
             )
+        for field in self._schema:
+            if pa.types.is_interval(field.type):
+                raise InvalidArgument(
+                    f"column {field.name!r} holds intervals with months, which polars has no type "
+                    "for; cast it to VARCHAR in the query"
+                )
         return polars.from_arrow(self.arrow())
 
     def fetchall(self) -> list[tuple[Any, ...]]:
@@ -142,7 +148,7 @@ class Result:
 
         Times are ``datetime`` (zoned ones in their zone); a time that ``datetime`` cannot hold (a
         fraction of a microsecond, a year outside of 1 to 9999) stays a ``pyarrow`` scalar.
-        Intervals are ``timedelta`` with months counted as 30 days.
+        Intervals are ``timedelta``; in those with months, a month counts as 30 days.
         """
         table = self.arrow()
         columns = [_python_values(column) for column in table.columns]

@@ -8,11 +8,12 @@ Guarantee
     A result column that is a stream's attribute comes back in the attribute's declared type,
     although DuckDB changes some on the way (zoned times of any unit to microseconds, ``date64`` to
     ``date32``, ``large_string`` to ``string``).  Integer sums, HUGEINT inside DuckDB, come back as
-    ``int64`` when every value fits, else as ``decimal128(38, 0)``.
+    ``int64`` when every value fits, else as ``decimal128(38, 0)``; intervals as ``duration[us]``
+    when none of them has months, else as ``month_day_nano_interval``.
 
 Limits
-    Whether a HUGEINT column fits is decided on the first :data:`HUGEINT_ROWS` rows of a streamed
-    result; a later value that does not fit then ends the query with :class:`ResourceLimit`.
+    Whether a HUGEINT or INTERVAL column fits is decided on the first :data:`SETTLED_ROWS` rows of
+    a streamed result; a later value that does not fit ends the query with :class:`ResourceLimit`.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..durations import as_duration, only_durations
 from ..errors import ResourceLimit
 from .dialect import error_at, position_of
 
-__all__ = ["HUGEINT_ROWS", "arrow_type", "conform", "settle_hugeints", "sql_type"]
+__all__ = ["SETTLED_ROWS", "arrow_type", "conform", "settle_types", "sql_type"]
 
-HUGEINT_ROWS = 262_144
-"""Rows of a result on which the type of its HUGEINT columns is decided."""
+SETTLED_ROWS = 262_144
+"""Rows of a result on which the types of its HUGEINT and INTERVAL columns are decided."""
 
 HUGEINT = pa.decimal128(38, 0)
 
@@ -114,6 +116,8 @@ def sql_type(type_: pa.DataType) -> str:
         return f"DECIMAL({type_.precision},{type_.scale})"
     if pa.types.is_timestamp(type_) and type_.tz is not None:
         return "TIMESTAMPTZ" if type_.unit != "ns" else "TIMESTAMPTZ_NS"
+    if pa.types.is_interval(type_) or pa.types.is_duration(type_):
+        return "INTERVAL"
     return _NAMES.get(type_, str(type_))
 
 
@@ -130,28 +134,35 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
     try:
+        if pa.types.is_interval(column.type):
+            return as_duration(column)
         return column.cast(field.type)
     except pa.ArrowInvalid:
+        if pa.types.is_interval(column.type):
+            raise ResourceLimit(
+                f"column {field.name!r} holds an interval with months after {SETTLED_ROWS} rows "
+                "without; cast it to VARCHAR in the query"
+            ) from None
         if column.type == HUGEINT:
             raise ResourceLimit(
-                f"column {field.name!r} left the range of 64-bit integers after {HUGEINT_ROWS} "
+                f"column {field.name!r} left the range of 64-bit integers after {SETTLED_ROWS} "
                 "rows; cast it to DECIMAL(38, 0) or DOUBLE in the query"
             ) from None
         raise
 
 
-def settle_hugeints(
-    batches: Iterable[pa.RecordBatch], schema: pa.Schema, positions: Iterable[int]
+def settle_types(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, hugeints: Iterable[int]
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Decide for each HUGEINT column whether it is ``int64``; see the module.
+    """Decide whether HUGEINT columns are ``int64`` and INTERVAL ones durations; see the module.
 
     Parameters
     ----------
     batches : iterable of RecordBatch
-        Read up to :data:`HUGEINT_ROWS` rows ahead.
+        Read up to :data:`SETTLED_ROWS` rows ahead.
     schema : pyarrow.Schema
         Their schema.
-    positions : iterable of int
+    hugeints : iterable of int
         The HUGEINT columns.
 
     Returns
@@ -159,18 +170,26 @@ def settle_hugeints(
     pyarrow.Schema, iterator of RecordBatch
         The batches are as they came: the caller casts them.
     """
+    intervals = [i for i, field in enumerate(schema) if pa.types.is_interval(field.type)]
+    hugeints = list(hugeints)
+    if not intervals and not hugeints:
+        return schema, iter(batches)
     source = iter(batches)
     ahead: list[pa.RecordBatch] = []
     rows = 0
     for batch in source:
         ahead.append(batch)
         rows += batch.num_rows
-        if rows >= HUGEINT_ROWS:
+        if rows >= SETTLED_ROWS:
             break
     fields = list(schema)
-    for position in positions:
-        if all(_fits_int64(batch.column(position)) for batch in ahead):
-            fields[position] = fields[position].with_type(pa.int64())
+    for positions, fits, type_ in (
+        (hugeints, _fits_int64, pa.int64()),
+        (intervals, only_durations, pa.duration("us")),
+    ):
+        for position in positions:
+            if all(fits(batch.column(position)) for batch in ahead):
+                fields[position] = fields[position].with_type(type_)
 
     def all_batches() -> Iterator[pa.RecordBatch]:
         yield from ahead

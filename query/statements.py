@@ -240,8 +240,12 @@ def _index(engine: QueryEngine, tree: Any, text: str) -> Result:
 
 
 def _show_streams(engine: QueryEngine) -> Result:
-    rows = []
+    rows: list[dict[str, Any]] = []
+    damaged = engine.catalog.damaged()
     for name in engine.catalog.streams():
+        if name in damaged:
+            rows.append({"stream": name, "damage": damaged[name]})
+            continue
         schema = engine.catalog.stream_schema(name)
         snapshot = engine.catalog.snapshot(name)
         first, last = snapshot.time_range or (None, None)
@@ -261,6 +265,7 @@ def _show_streams(engine: QueryEngine) -> Result:
             ("events", pa.int64()),
             ("first", pa.string()),
             ("last", pa.string()),
+            ("damage", pa.string()),
         ]
     )
     return Result.of_table(pa.Table.from_pylist(rows, schema_out))
@@ -275,7 +280,8 @@ def _shown(schema: StreamSchema, ticks: int | None) -> str | None:
 
 
 def _show_indexes(engine: QueryEngine, tree: Any, text: str) -> Result:
-    names = engine.catalog.streams()
+    damaged = engine.catalog.damaged()
+    names = [name for name in engine.catalog.streams() if name not in damaged]
     if tree.this is not None:
         names = [_stream(engine, tree.this, text)]
     rows = [

@@ -139,6 +139,7 @@ class _Append:
                 self.precision,
                 server.settings.max_decoded_bytes,
                 server.reader,
+                columns_max=server.settings.max_columns,
                 skip=self.on_error == "skip",
             )
         with timed(self.request, "append"):

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..errors import InvalidArgument, InvalidData
-from ..formats import BadRow, BadRowPolicy, fail, read_batches
+from ..errors import InvalidArgument, InvalidData, in_words_of
+from ..formats import BadRow, BadRowPolicy, Limits, fail, read_batches
 from ..formats.packed import check_size
 from ..schema import StreamSchema
 from .bodies import Body
@@ -48,7 +48,7 @@ class BadRows(InvalidData):
         if more:
             count = f"at least {count}"
         super().__init__(
-            f"nothing was appended: {count} cannot be read as events; {_for_rest(str(first))}",
+            f"nothing was appended: {count} cannot be read as events; {first}",
             row=first.row,
         )
         self.errors = [bad_row_json(row) for row in rows]
@@ -61,14 +61,9 @@ def bad_row_json(row: BadRow) -> dict[str, Any]:
         "line": row.line,
         "column": row.column,
         "value": row.value,
-        "reason": _for_rest(row.reason),
+        "reason": in_words_of("rest", row.reason),
     }
     return {key: value for key, value in found.items() if value is not None}
-
-
-def _for_rest(reason: str) -> str:
-    """What is an option of the command line is a parameter here."""
-    return reason.replace("give the time format s, ms,", "say precision=s, ms,")
 
 
 class _Listed(Exception):
@@ -85,6 +80,7 @@ def batches_of(
     *,
     on_bad: BadRowPolicy = fail,
     name: str = "body",
+    limits: Limits | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The events of a body, batch by batch: read by a worker, or here where there is no reader."""
     if reader is None:
@@ -96,6 +92,7 @@ def batches_of(
             on_bad=on_bad,
             name=name,
             compression=None,
+            limits=limits,
         )
         return
     taken = 0
@@ -109,6 +106,7 @@ def batches_of(
             name=name,
             encoding=body.encoding,
             decoded_max=decoded_max,
+            limits=limits,
         ):
             taken += batch.nbytes
             check_size(taken, decoded_max)
@@ -124,6 +122,7 @@ def read_events(
     decoded_max: int,
     reader: IsolatedReader | None = None,
     *,
+    columns_max: int = Limits.columns,
     skip: bool = False,
 ) -> tuple[pa.Table, list[BadRow], int]:
     """Parse a body; blocks.
@@ -162,7 +161,16 @@ def read_events(
     batches: list[pa.RecordBatch] = []
     try:
         batches.extend(
-            batches_of(body, format, schema, time_format, decoded_max, reader, on_bad=note)
+            batches_of(
+                body,
+                format,
+                schema,
+                time_format,
+                decoded_max,
+                reader,
+                on_bad=note,
+                limits=Limits(columns=columns_max, total_bytes=decoded_max),
+            )
         )
     except _Listed:
         more = True

@@ -28,7 +28,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from ..errors import ChronicleError, SqlError, Unauthorized, outside
+from ..errors import ChronicleError, SqlError, Unauthorized, in_words_of, outside
 from .replies import json_bytes
 
 __all__ = ["TITLES", "Problem", "as_problem", "problem_response"]
@@ -181,7 +181,7 @@ def as_problem(error: BaseException) -> Problem:
         return Problem(
             shown.slug,
             shown.status,
-            str(error),
+            in_words_of("rest", str(error)),
             headers,
             {key: value for key, value in found.items() if value is not None},
         )

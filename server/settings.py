@@ -61,7 +61,13 @@ class Settings(BaseSettings):
         256 * MIB, ge=1, description="Largest request body, as sent (compressed)."
     )
     max_decoded_bytes: int = Field(
-        1024 * MIB, ge=1, description="Largest request body after gzip or zstd is undone."
+        1024 * MIB,
+        ge=1,
+        description="Largest request body after gzip or zstd is undone, and the most that its "
+        "events may take in memory.",
+    )
+    max_columns: int = Field(
+        10_000, ge=1, description="Most columns, or different JSON keys, that a body may have."
     )
     max_part_bytes: int = Field(
         4096 * MIB,

@@ -62,6 +62,8 @@ STORE_GAUGES = (
     "late_total",
     "dirty_ranges",
     "dropped_events",
+    "garbage_files",
+    "garbage_bytes",
 )
 """Figures of ``Stream.stats()`` that are summed over all streams; of lists, the length."""
 
@@ -168,8 +170,12 @@ class Server:
 
     def store_gauges(self) -> dict[str, float]:
         """Sums over all streams of the numbers in their ``stats()``."""
-        sums = dict.fromkeys(("streams", *STORE_GAUGES), 0.0)
+        sums = dict.fromkeys(("streams", "streams_damaged", *STORE_GAUGES), 0.0)
+        damaged = self.database.damaged()
+        sums["streams_damaged"] += len(damaged)
         for name in self.database.streams():
+            if name in damaged:
+                continue
             try:
                 stats = self.database.stream(name).stats()
             except ChronicleError:

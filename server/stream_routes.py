@@ -134,9 +134,13 @@ async def list_streams(request: Request, principal: Requester) -> Response:
     server = server_of(request)
 
     def listed() -> list[dict[str, Any]]:
-        found = []
+        found: list[dict[str, Any]] = []
+        damaged = server.database.damaged()
         for name in server.database.streams():
             if principal.token is not None and not principal.token.reaches(name):
+                continue
+            if name in damaged:
+                found.append({"name": name, "damage": damaged[name]})
                 continue
             try:
                 found.append(describe(server, name, full=False))

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..errors import InvalidArgument
+from ..formats import Limits
 from .bodies import Body
 from .door import PathName
 from .guard import Requester
@@ -84,6 +85,7 @@ def _stage(
         DECODED_FACTOR * server.settings.max_part_bytes,
         server.reader,
         name=f"part {part}",
+        limits=Limits(columns=server.settings.max_columns),
     )
     return server.transactions.put(stream, transaction, part, batches)
 

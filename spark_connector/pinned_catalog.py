@@ -95,6 +95,10 @@ class PinnedCatalog:
         driver = self._growing or self._empty
         return self._store.streams() if driver else sorted(self.pins)
 
+    def damaged(self) -> dict[str, str]:
+        """None of those that were pinned."""
+        return {}
+
     def stream_schema(self, name: str) -> StreamSchema:
         """Schema of a stream."""
         return self.snapshot(name).schema

@@ -76,8 +76,8 @@ PARTITION_BYTES = 128 << 20
 """Input that one loading task gets, about."""
 
 UNIMPORTANT = (
-    "engine", "master", "batch_rows", "commit", "create", "codec", "retention", "quarantine",
-    "dry_run", "split_bytes", "partitions", "resume",
+    "engine", "master", "batch_rows", "commit", "create", "if_exists", "codec", "retention",
+    "quarantine", "dry_run", "split_bytes", "partitions", "resume",
 )  # fmt: skip
 """What may differ between two runs of the same job."""
 
@@ -133,6 +133,8 @@ class PipelineReport(IngestReport):
         A commit failed in such a way that it is not known whether it came about.
     resumes : bool
         Whether a run of the same job skips what this one has stored.
+    remote : bool
+        Whether the stream is a server's.
     """
 
     duplicate: int = 0
@@ -141,6 +143,7 @@ class PipelineReport(IngestReport):
     skipped: int = 0
     unsure: bool = field(default=False, repr=False)
     resumes: bool = field(default=True, repr=False)
+    remote: bool = field(default=False, repr=False)
 
     def statement(self) -> str:
         """What is in the store, and how to go on, for one whose run failed or was interrupted."""
@@ -157,7 +160,11 @@ class PipelineReport(IngestReport):
             return told
         if not self.resumes:
             return f"{told}; the rest is not"
-        return f"{told}; the same command goes on with the rest, as long as the files do not change"
+        again = " with --if-exists append" if self.created and self.remote else ""
+        return (
+            f"{told}; the same command{again} goes on with the rest, as long as the files do not "
+            "change"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for programs."""
@@ -205,7 +212,11 @@ def run_pipeline(
     """
     steps, progress = steps or Steps(), progress or Silent()
     report = PipelineReport(
-        request.stream, engine="spark", dry_run=request.dry_run, resumes=steps.resume
+        request.stream,
+        engine="spark",
+        dry_run=request.dry_run,
+        resumes=steps.resume,
+        remote=target.url is not None,
     )
     try:
         if spark is not None:
@@ -257,6 +268,8 @@ class _Pipeline:
             chunks = _chunks(pieces, self.steps.chunk_bytes)
             report.chunks = len(chunks)
             job = self._job(pieces)
+            if existing is not None and not self._goes_on(job, len(chunks)):
+                self.request.found_existing(self.target.count(), report)
             for number, chunk in enumerate(chunks):
                 self._chunk(job, number, chunk, settled.schema, schema)
             if not self.request.dry_run:
@@ -274,6 +287,16 @@ class _Pipeline:
         report.examples = self.bad_rows.examples
         report.bad_columns = self.bad_rows.columns
         return report
+
+    def _goes_on(self, job: str, chunks: int) -> bool:
+        """Whether the stream was made by an earlier run of this job, as far as can be known.
+
+        A server tells of a chunk only to who commits it again.
+        """
+        if not self.steps.resume:
+            return False
+        known = (self.target.outcome(f"{job} {number}", 0) for number in range(chunks))
+        return self.target.count() == 0 or any(done is not None for done in known)
 
     def _look_up(self) -> None:
         """After a failure: count the chunk whose commit was begun, if it came about."""

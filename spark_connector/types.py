@@ -46,6 +46,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from ..errors import InvalidData, SchemaMismatch, UnsupportedType
 from ..schema import StreamSchema
+from ..soundness import require_sound
 
 __all__ = ["ReadConversion", "WriteConversion", "arrow_schema", "spark_schema", "spark_type"]
 
@@ -281,8 +282,10 @@ class WriteConversion:
         Raises
         ------
         InvalidData
-            When a value does not fit its column, or a required one is null.
+            When a value does not fit its column, is not sound (Spark makes text of any bytes), or
+            a required one is null.
         """
+        require_sound(batch)
         arrays = []
         for position, field in zip(self.positions, self.target, strict=True):
             if position is None:

@@ -1,10 +1,10 @@
 """The store: event streams in append-only TAB+-trees.
 
 Reading order, bottom up: ``file_contract`` (the seam to the disk), ``layout``, ``block``,
-``packing``, ``columns``, ``aggregates``, ``leaf``, ``node``, ``dictionary``, ``segment_writer``
-and ``segment`` (one tree), ``tail``, ``weave`` and ``merge`` (events in memory, late events),
-``log``, ``journal``, ``manifest``, ``catalog`` and ``recovery`` (commits and crashes),
-``snapshot`` (readers), ``stream``, ``compaction`` and ``store`` (the writer).
+``packing``, ``columns``, ``aggregates``, ``leaf``, ``node``, ``dictionary``, ``segment_writer``,
+``segment_file`` and ``segment`` (one tree), ``tail``, ``weave`` and ``merge`` (events in memory,
+late events), ``log``, ``journal``, ``manifest``, ``catalog`` and ``recovery`` (commits and
+crashes), ``snapshot`` (readers), ``stream``, ``compaction`` and ``store`` (the writer).
 """
 
 from __future__ import annotations

@@ -6,35 +6,56 @@ Purpose
 
 Guarantee
     The copy is the state of each stream at one commit, opens like any store, and passes ``check``.
-    Restoring is copying it back.  A backup that is cut short has no mark and is refused as a
-    store.
+    Restoring is copying it back.  A backup that is cut short, at whichever step, is refused as a
+    store: it has the file :data:`~chronicle.store.store.UNFINISHED` from its first moment to its
+    last.
+
+    It is as closed as the original: what other layers keep beside the streams is in it (the tokens
+    of a server), and directories and files have the permissions that they have there.
+
+Order
+    ::
+
+        UNFINISHED | what lies beside the streams | each stream | mark | indexes | no UNFINISHED
+
+    What lies beside the streams comes first: it may say which appends have been stored (keys of
+    requests), and must not say so of events that the copy does not have.
 
 Limits
     Streams are copied one after the other: each is consistent in itself, not with the others.
-    Secondary indexes are none of this layer's business: the database copies them afterwards.
+    Secondary indexes are none of this layer's business: the database adds them.  Positions of
+    followers stay behind; they name files that the copy does not have.  Damaged streams cannot be
+    copied.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
+import shutil
+import stat
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
-from ..errors import InvalidArgument
+from ..errors import CorruptStore, InvalidArgument
 from .catalog import log_name, segment_name
 from .files import RealFiles
 from .journal import RecordKind, encode_state
-from .lock import ReaderLease
+from .lock import WRITER_LOCK, ReaderLease
 from .log import LogWriter
-from .manifest import read_manifest, write_manifest
+from .manifest import MANIFEST, read_manifest, write_manifest
 from .recovery import load
-from .store import MARK, Store
+from .store import MARK, UNFINISHED, Store
 from .stream import EventStream
 from .tail import concat_batches, sort_batch
 
 __all__ = ["backup_store"]
 
 
-def backup_store(store: Store, path: str | os.PathLike[str]) -> None:
+def backup_store(
+    store: Store, path: str | os.PathLike[str], add: Callable[[str], None] | None = None
+) -> None:
     """Copy a store to a directory that does not exist yet, or is empty.
 
     Parameters
@@ -43,28 +64,102 @@ def backup_store(store: Store, path: str | os.PathLike[str]) -> None:
         Open in either mode.
     path : str or path-like
         Outside of the store.
+    add : callable, optional
+        Given the target, adds what the layers above keep of the streams; part of the backup.
 
     Raises
     ------
     InvalidArgument
         When the target exists and is not empty, or lies inside the store.
+    CorruptStore
+        When a stream is damaged: repair or drop it first.
     """
     target = os.path.abspath(os.fspath(path))
     source = os.path.abspath(store.path)
     if target == source or target.startswith(source + os.sep):
         raise InvalidArgument(f"a backup cannot lie inside the store {source}; choose another path")
+    if os.path.exists(os.path.join(target, UNFINISHED)):
+        raise InvalidArgument(
+            f"{target} is a backup that was cut short; remove it or choose a new directory"
+        )
     if os.path.exists(target) and (not os.path.isdir(target) or os.listdir(target)):
         raise InvalidArgument(f"{target} exists and is not empty; choose a new directory")
-    os.makedirs(os.path.join(target, "streams"), exist_ok=True)
+    for name, what in store.damaged().items():
+        raise CorruptStore(f"no backup of a store with damaged streams; {name}: {what}")
+    _begin(target)
     files = RealFiles(target)
+    _copy_beside(store, target)
+    files.make_directory("streams")
+    _permit_like(store, "streams", files)
     for name in store.streams():
         _backup_stream(store, name, files)
     files.make_directory(MARK)
     files.sync_directory("streams")
-    files.sync_directory("")
     body = read_manifest(store.files, MARK)
     assert body is not None
     write_manifest(files, MARK, body)
+    for place in (f"{MARK}/MANIFEST", MARK):
+        _permit_like(store, place, files)
+    if add is not None:
+        add(target)
+    _permit_like(store, "", files)
+    files.sync_directory("")
+    files.remove(UNFINISHED)
+    files.sync_directory("")
+
+
+def _begin(target: str) -> None:
+    """Make the target, with the file that says that it is unfinished.
+
+    A new directory is made under another name, so that there is none without that file.
+    """
+    made = None if os.path.exists(target) else f"{target}.{secrets.token_hex(4)}"
+    if made is not None:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        os.mkdir(made, 0o700)
+    files = RealFiles(made or target)
+    with files.create(UNFINISHED) as file:
+        file.sync()
+    files.sync_directory("")
+    if made is not None:
+        os.rename(made, target)
+        RealFiles(os.path.dirname(target)).sync_directory("")
+
+
+def _permit_like(store: Store, path: str, files: RealFiles) -> None:
+    """Give a file or directory of the copy the permissions that it has in the original."""
+    original = store.files.local_path(path)
+    if original is not None:
+        shutil.copymode(original, os.path.join(files.root, path))
+
+
+def _copy_beside(store: Store, target: str) -> None:
+    """Copy what other layers keep in the store's directory."""
+    for name in store.files.list(""):
+        local = store.files.local_path(name)
+        if local is not None and name not in (WRITER_LOCK, MARK, "streams"):
+            _copy_tree(local, os.path.join(target, name))
+
+
+def _copy_tree(source: str, target: str) -> None:
+    """Copy a file or directory, permissions included; one that goes away meanwhile is left out."""
+    with suppress(FileNotFoundError):
+        found = os.stat(source)
+        if stat.S_ISDIR(found.st_mode):
+            os.mkdir(target, 0o700)
+            for name in sorted(os.listdir(source)):
+                _copy_tree(os.path.join(source, name), os.path.join(target, name))
+            RealFiles(target).sync_directory("")
+        elif stat.S_ISREG(found.st_mode):
+            with open(source, "rb") as reading:
+                descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                with os.fdopen(descriptor, "wb") as writing:
+                    shutil.copyfileobj(reading, writing)
+                    writing.flush()
+                    os.fsync(descriptor)
+        else:
+            return
+        os.chmod(target, stat.S_IMODE(found.st_mode))
 
 
 def _backup_stream(store: Store, name: str, files: RealFiles) -> None:
@@ -79,15 +174,16 @@ def _backup_stream(store: Store, name: str, files: RealFiles) -> None:
         found = load(store.files, directory)
         manifest, journal = found.manifest, found.journal
         files.make_directory(directory)
+        _permit_like(store, directory, files)
         for entry in (*manifest.segments, *manifest.runs):
-            store.files.export(f"{directory}/{entry.file}", _target(files, directory, entry.file))
+            sealed = f"{directory}/{entry.file}"
+            store.files.export(sealed, os.path.join(files.root, sealed))
+            _permit_like(store, sealed, files)
         extent = journal.extent
         if extent is not None:
-            name = segment_name(extent.segment_id)
-            target = _target(files, directory, name)
-            store.files.export(f"{directory}/{name}", target, length=extent.length)
-            with files.append(f"{directory}/{name}") as copy:
-                copy.sync()
+            active = f"{directory}/{segment_name(extent.segment_id)}"
+            store.files.export(active, os.path.join(files.root, active), length=extent.length)
+            _permit_like(store, active, files)
         schema = manifest.schema
         late = (
             sort_batch(concat_batches(journal.late, schema.arrow), schema) if journal.late else None
@@ -102,15 +198,16 @@ def _backup_stream(store: Store, name: str, files: RealFiles) -> None:
                 journal.late_total,
                 journal.tail.batch() if journal.tail.rows else None,
                 late,
+                journal.events,
+                journal.identity,
             ),
         )
         log.sync()
         log.close()
         files.sync_directory(directory)
         write_manifest(files, directory, replace(manifest, log=1, garbage=()).to_json())
+        manifest_path = f"{directory}/{MANIFEST}"
+        _permit_like(store, manifest_path, files)
+        shutil.copymode(os.path.join(files.root, manifest_path), os.path.join(files.root, log.path))
     finally:
         lease.release()
-
-
-def _target(files: RealFiles, directory: str, name: str) -> str:
-    return os.path.join(files.root, directory, name)

@@ -11,6 +11,16 @@ Layout
         00000017.seg        segments, late runs and the active segment, by identifier
         00000009.wal        the log that belongs to this manifest
 
+Identity
+    A stream draws a number when it is created.  Identifiers of its segments begin with it, and each
+    block of a segment carries its identifier; checkpoints of the log carry the number itself.  So a
+    file that belongs to another stream is noticed, though it may have the same name.
+
+    ::
+
+        identifier   | 0: 4 bits | identity of the stream: 28 bits | counter: 32 bits |
+        of bulk load | 1 | drawn: 61 bits |           of old releases: the counter alone
+
 Invariants
     Base segments are in time order.  Late runs are in order of arrival.  A file that neither the
     manifest nor the log's extent names is garbage: of a crash, or kept for a reader that still may
@@ -19,6 +29,8 @@ Invariants
 
 from __future__ import annotations
 
+import secrets
+import urllib.parse
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,12 +39,59 @@ import pyarrow as pa
 from ..schema import StreamSchema
 from .options import StreamOptions
 
-__all__ = ["SegmentEntry", "StreamManifest", "log_name", "segment_name"]
+__all__ = [
+    "COUNTER_BITS",
+    "COUNTER_MASK",
+    "QUARANTINE",
+    "SegmentEntry",
+    "StreamManifest",
+    "directory_name",
+    "first_id",
+    "log_name",
+    "new_identity",
+    "number_of",
+    "segment_name",
+    "stream_name",
+]
+
+
+QUARANTINE = "quarantine"
+"""Directory of a stream, for damaged files that its state no longer names."""
+
+COUNTER_BITS = 32
+COUNTER_MASK = (1 << COUNTER_BITS) - 1
+IDENTITY_BITS = 28
+
+
+def directory_name(stream: str) -> str:
+    """Name of a stream's directory."""
+    return urllib.parse.quote(stream, safe="").replace(".", "%2E")
+
+
+def stream_name(directory: str) -> str:
+    """Name of the stream whose directory has that name."""
+    return urllib.parse.unquote(directory)
+
+
+def new_identity() -> int:
+    """A number that tells a stream's files from those of another; never 0."""
+    return secrets.randbelow((1 << IDENTITY_BITS) - 1) + 1
+
+
+def first_id(identity: int) -> int:
+    """First identifier of the segments of a stream."""
+    return identity << COUNTER_BITS | 1
 
 
 def segment_name(segment_id: int) -> str:
-    """File name of a segment."""
-    return f"{segment_id:08d}.seg"
+    """File name of a segment: of what a stream numbers itself, the number."""
+    drawn = segment_id >> (COUNTER_BITS + IDENTITY_BITS)  # by a bulk load
+    return f"{segment_id if drawn else segment_id & COUNTER_MASK:08d}.seg"
+
+
+def number_of(file: str) -> int:
+    """The number in a segment's or log's file name."""
+    return int(file.split(".", 1)[0])
 
 
 def log_name(sequence: int) -> str:
@@ -91,6 +150,9 @@ class StreamManifest:
         Files no longer named, each with the first version that does not name it.
     jobs : dict
         Bulk-load jobs that have been committed, so that repeating one does nothing.
+    events, position : int or None
+        Events and commit position when it was written, so that a repair can tell what is lost; None
+        in manifests of releases that did not say.
     """
 
     name: str
@@ -104,6 +166,13 @@ class StreamManifest:
     dropped_events: int = 0
     garbage: tuple[tuple[str, int], ...] = ()
     jobs: dict[str, Any] = field(default_factory=dict)
+    events: int | None = None
+    position: int | None = None
+
+    @property
+    def identity(self) -> int:
+        """What the identifiers of its segments begin with; 0 in streams of old releases."""
+        return self.next_id >> COUNTER_BITS
 
     def to_json(self) -> dict[str, Any]:
         """Body for :func:`~chronicle.store.manifest.write_manifest`."""
@@ -119,6 +188,8 @@ class StreamManifest:
             "dropped_events": self.dropped_events,
             "garbage": [list(item) for item in self.garbage],
             "jobs": self.jobs,
+            "events": self.events,
+            "position": self.position,
         }
 
     @classmethod
@@ -136,6 +207,8 @@ class StreamManifest:
             body["dropped_events"],
             tuple((name, version) for name, version in body["garbage"]),
             body["jobs"],
+            body.get("events"),
+            body.get("position"),
         )
 
     def schema_of(self, columns: int) -> StreamSchema:

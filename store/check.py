@@ -25,7 +25,7 @@ import pyarrow as pa
 from ..errors import ChronicleError, CorruptStore
 from ..schema import StreamSchema
 from .block import open_block
-from .catalog import StreamManifest, segment_name
+from .catalog import StreamManifest, log_name, segment_name
 from .columns import ColumnView
 from .file_contract import Files
 from .layout import (
@@ -131,6 +131,8 @@ def check_stream(files: Files, directory: str, name: str, report: CheckReport) -
         report.problems.append(Problem(name, f"{directory}/MANIFEST", str(error)))
         return
     manifest, journal = found.manifest, found.journal
+    for _, reason in journal.refused:
+        report.problems.append(Problem(name, f"{directory}/{log_name(manifest.log)}", reason))
     if found.torn:
         report.notes.append(f"{name}: the log ends in an unfinished record (of a crash)")
     for entry in (*manifest.segments, *manifest.runs):

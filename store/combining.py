@@ -39,9 +39,10 @@ import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from ..errors import StorageFailed
+from ..ownership import OwnedLock
 
 __all__ = ["Combiner", "Job"]
 
@@ -95,13 +96,13 @@ class Combiner(Generic[J]):
 
     Parameters
     ----------
-    lock : RLock
+    lock : OwnedLock
         Others may take it, too.
     settle : callable
         Does what performed jobs want after the lock, all of them or one; called by several threads.
     """
 
-    def __init__(self, lock: Any, settle: Callable[[Sequence[J]], None]) -> None:
+    def __init__(self, lock: OwnedLock, settle: Callable[[Sequence[J]], None]) -> None:
         self._lock = lock
         self._settle = settle
         self._gate = threading.Lock()

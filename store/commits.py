@@ -36,17 +36,30 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import CorruptStore, StorageFailed, StorageFull, StoreClosed
+from ..ownership import OwnedLock
 from ..schema import StreamSchema
-from .catalog import SegmentEntry, StreamManifest, log_name, segment_name
+from .catalog import (
+    COUNTER_BITS,
+    COUNTER_MASK,
+    QUARANTINE,
+    SegmentEntry,
+    StreamManifest,
+    first_id,
+    log_name,
+    new_identity,
+    number_of,
+    segment_name,
+)
 from .file_contract import Files
 from .journal import Journal, RecordKind, encode_state
 from .layout import table_rows
-from .lock import live_leases
+from .lock import held_leases
 from .log import LogWriter
 from .manifest import read_manifest, write_manifest
 from .merge import join_late
 from .options import StreamOptions, retention_limits
 from .recovery import Recovered, load, open_entry
+from .retention import retained
 from .segment import SegmentFile, SegmentView
 from .segment_writer import Extent, SegmentWriter
 from .snapshot import StreamState
@@ -61,6 +74,12 @@ FIGURES = ("spills", "compactions", "compaction_seconds", "events_rewritten", "m
 
 REACH_KEPT = 0.98
 """What an append with late events leaves of the reach that was known before."""
+
+
+def _counter(file: str) -> int:
+    """Place of a segment among those that its stream began; 0 for those of bulk loads."""
+    number = number_of(file)
+    return number if number <= COUNTER_MASK else 0
 
 
 class _Trees(NamedTuple):
@@ -105,7 +124,7 @@ class Commits:
     def __init__(self, files: Files, directory: str) -> None:
         self.files = files
         self.directory = directory
-        self.lock = threading.RLock()
+        self.lock = OwnedLock(f"the stream in {directory}")
         self._publishing = threading.Lock()
         self.listeners: list[Callable[[StreamState], None]] = []
         self.closed = False
@@ -129,6 +148,8 @@ class Commits:
         self._trees: _Trees | None = None
         self._late: tuple[tuple[pa.RecordBatch, ...], tuple[MemoryLeaf, ...]] = ((), ())
         self.next_id = self.manifest.next_id
+        if not self.manifest.identity:  # of an old release
+            self.next_id += new_identity() << COUNTER_BITS
         self._carry_over = False
         self._resume(found)
         self._sweep()
@@ -144,10 +165,15 @@ class Commits:
         files.remove_tree(directory)  # what a creation that was cut short has left
         files.make_directory(directory)
         log = LogWriter.create(files, f"{directory}/{log_name(1)}", 1)
-        log.append(RecordKind.CHECKPOINT, encode_state(None, None, 0, 0, None, None))
+        identity = new_identity()
+        parts = encode_state(None, None, 0, 0, None, None, 0, identity)
+        log.append(RecordKind.CHECKPOINT, parts)
         log.sync()
         log.close()
-        write_manifest(files, directory, StreamManifest(name, schema, options).to_json())
+        manifest = StreamManifest(
+            name, schema, options, next_id=first_id(identity), events=0, position=0
+        )
+        write_manifest(files, directory, manifest.to_json())
 
     @property
     def schema(self) -> StreamSchema:
@@ -166,11 +192,23 @@ class Commits:
             logger.warning(
                 "%s: the log ends in an unfinished record; cut back to its last commit", path
             )
+        if found.journal.refused:
+            self._set_aside(path, found.journal.refused)
         self.log = LogWriter.reopen(self.files, path, found.log_length, found.log_records)
-        self._carry_over = found.torn or found.log_records > 1
+        self._carry_over = found.torn or found.log_records > 1 or bool(found.journal.refused)
         if self.journal.extent is not None:
             self.next_id = max(self.next_id, self.journal.extent.segment_id + 1)
         self.restore_active()
+
+    def _set_aside(self, path: str, refused: tuple[tuple[int, str], ...]) -> None:
+        """Keep a log that holds batches which cannot be taken over, before it is renewed."""
+        quarantine = self.path(QUARANTINE)
+        self.files.make_directory(quarantine)
+        with suppress(FileExistsError):
+            self.files.link(path, f"{quarantine}/{log_name(self.manifest.log)}")
+        self.files.sync_directory(quarantine)
+        for _, reason in refused:
+            logger.error("%s; its events are set aside in %s", reason, quarantine)
 
     def _renew_log(self) -> None:
         """Carry the records of an earlier session over to a new log.
@@ -184,6 +222,14 @@ class Commits:
                 self.commit(self.manifest, self.journal, {})
             except StorageFull as error:
                 logger.warning("%s: no space for a new log (%s)", self.directory, error)
+
+    def finish_log(self) -> None:
+        """Leave a log that is one checkpoint: of such a one nothing can be cut off unnoticed."""
+        if self.log.records > 1:
+            try:
+                self.commit(self.manifest, self.journal, {})
+            except (StorageFull, StorageFailed) as error:
+                logger.info("%s: the log stays as it is (%s)", self.directory, error)
 
     def restore_active(self) -> None:
         """Have the writer of the active segment stand where the last commit left it."""
@@ -403,7 +449,7 @@ class Commits:
 
         ``views`` are those of segments that the new manifest names and the old one does not.
         """
-        manifest = self._retained(manifest)
+        manifest = retained(manifest, journal.last)
         old, old_log = self.manifest, self.log
         named = {entry.file for entry in (*manifest.segments, *manifest.runs)}
         version = old.version + 1
@@ -422,8 +468,14 @@ class Commits:
             version=version,
             log=old.log + 1,
             next_id=self.next_id,
+            events=sum(entry.events for entry in (*manifest.segments, *manifest.runs))
+            + (journal.extent.events if journal.extent is not None else 0)
+            + journal.tail.rows
+            + sum(batch.num_rows for batch in journal.late),
+            position=journal.position,
             garbage=(*self.collect_garbage(), *gone),
         )
+        journal = replace(journal, events=manifest.events, identity=manifest.identity)
         path = self.path(log_name(manifest.log))
         with suppress(FileNotFoundError):
             self.files.remove(path)
@@ -432,7 +484,14 @@ class Commits:
             late = join_late(journal.late, self.schema) if journal.late else None
             tail = journal.tail.batch() if journal.tail.rows else None
             parts = encode_state(
-                journal.extent, journal.last, journal.position, journal.late_total, tail, late
+                journal.extent,
+                journal.last,
+                journal.position,
+                journal.late_total,
+                tail,
+                late,
+                journal.events,
+                journal.identity,
             )
             log.append(RecordKind.CHECKPOINT, parts)
             log.sync()
@@ -460,6 +519,7 @@ class Commits:
         self.manifest, self.journal, self.log = manifest, journal, log
         self._carry_over = False
         self.figures["manifest_commits"] += 1
+        self.discard(i for i in views if i not in keep)  # written, and dropped by retention at once
         # The commit has happened.  What fails from here on must not look as if it had not.
         old_log.close()
         self._remove_quietly(log_name(old.log))
@@ -472,47 +532,30 @@ class Commits:
             return True
         return body is not None and body["version"] == version
 
-    def _retained(self, manifest: StreamManifest) -> StreamManifest:
-        """Leave out the segments that retention drops."""
-        ticks, size = retention_limits(manifest.options.retention, manifest.schema)
-        segments, runs, dropped = list(manifest.segments), list(manifest.runs), 0
-        newest = self.journal.last
-        if ticks is not None and newest is not None:
-            horizon = newest - ticks
-            old = [e for e in (*segments, *runs) if e.last < horizon]
-            segments = [e for e in segments if e not in old]
-            runs = [e for e in runs if e not in old]
-            dropped += sum(e.events for e in old)
-        if size is not None:
-            total = sum(e.bytes for e in (*segments, *runs))
-            while segments and total > size:
-                oldest = segments.pop(0)
-                total -= oldest.bytes
-                dropped += oldest.events
-        if not dropped:
-            return manifest
-        return replace(
-            manifest,
-            segments=tuple(segments),
-            runs=tuple(runs),
-            dropped_events=manifest.dropped_events + dropped,
-        )
-
     def collect_garbage(self) -> tuple[tuple[str, int], ...]:
         """Remove files that no reader can want any more; return the others."""
         garbage = self.manifest.garbage
         if not garbage:
             return ()
         try:
-            oldest = min(live_leases(self.files, self.directory), default=None)
+            leases = held_leases(self.files, self.directory)
         except OSError as error:
             logger.warning("%s: cannot look for readers: %s", self.directory, error)
             return garbage
         return tuple(
             (file, version)
             for file, version in garbage
-            if (oldest is not None and oldest < version) or not self._remove_quietly(file)
+            if any(lease.wants(_counter(file), version) for lease in leases)
+            or not self._remove_quietly(file)
         )
+
+    def garbage_sizes(self) -> list[int]:
+        """Bytes of each file that is kept for readers only."""
+        sizes = []
+        for file, _ in self.manifest.garbage:
+            with suppress(FileNotFoundError):  # removed since the manifest was written
+                sizes.append(self.files.size(self.path(file)))
+        return sizes
 
     def _remove_quietly(self, file: str) -> bool:
         """Remove a file that nothing names; what fails is tried again at the next opening."""

@@ -27,6 +27,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from ..errors import InvalidArgument, StoreClosed
+from ..ownership import Owner
 from .file_contract import (
     FULL,
     AppendFile,
@@ -108,6 +109,7 @@ class RealAppendFile(_Handle):
         super().__init__(descriptor, path)
         self._size = os.fstat(descriptor).st_size
         self._poisoned = False
+        self._owner = Owner(path)
 
     @property
     def size(self) -> int:
@@ -167,6 +169,7 @@ class RealAppendFile(_Handle):
         self._size = size
 
     def _ready(self) -> int:
+        self._owner.check()  # a forked child has the file open, too, at the parent's place
         if self._poisoned:
             raise poisoned(self.path)
         return self._open_descriptor()

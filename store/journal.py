@@ -7,20 +7,25 @@ Purpose
 
 Layout
     ==========  ==============================================================================
-    APPEND      one Arrow record batch in the stream's schema, sorted: late events first, the
-                rest goes to the tail
+    COUNTED     the events of the stream after this record (uint64), then one Arrow record batch
+                in the stream's schema, sorted: late events first, the rest goes to the tail
+    APPEND      the same without the count, in logs of old releases
     EXTENT      leaves were written: document, tail, late.  The tail replaces the one before;
                 the late events are added to the buffer
     CHECKPOINT  first record of every log: document, tail, late.  Both replace what was before
     ==========  ==============================================================================
 
-    A document is JSON: ``{"extent": ..., "last": ..., "position": ..., "late": ...}``; ``last`` is
-    the newest tick in order, ``position`` the commits so far, ``late`` all late events ever.
+    A document is JSON: ``{"extent": ..., "last": ..., "position": ..., "late": ..., "events": ...,
+    "stream": ...}``; ``last`` is the newest tick in order, ``position`` the commits so far,
+    ``late`` all late events ever, ``events`` those in the stream (as in COUNTED: a record behind
+    damage tells what was lost), ``stream`` its identity.
     Records with three parts begin with three lengths (uint64), each part padded to 8 bytes.
 
 Guarantee
     One record is one commit: it is there entirely or not at all.  Splitting an APPEND into late and
     in-order events depends only on the state before it, so a replay splits as the writer did.
+    Every batch is verified in full: one that is not sound (a record of an older version, which took
+    such batches in) is set aside, told in :attr:`Journal.refused`, and the rest is replayed.
 """
 
 from __future__ import annotations
@@ -35,14 +40,27 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ..errors import CorruptStore
+from ..errors import CorruptStore, InvalidData
 from ..schema import StreamSchema
+from ..soundness import require_sound
 from .segment_writer import Extent
 from .tail import Tail, concat_batches, sort_batch, ticks_of
 
-__all__ = ["Journal", "RecordKind", "decode_batch", "encode_batch", "encode_state"]
+__all__ = [
+    "Journal",
+    "RecordKind",
+    "append_of",
+    "decode_batch",
+    "encode_append",
+    "encode_state",
+    "events_after",
+]
 
 _LENGTHS = struct.Struct("<QQQ")
+
+
+_TOTAL = struct.Struct("<Q")
+_UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, struct.error)
 
 
 class RecordKind(IntEnum):
@@ -51,6 +69,7 @@ class RecordKind(IntEnum):
     APPEND = 1
     EXTENT = 2
     CHECKPOINT = 3
+    COUNTED = 4
 
 
 def encode_batch(batch: pa.RecordBatch | None) -> Any:
@@ -60,8 +79,33 @@ def encode_batch(batch: pa.RecordBatch | None) -> Any:
     return batch.serialize()
 
 
+def encode_append(batch: pa.RecordBatch, events: int | None) -> tuple[RecordKind, list[Any]]:
+    """Kind and parts of the record of an append, after which the stream has so many events."""
+    if events is None:  # not known until the next checkpoint: the log is of an old release
+        return RecordKind.APPEND, [encode_batch(batch)]
+    return RecordKind.COUNTED, [_TOTAL.pack(events), encode_batch(batch)]
+
+
+def append_of(kind: int, payload: memoryview) -> memoryview | None:
+    """The batch of an append's record, encoded; None in records of other kinds."""
+    if kind == RecordKind.COUNTED:
+        return payload[_TOTAL.size :]
+    return payload if kind == RecordKind.APPEND else None
+
+
+def events_after(kind: int, payload: memoryview) -> int | None:
+    """Events of the stream after a record; None where it does not say."""
+    if kind == RecordKind.COUNTED:
+        return int(_TOTAL.unpack_from(payload)[0])
+    if kind in (RecordKind.EXTENT, RecordKind.CHECKPOINT):
+        length = _LENGTHS.unpack_from(payload)[0]
+        found = json.loads(bytes(payload[_LENGTHS.size : _LENGTHS.size + length])).get("events")
+        return None if found is None else int(found)
+    return None
+
+
 def decode_batch(data: memoryview, schema: StreamSchema) -> pa.RecordBatch | None:
-    """Read what :func:`encode_batch` wrote; None for no events."""
+    """Read what :func:`encode_batch` wrote; None for no events.  It may be unsound."""
     if not len(data):
         return None
     return pa.ipc.read_record_batch(pa.py_buffer(data), schema.arrow)
@@ -74,6 +118,8 @@ def encode_state(
     late_total: int,
     tail: pa.RecordBatch | None,
     late: pa.RecordBatch | None,
+    events: int | None = None,
+    identity: int = 0,
 ) -> list[Any]:
     """Parts of an EXTENT or CHECKPOINT record."""
     document = json.dumps(
@@ -82,6 +128,8 @@ def encode_state(
             "last": last,
             "position": position,
             "late": late_total,
+            "events": events,
+            "stream": identity,
         },
         separators=(",", ":"),
     ).encode()
@@ -116,6 +164,13 @@ class Journal:
     tail : Tail
     late : tuple of pyarrow.RecordBatch
         The buffer of late events, in arrival order.
+    events : int or None
+        Events of the stream; None as long as only records of old releases tell.
+    identity : int
+        Of the stream; 0 where the log does not say.
+    refused : tuple of (int, str)
+        Batches that were set aside when the log was replayed: events (0 when not known), and which
+        and why.
     """
 
     extent: Extent | None
@@ -124,6 +179,9 @@ class Journal:
     late_total: int
     tail: Tail
     late: tuple[pa.RecordBatch, ...]
+    events: int | None = None
+    identity: int = 0
+    refused: tuple[tuple[int, str], ...] = ()
 
     @classmethod
     def empty(cls, schema: StreamSchema) -> Journal:
@@ -145,17 +203,22 @@ class Journal:
         for number, (kind, payload) in enumerate(records):
             try:
                 if kind == RecordKind.CHECKPOINT:
-                    replay = _Replay(schema)
+                    replay = _Replay(schema, f"record {number} of {file}")
                     replay.state(payload)
                 elif replay is None:
                     raise CorruptStore(f"{file} does not begin with a checkpoint")
-                elif kind == RecordKind.APPEND:
-                    replay.append(payload)
+                elif (encoded := append_of(kind, payload)) is not None:
+                    replay.where = f"record {number} of {file}"
+                    replay.append(encoded)
+                    replay.expect(events_after(kind, payload))
                 elif kind == RecordKind.EXTENT:
+                    replay.where = f"record {number} of {file}"
                     replay.state(payload)
                 else:
                     raise CorruptStore(f"record {number} of {file} has the unknown kind {kind}")
-            except (pa.ArrowInvalid, OSError, ValueError, KeyError, struct.error) as error:
+            except CorruptStore as error:
+                raise CorruptStore(f"record {number} of {file}: {error}") from error
+            except _UNREADABLE as error:
                 raise CorruptStore(
                     f"record {number} of {file} hashes right but cannot be read: {error}"
                 ) from error
@@ -171,14 +234,32 @@ class _Replay:
     sort keeps their order of arrival.
     """
 
-    def __init__(self, schema: StreamSchema) -> None:
+    def __init__(self, schema: StreamSchema, where: str) -> None:
         self._schema = schema
+        self.where = where
+        self._refused: list[tuple[int, str]] = []
         self._extent: Extent | None = None
         self._last: int | None = None
         self._position = 0
         self._late_total = 0
+        self._events: int | None = None
+        self._identity = 0
         self._fresh: list[pa.RecordBatch] = []
         self._late: list[pa.RecordBatch] = []
+
+    def _batch(self, data: memoryview) -> pa.RecordBatch | None:
+        """A batch of a record; None for no events, and for a batch that is set aside."""
+        events = 0
+        try:
+            batch = decode_batch(data, self._schema)
+            if batch is not None:
+                events = batch.num_rows
+                require_sound(batch)
+            return batch
+        except (InvalidData, pa.ArrowInvalid, OSError) as error:
+            self._refused.append((events, f"{self.where}: {error}"))
+            self._events = None  # what later records count is not what is left
+            return None
 
     def state(self, payload: memoryview) -> None:
         """Apply an EXTENT or CHECKPOINT record."""
@@ -194,19 +275,24 @@ class _Replay:
         self._last = document["last"]
         self._position = document["position"]
         self._late_total = document["late"]
-        tail = decode_batch(parts[1], self._schema)
-        late = decode_batch(parts[2], self._schema)
+        self._events = None if self._refused else document.get("events")
+        self._identity = document.get("stream", 0)
+        tail = self._batch(parts[1])
+        late = self._batch(parts[2])
         self._fresh = [] if tail is None else [tail]
         if late is not None:
             self._late.append(late)
 
     def append(self, payload: memoryview) -> None:
         """Apply an APPEND record."""
-        batch = decode_batch(payload, self._schema)
-        assert batch is not None
+        batch = self._batch(payload)
+        self._position += 1
+        if batch is None:
+            return
         ticks = ticks_of(batch, self._schema)
         last = self._last
-        self._position += 1
+        if self._events is not None:
+            self._events += batch.num_rows
         if last is not None and ticks[0] < last:
             cut = int(np.searchsorted(ticks, last, "left"))
             self._late.append(batch.slice(0, cut))
@@ -217,6 +303,11 @@ class _Replay:
         self._fresh.append(batch)
         self._last = int(ticks[-1])
 
+    def expect(self, events: int | None) -> None:
+        """Compare what a record says that the stream has with what was replayed."""
+        if events is not None and self._events is not None and events != self._events:
+            raise CorruptStore(f"after it the stream has {events} events, found {self._events}")
+
     def journal(self) -> Journal:
         """The state after the records so far."""
         schema = self._schema
@@ -225,5 +316,13 @@ class _Replay:
         if self._late:
             late = (sort_batch(concat_batches(self._late, schema.arrow), schema),)
         return Journal(
-            self._extent, self._last, self._position, self._late_total, Tail(schema, tail), late
+            self._extent,
+            self._last,
+            self._position,
+            self._late_total,
+            Tail(schema, tail),
+            late,
+            self._events,
+            self._identity,
+            tuple(self._refused),
         )

@@ -32,7 +32,7 @@ from dataclasses import replace
 from ..errors import CorruptStore, SnapshotExpired
 from .file_contract import Files
 from .lock import ReaderLease
-from .pinned import Pin, pin_stream
+from .pinned import Pin, below_of, pin_stream
 
 __all__ = [
     "KEPT_SECONDS",
@@ -146,7 +146,10 @@ def renew_pin(
     if ends - clock() > seconds / 2:
         return False
     version = int(pin.manifest["version"])
-    lease = ReaderLease.take(files, directory, version, ttl_seconds=seconds, clock=clock)
+    below = below_of(pin)
+    lease = ReaderLease.take(
+        files, directory, version, ttl_seconds=seconds, below=below, clock=clock
+    )
     path = lease.path
     lease.detach()
     _write(files, name, replace(pin, lease=path), clock() + seconds)

@@ -51,12 +51,20 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timezone
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from ..errors import StorageFull, StoreLocked
 from .files import FileLock, Files
 
-__all__ = ["READERS", "WRITER_LOCK", "ReaderLease", "WriterLock", "live_leases"]
+__all__ = [
+    "READERS",
+    "WRITER_LOCK",
+    "Lease",
+    "ReaderLease",
+    "WriterLock",
+    "held_leases",
+    "live_leases",
+]
 
 WRITER_LOCK = "LOCK"
 READERS = "readers"
@@ -91,7 +99,10 @@ class WriterLock:
         path = posixpath.join(directory, WRITER_LOCK)
         started = datetime.now(timezone.utc).isoformat(timespec="seconds")
         content = _encode({"host": socket.gethostname(), "pid": os.getpid(), "started": started})
-        lock = files.lock(path, exclusive=True, content=content)
+        try:
+            lock = files.lock(path, exclusive=True, content=content)
+        except StorageFull:  # the content is for messages only: a full disk keeps nobody out
+            lock = files.lock(path, exclusive=True)
         if lock is None:
             raise StoreLocked(_who_writes(files, path))
         return cls(lock)
@@ -130,6 +141,7 @@ class ReaderLease:
         self._files = files
         self._path = path
         self._lock = lock
+        self._process = os.getpid()
 
     @classmethod
     def take(
@@ -139,6 +151,7 @@ class ReaderLease:
         version: int,
         ttl_seconds: float | None = None,
         *,
+        below: int | None = None,
         clock: Callable[[], float] = time.time,
     ) -> Self:
         """Register that a version is being read.
@@ -151,6 +164,8 @@ class ReaderLease:
         version : int
         ttl_seconds : float, optional
             Keep the lease alive for that long even if this process ends before.
+        below : int, optional
+            The version names no file with this number or a higher one.
         clock : callable
             Seconds since 1970.
 
@@ -167,6 +182,7 @@ class ReaderLease:
                 "host": socket.gethostname(),
                 "pid": os.getpid(),
                 "expires": expires,
+                **({} if below is None else {"below": below}),
             }
         )
         lock: FileLock | None = None
@@ -196,7 +212,12 @@ class ReaderLease:
         return self._path is not None
 
     def release(self) -> None:
-        """Give the version up, whatever time is left.  Doing so again does nothing."""
+        """Give the version up, whatever time is left.  Doing so again does nothing.
+
+        Nor does it in a forked child: the lease is its parent's.
+        """
+        if self._process != os.getpid():
+            return
         path, self._path = self._path, None
         if path is not None:
             with suppress(OSError):  # swept, or the directory is read-only by now
@@ -225,10 +246,28 @@ class ReaderLease:
             lock.release()
 
 
+class Lease(NamedTuple):
+    """What a reader holds: a version, and the number from which on it names no file."""
+
+    version: int
+    below: int | None = None
+
+    def wants(self, number: int, gone: int) -> bool:
+        """Whether it may name the file of a number that version ``gone`` no longer names."""
+        return self.version < gone and (self.below is None or number < self.below)
+
+
 def live_leases(
     files: Files, directory: str, *, clock: Callable[[], float] = time.time
 ) -> list[int]:
-    """Return the versions that readers hold, one per lease, ascending; remove dead leases.
+    """Return the versions that readers hold, one per lease, ascending; see :func:`held_leases`."""
+    return [lease.version for lease in held_leases(files, directory, clock=clock)]
+
+
+def held_leases(
+    files: Files, directory: str, *, clock: Callable[[], float] = time.time
+) -> list[Lease]:
+    """Return what readers hold, by version; remove dead leases.
 
     Only the writer may call this.  A lease that is held but cannot be understood counts as version
     0, which keeps everything.
@@ -245,7 +284,7 @@ def live_leases(
         names = files.list(readers)
     except FileNotFoundError:
         return []
-    versions = []
+    leases = []
     for name in names:
         if not name.endswith((LEASE, LEASE_TEMPORARY)):
             continue
@@ -254,29 +293,31 @@ def live_leases(
         if probe is None:
             # A temporary one is being written by a reader that will look at the manifest again.
             if name.endswith(LEASE) and (lease := _lease(files, path)) is not None:
-                versions.append(lease[0])
+                leases.append(lease[0])
             continue
         try:
             lease = _lease(files, path)
             left = lease is not None and lease[1] is not None and lease[1] > clock()
             if left and lease is not None and name.endswith(LEASE):
-                versions.append(lease[0])
+                leases.append(lease[0])
             else:
                 files.remove(path)
         finally:
             probe.release()
-    return sorted(versions)
+    return sorted(leases, key=lambda lease: lease.version)
 
 
-def _lease(files: Files, path: str) -> tuple[int, float | None] | None:
-    """Return version and end of a lease, or None when it has just been removed."""
+def _lease(files: Files, path: str) -> tuple[Lease, float | None] | None:
+    """Return a lease and its end, or None when it has just been removed."""
     try:
         found = _decode(files.read(path))
     except FileNotFoundError:
         return None
-    version, expires = found.get("version"), found.get("expires")
+    version, expires, below = (found.get(name) for name in ("version", "expires", "below"))
     return (
-        version if isinstance(version, int) else 0,
+        Lease(version, below if isinstance(below, int) else None)
+        if isinstance(version, int)
+        else Lease(0),
         expires if isinstance(expires, int | float) else None,
     )
 

@@ -17,7 +17,7 @@ Layout
     header (32 bytes)      offset  size   meaning
     =====================  ======  =====  =======================================================
     magic                       0      8  ``CHRONLOG``
-    version                     8      4  1
+    version                     8      4  2 (1: of releases whose appends do not count events)
     nonce                      12      4  random, so that no two logs have the same header
     sequence                   16      8  number of this log among those of its stream
     checksum                   24      8  XXH3-64 of bytes 0 to 23, seed 0
@@ -111,7 +111,7 @@ __all__ = [
 ]
 
 LOG_MAGIC = b"CHRONLOG"
-LOG_VERSION = 1
+LOG_VERSION = 2
 
 LOG_HEADER = struct.Struct("<8sIIQ")
 """Magic, version, nonce, sequence; the checksum follows."""
@@ -417,23 +417,33 @@ def read_log(files: Files, path: str) -> LogContents:
     return contents
 
 
-def salvage_log(files: Files, path: str) -> tuple[list[LogRecord], list[LogRecord]]:
+def salvage_log(files: Files, path: str) -> tuple[LogContents, list[LogRecord]]:
     """Read what can be read of a damaged log.
+
+    Its header ties the records to the log.  Where that is damaged, either the checksum in it or the
+    one that it hashes to may still be right: the records tell.
 
     Returns
     -------
-    before, behind : list of LogRecord
-        The records before the first damaged one, and valid ones that stand behind it.  Both are
-        empty when the header is damaged, for it ties the records to the log.
+    contents : LogContents
+        With the records before the first damaged one.
+    behind : list of LogRecord
+        Valid ones that stand behind it.
     """
     data = files.read(path)
-    if _read_header(data[:HEADER_BYTES], path) is None:
-        return [], []
-    contents = _parse(data, path)
-    salt = LOG_CHECKSUM.unpack_from(data, LOG_HEADER.size)[0]
+    if len(data) < HEADER_BYTES:
+        return LogContents(0, [], 0, True), []
+    _, _, _, sequence = LOG_HEADER.unpack_from(data)
+    salt: int = LOG_CHECKSUM.unpack_from(data, LOG_HEADER.size)[0]
+    contents = _records(data, sequence, salt)
+    if not contents.records:
+        hashed: int = xxh3_64_intdigest(data[: LOG_HEADER.size])
+        again = _records(data, sequence, hashed)
+        if again.records:
+            contents, salt = again, hashed
     view = memoryview(data)
     behind: list[LogRecord] = []
-    start = contents.valid_length + RECORD_BYTES
+    start = contents.valid_length + ALIGNMENT
     while start + RECORD_BYTES <= len(data):
         checksum, length, kind, _ = FRAME.unpack_from(data, start)
         end = start + RECORD_BYTES + ((length + 7) & -8)
@@ -447,7 +457,7 @@ def salvage_log(files: Files, path: str) -> tuple[list[LogRecord], list[LogRecor
             start = end
         else:
             start += ALIGNMENT
-    return contents.records, behind
+    return contents, behind
 
 
 def _parse(data: bytes, path: str) -> LogContents:
@@ -456,7 +466,10 @@ def _parse(data: bytes, path: str) -> LogContents:
         if len(data) > HEADER_BYTES:
             raise CorruptBlock("the header of a log is damaged", file=path, offset=0)
         return LogContents(0, [], 0, True)
-    sequence, salt = header
+    return _records(data, *header)
+
+
+def _records(data: bytes, sequence: int, salt: int) -> LogContents:
     view = memoryview(data)
     size = len(data)
     records: list[LogRecord] = []

@@ -36,7 +36,7 @@ from .segment import SegmentFile, SegmentView
 from .snapshot import Snapshot
 from .tail import concat_batches, sort_batch
 
-__all__ = ["PIN_SECONDS", "Pin", "open_pinned", "pin_stream"]
+__all__ = ["PIN_SECONDS", "Pin", "below_of", "open_pinned", "pin_stream"]
 
 PIN_SECONDS = 6 * 3600.0
 """How long a pin is kept alive for processes that have yet to open it."""
@@ -100,16 +100,17 @@ def pin_stream(
     """
     for _ in range(ATTEMPTS):
         try:
-            version = load(files, directory).manifest.version
+            first = load(files, directory)
         except FileNotFoundError:
             continue  # the writer replaced manifest and log in between
-        lease = ReaderLease.take(files, directory, version, ttl_seconds=ttl_seconds)
+        version, below = first.manifest.version, first.below
+        lease = ReaderLease.take(files, directory, version, ttl_seconds=ttl_seconds, below=below)
         try:
             found = load(files, directory)
         except FileNotFoundError:
             lease.release()
             continue
-        if found.manifest.version != version:
+        if found.manifest.version != version or found.below != below:
             lease.release()
             continue
         try:
@@ -159,6 +160,8 @@ def _checkpoint(journal: Journal, schema: StreamSchema) -> bytes:
         journal.late_total,
         journal.tail.batch() if journal.tail.rows else None,
         None if late is None else sort_batch(late, schema),
+        journal.events,
+        journal.identity,
     )
     return b"".join(bytes(part) for part in parts)
 
@@ -168,6 +171,11 @@ def journal_of(pin: Pin) -> Journal:
     schema = StreamSchema.from_json(pin.manifest["schema"])
     records = [(int(RecordKind.CHECKPOINT), memoryview(pin.checkpoint))]
     return Journal.replay(records, schema, pin.directory)
+
+
+def below_of(pin: Pin) -> int:
+    """The number from which on a pin names no segment that the stream has begun."""
+    return Recovered(pin.catalog, journal_of(pin), 0, 0, False).below
 
 
 def open_pinned(

@@ -26,19 +26,36 @@ Concurrency
 
 from __future__ import annotations
 
+import posixpath
 from dataclasses import dataclass
 
-from ..errors import CorruptStore, StreamNotFound
-from .catalog import SegmentEntry, StreamManifest, log_name, segment_name
+from ..errors import ChronicleError, CorruptStore, StreamNotFound
+from .catalog import (
+    COUNTER_MASK,
+    SegmentEntry,
+    StreamManifest,
+    directory_name,
+    log_name,
+    segment_name,
+)
 from .file_contract import Files
 from .journal import Journal
-from .log import read_log
-from .manifest import read_manifest
+from .log import LogContents, read_log
+from .manifest import MANIFEST, read_manifest
 from .segment import SegmentFile, SegmentView
 from .snapshot import StreamState
 from .tail import MemoryLeaf, Tail
 
-__all__ = ["Recovered", "load", "load_for_reading", "open_entry", "state_of"]
+__all__ = [
+    "Recovered",
+    "journal_from",
+    "load",
+    "load_for_reading",
+    "lost_manifest",
+    "open_entry",
+    "state_of",
+    "stream_manifest",
+]
 
 ATTEMPTS = 20
 
@@ -64,6 +81,63 @@ class Recovered:
     log_records: int
     torn: bool
 
+    @property
+    def below(self) -> int:
+        """No segment that the stream has begun so far has this number or a higher one."""
+        below = self.manifest.next_id
+        if self.journal.extent is not None:
+            below = max(below, self.journal.extent.segment_id + 1)
+        return below & COUNTER_MASK
+
+
+def lost_manifest(files: Files, directory: str) -> bool:
+    """Whether a directory without a manifest holds events all the same.
+
+    A creation that was cut short leaves none: at most the first log, with a checkpoint and no more.
+    """
+    try:
+        names = files.list(directory)
+        if MANIFEST in names or any(name.endswith(".seg") for name in names):
+            return MANIFEST not in names
+        logs = [name for name in names if name.endswith(".wal")]
+        return any(
+            name != log_name(1) or len(read_log(files, f"{directory}/{name}").records) > 1
+            for name in logs
+        )
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except CorruptStore:
+        return True
+
+
+def stream_manifest(files: Files, directory: str) -> StreamManifest:
+    """The manifest of a stream.
+
+    Raises
+    ------
+    StreamNotFound
+        When the directory has none.
+    CorruptStore
+        When it is damaged, lost, or not that of this directory.
+    """
+    body = read_manifest(files, directory)
+    if body is None and lost_manifest(files, directory):
+        raise CorruptStore(f"{directory} holds events, and its {MANIFEST} is missing")
+    if body is None:
+        raise StreamNotFound(f"{directory} holds no stream")
+    try:
+        manifest = StreamManifest.from_json(body)
+    except (KeyError, TypeError, ValueError, ChronicleError) as error:
+        raise CorruptStore(
+            f"{directory}/{MANIFEST} hashes right but misses something: {error!r}"
+        ) from error
+    if directory_name(manifest.name) != posixpath.basename(directory):
+        raise CorruptStore(
+            f"{directory}/{MANIFEST} is that of the stream {manifest.name!r}: directories or "
+            "manifests were swapped"
+        )
+    return manifest
+
 
 def load(files: Files, directory: str) -> Recovered:
     """Read manifest and log of a stream.
@@ -75,21 +149,32 @@ def load(files: Files, directory: str) -> Recovered:
     CorruptStore
         When what is there contradicts itself.
     """
-    body = read_manifest(files, directory)
-    if body is None:
-        raise StreamNotFound(f"{directory} holds no stream")
-    try:
-        manifest = StreamManifest.from_json(body)
-    except (KeyError, TypeError, ValueError) as error:
-        raise CorruptStore(
-            f"{directory}/MANIFEST hashes right but misses something: {error!r}"
-        ) from error
+    manifest = stream_manifest(files, directory)
     path = f"{directory}/{log_name(manifest.log)}"
     contents = read_log(files, path)
+    journal = journal_from(contents, manifest, path)
+    return Recovered(manifest, journal, contents.valid_length, len(contents.records), contents.torn)
+
+
+def journal_from(contents: LogContents, manifest: StreamManifest, path: str) -> Journal:
+    """What a log says, if it is the one that a manifest names.
+
+    Raises
+    ------
+    CorruptStore
+        When it is another stream's, or another log of this one; or says what cannot be.
+    """
+    if contents.records and contents.sequence != manifest.log:
+        raise CorruptStore(f"{path} is log {contents.sequence}, expected {manifest.log}")
     journal = Journal.replay(
         ((record.kind, record.payload) for record in contents.records), manifest.schema, path
     )
-    return Recovered(manifest, journal, contents.valid_length, len(contents.records), contents.torn)
+    if journal.identity and manifest.identity and journal.identity != manifest.identity:
+        raise CorruptStore(
+            f"{path} is the log of another stream ({journal.identity}, expected "
+            f"{manifest.identity}): files were swapped"
+        )
+    return journal
 
 
 def open_entry(

@@ -25,14 +25,17 @@ How
     ==========================  =================================================================
 
 Limits
-    A leaf is kept or lost as a whole.  Events in lost log records are counted as far as the
-    records behind the damage can be read.  Nobody else may have the stream open for writing.
+    A leaf is kept or lost as a whole.  What was lost of a log is counted by the records behind the
+    damage, each of which says how many events the stream had; without one, by the manifest: then
+    events that were appended since it was written, in a session that ended in a crash, do not
+    count.  Nobody else may have the stream open for writing.
 """
 
 from __future__ import annotations
 
 import logging
 import posixpath
+import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -42,11 +45,25 @@ import pyarrow as pa
 from ..errors import ChronicleError, CorruptBlock, CorruptStore, StorageFailed
 from ..schema import StreamSchema
 from .block import open_block
-from .catalog import SegmentEntry, StreamManifest, log_name, segment_name
+from .catalog import (
+    COUNTER_BITS,
+    QUARANTINE,
+    SegmentEntry,
+    StreamManifest,
+    log_name,
+    segment_name,
+)
 from .check import CheckReport, check_view
 from .dictionary import read_page
 from .file_contract import Files
-from .journal import Journal, RecordKind, decode_batch, encode_state
+from .journal import (
+    Journal,
+    RecordKind,
+    append_of,
+    decode_batch,
+    encode_state,
+    events_after,
+)
 from .layout import (
     ALIGNMENT,
     BLOCK_FRAME,
@@ -57,8 +74,9 @@ from .layout import (
 )
 from .leaf import LeafReader
 from .log import LogRecord, LogWriter, read_log, salvage_log
-from .manifest import read_manifest, write_manifest
-from .recovery import open_entry
+from .losses import Loss
+from .manifest import write_manifest
+from .recovery import journal_from, open_entry, stream_manifest
 from .segment import SegmentFile, SegmentView
 from .segment_writer import SegmentWriter
 from .tail import concat_batches, sort_batch
@@ -66,42 +84,6 @@ from .tail import concat_batches, sort_batch
 __all__ = ["QUARANTINE", "Loss", "repair_stream"]
 
 logger = logging.getLogger("chronicle.store")
-
-QUARANTINE = "quarantine"
-
-
-@dataclass(frozen=True)
-class Loss:
-    """What a repair could not save of one file.
-
-    Attributes
-    ----------
-    stream : str
-    file : str
-        The damaged file, relative to the store.
-    quarantined : str or None
-        Where it is now; None when it was missing.
-    kept, lost : int
-        Events saved, and events gone.
-    ranges : tuple of (int, int)
-        Time ranges in ticks, both inclusive, in which the lost events lay.
-    """
-
-    stream: str
-    file: str
-    quarantined: str | None
-    kept: int
-    lost: int
-    ranges: tuple[tuple[int, int], ...]
-
-    def __str__(self) -> str:
-        where = ", ".join(f"{first} to {last}" for first, last in self.ranges)
-        between = f" between the ticks {where}" if where else ""
-        moved = f"; moved to {self.quarantined}" if self.quarantined else ""
-        return (
-            f"{self.stream}: {self.file}: {self.lost:,} events lost{between}, {self.kept:,} "
-            f"saved{moved}"
-        )
 
 
 class _Salvaged:
@@ -208,15 +190,35 @@ def repair_stream(files: Files, directory: str, name: str) -> list[Loss]:
     StorageFull, StorageFailed
         The stream is as it was.
     """
-    body = read_manifest(files, directory)
-    if body is None:
-        raise CorruptStore(f"{directory} has no manifest; restore it from a backup")
-    repair = _Repair(files, directory, name, StreamManifest.from_json(body))
+    repair = _Repair(files, directory, name, stream_manifest(files, directory))
     try:
         return repair.run()
     except BaseException:
         repair.discard()
         raise
+
+
+@dataclass(frozen=True)
+class _LostLog:
+    """A log of which not even the checkpoint could be read.
+
+    Attributes
+    ----------
+    file : str
+    quarantined : str or None
+    events : int or None
+        Events of the stream at the last moment that something still tells of.
+    appended : int
+        Those that records behind the damage would have added.
+    ranges : tuple of (int, int)
+        Ticks of these.
+    """
+
+    file: str
+    quarantined: str | None
+    events: int | None
+    appended: int
+    ranges: tuple[tuple[int, int], ...]
 
 
 class _Repair:
@@ -229,7 +231,7 @@ class _Repair:
         self._losses: list[Loss] = []
         self._damaged: list[str] = []
         self._made: list[str] = []
-        self._no_checkpoint = False
+        self._lost_log: _LostLog | None = None
 
     def _path(self, file: str) -> str:
         return f"{self._directory}/{file}"
@@ -241,10 +243,16 @@ class _Repair:
             self._next_id = max(self._next_id, journal.extent.segment_id + 1)
         segments = [s for entry in manifest.segments for s in self._entry(entry)]
         runs = [s for entry in manifest.runs for s in self._entry(entry)]
-        for found in self._orphans() if self._no_checkpoint else ():
-            newest = max((entry.last for entry in segments), default=found.first)
-            (segments if found.first >= newest else runs).append(found)
-            journal = replace(journal, last=max(found.last, journal.last or found.last))
+        if self._lost_log is not None:
+            saved = 0
+            for found in self._orphans():
+                newest = max((entry.last for entry in segments), default=found.first)
+                (segments if found.first >= newest else runs).append(found)
+                last = found.last if journal.last is None else max(found.last, journal.last)
+                journal = replace(journal, last=last)
+                saved += found.events
+            self._account_for_log(saved)
+            self._losses.insert(0, self._losses.pop())
         if journal.extent is not None:
             active = self._active(journal)
             if active is not None:
@@ -266,33 +274,57 @@ class _Repair:
 
     def _journal(self) -> Journal:
         """State of the stream as far as its log can be read."""
-        file = log_name(self._manifest.log)
-        schema = self._manifest.schema
-        behind: list[LogRecord] = []
+        manifest = self._manifest
+        file = log_name(manifest.log)
+        path = self._path(file)
         try:
-            records = read_log(self._files, self._path(file)).records
-            return Journal.replay(
-                ((record.kind, record.payload) for record in records), schema, self._path(file)
-            )
+            journal = journal_from(read_log(self._files, path), manifest, path)
+            if journal.refused:
+                kept = journal.tail.rows + sum(batch.num_rows for batch in journal.late)
+                lost = sum(events for events, _ in journal.refused)
+                self._damaged.append(file)
+                self._lose(file, self._quarantine_name(file), kept, lost, ())
+            return replace(journal, refused=())
         except FileNotFoundError:
-            self._no_checkpoint = True
-            self._lose(file, None, 0, 0, ())
-            return replace(Journal.empty(schema), last=self._newest())
+            return self._without_checkpoint(_LostLog(file, None, manifest.events, 0, ()))
         except CorruptStore as error:
-            logger.warning("%s: %s", self._path(file), error)
-        records, behind = salvage_log(self._files, self._path(file))
-        try:
-            journal = Journal.replay(
-                ((record.kind, record.payload) for record in records), schema, self._path(file)
-            )
-        except CorruptStore:  # not even the checkpoint
-            self._no_checkpoint = True
-            journal = replace(Journal.empty(schema), last=self._newest())
-        lost, ranges = _events_of(behind, schema)
-        kept = journal.tail.rows + sum(batch.num_rows for batch in journal.late)
+            logger.warning("%s: %s", path, error)
         self._damaged.append(file)
-        self._lose(file, self._quarantine_name(file), kept, lost, ranges)
+        contents, behind = salvage_log(self._files, path)
+        counted, events, ranges = _told_by(behind, manifest.schema)
+        moved = self._quarantine_name(file)
+        try:
+            # whoever damaged the header may have changed the number in it
+            journal = journal_from(contents._replace(sequence=manifest.log), manifest, path)
+        except CorruptStore:  # not even the checkpoint, or another stream's
+            before = manifest.events if counted is None else counted
+            return self._without_checkpoint(_LostLog(file, moved, before, events, ranges))
+        kept = journal.tail.rows + sum(batch.num_rows for batch in journal.late)
+        lost = events
+        if counted is not None and journal.events is not None:
+            lost = max(0, counted - journal.events)
+        self._lose(file, moved, kept, lost, ranges)
         return journal
+
+    def _without_checkpoint(self, lost: _LostLog) -> Journal:
+        """The journal to go on with; what is lost is told when the active segment was looked at."""
+        self._lost_log = lost
+        manifest = self._manifest
+        return replace(
+            Journal.empty(manifest.schema),
+            last=self._newest(),
+            position=manifest.position or 0,
+            identity=manifest.identity,
+        )
+
+    def _account_for_log(self, saved: int) -> None:
+        """Tell what was lost with the log: what it or the manifest counted and is nowhere else."""
+        log = self._lost_log
+        assert log is not None
+        manifest = self._manifest
+        elsewhere = saved + sum(e.events for e in (*manifest.segments, *manifest.runs))
+        lost = log.appended if log.events is None else max(0, log.events - elsewhere)
+        self._lose(log.file, log.quarantined, 0, lost, log.ranges)
 
     def _newest(self) -> int | None:
         entries = (*self._manifest.segments, *self._manifest.runs)
@@ -349,10 +381,15 @@ class _Repair:
         named = {entry.file for entry in (*manifest.segments, *manifest.runs)}
         named |= {file for file, _ in manifest.garbage} | set(self._made)
         present = [file for file in self._files.list(self._directory) if file.endswith(".seg")]
-        orphans = {int(file.removesuffix(".seg")): file for file in present if file not in named}
+        orphans = {self._id_of(file): file for file in present if file not in named}
         self._next_id = max(self._next_id, *(i + 1 for i in orphans), 0)
         for segment_id, file in sorted(orphans.items()):
             yield from self._salvage(file, segment_id, manifest.schema, None, 0, None, None)
+
+    def _id_of(self, file: str) -> int:
+        """Identifier of a segment that nothing names."""
+        number = int(file.removesuffix(".seg"))
+        return number | self._manifest.identity << COUNTER_BITS
 
     def _salvage(
         self,
@@ -434,7 +471,15 @@ class _Repair:
         """Name what was saved; only then are the damaged files moved aside."""
         schema = manifest.schema
         manifest = replace(
-            manifest, version=manifest.version + 1, log=manifest.log + 1, next_id=self._next_id
+            manifest,
+            version=manifest.version + 1,
+            log=manifest.log + 1,
+            next_id=self._next_id,
+            events=sum(entry.events for entry in (*manifest.segments, *manifest.runs))
+            + (journal.extent.events if journal.extent is not None else 0)
+            + journal.tail.rows
+            + sum(batch.num_rows for batch in journal.late),
+            position=journal.position + 1,
         )
         path = self._path(log_name(manifest.log))
         with suppress(FileNotFoundError):
@@ -451,6 +496,8 @@ class _Repair:
                 journal.late_total,
                 tail,
                 None if late is None else sort_batch(late, schema),
+                manifest.events,
+                manifest.identity,
             )
             log.append(RecordKind.CHECKPOINT, parts)
             log.sync()
@@ -503,21 +550,32 @@ def _likely(gaps: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     return tuple(joined)
 
 
-def _events_of(
+def _told_by(
     records: list[LogRecord], schema: StreamSchema
-) -> tuple[int, tuple[tuple[int, int], ...]]:
-    """Events of the APPEND records among those that stand behind the damage."""
+) -> tuple[int | None, int, tuple[tuple[int, int], ...]]:
+    """What the records behind the damage tell.
+
+    Returns
+    -------
+    counted : int or None
+        Events that the stream had after the last of them, if they say so.
+    events : int
+        Events of the appends among them.
+    ranges : tuple of (int, int)
+        Ticks of these.
+    """
+    counted: int | None = None
     events = 0
-    low: int | None = None
-    high: int | None = None
+    times: list[_Times] = []
     for record in records:
-        if record.kind != RecordKind.APPEND:
-            continue
-        with suppress(pa.ArrowInvalid, ValueError, OSError):
-            batch = decode_batch(record.payload, schema)
+        with suppress(pa.ArrowException, ValueError, OSError, struct.error):
+            after = events_after(record.kind, record.payload)
+            counted = counted if after is None else after
+            encoded = append_of(record.kind, record.payload)
+            batch = None if encoded is None else decode_batch(encoded, schema)
             if batch is not None:
-                times = _Times.of(batch, schema)
+                times.append(_Times.of(batch, schema))
                 events += batch.num_rows
-                low = times.first if low is None else min(low, times.first)
-                high = times.last if high is None else max(high, times.last)
-    return events, () if low is None or high is None else ((low, high),)
+    if not times:
+        return counted, events, ()
+    return counted, events, ((min(t.first for t in times), max(t.last for t in times)),)

@@ -16,9 +16,10 @@ Limits
 from __future__ import annotations
 
 import mmap
-import threading
 import weakref
 from collections import OrderedDict
+
+from ..ownership import ModuleLock
 
 __all__ = ["RESIDENT_BYTES", "Residency", "resident"]
 
@@ -39,7 +40,7 @@ class Residency:
     def __init__(self, budget: int = RESIDENT_BYTES) -> None:
         self.budget = budget
         self.bytes = 0
-        self._lock = threading.Lock()
+        self._lock = ModuleLock()
         self._touched: OrderedDict[tuple[int, int], tuple[weakref.ref[mmap.mmap], int]] = (
             OrderedDict()
         )

@@ -1,29 +1,23 @@
 """Segments for readers: one TAB+-tree in a mapped file.
 
 Purpose
-    :class:`SegmentFile` maps a file, finds blocks in it and remembers those it has verified.
     :class:`SegmentView` is the tree as a snapshot sees it: a sealed segment from its root, the
     active one from the flank that was committed when the snapshot was taken.  Both look alike from
     outside: a list of entry tables in time order.
 
 Guarantee
-    A view never changes.  Every byte is compared with its checksum before it is used for the first
-    time by this process; after that the mapping is trusted while the block stays among the
-    remembered ones.
+    A view never changes.  Bytes come from :class:`~chronicle.store.segment_file.SegmentFile`, which
+    verifies them.
 
 Cost
     Opening a sealed segment reads its footer.  :meth:`SegmentView.aggregate` touches two paths:
     logarithmic in the events of the segment.  :meth:`SegmentView.scan` visits only leaves, and
     inside them only runs of zones, that time and the pruner leave over.
-
-Limits
-    Remembered blocks are bounded (:data:`BLOCKS_REMEMBERED` per segment, oldest out first).
 """
 
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -37,8 +31,7 @@ from ..schema import Storage, StreamSchema
 from .aggregates import merge_children
 from .block import open_block
 from .columns import ColumnView
-from .dictionary import read_page
-from .file_contract import Files, ReadFile
+from .file_contract import Files
 from .layout import (
     FILE_HEADER,
     FOOTER,
@@ -50,14 +43,14 @@ from .layout import (
     ROW_LENGTH,
     ROW_OFFSET,
     ROWS_PER_ATTRIBUTE,
-    SEGMENT_MAGIC,
     ZONE_EVENTS,
     BlockKind,
     value_kind,
 )
 from .leaf import LeafReader, entry_of_table
-from .node import find_children, read_node
+from .node import find_children
 from .prune import Pruner
+from .segment_file import SegmentFile
 from .segment_writer import Extent
 
 __all__ = ["TICK_MAX", "TICK_MIN", "ScanMetrics", "SegmentFile", "SegmentView", "Selection"]
@@ -65,7 +58,6 @@ __all__ = ["TICK_MAX", "TICK_MIN", "ScanMetrics", "SegmentFile", "SegmentView", 
 Table = npt.NDArray[np.int64]
 TICK_MIN = -(2**63)
 TICK_MAX = 2**63 - 1
-BLOCKS_REMEMBERED = 4096
 
 
 @dataclass
@@ -102,133 +94,6 @@ class Selection:
     def words(self) -> Table:
         """The identity element."""
         return np.zeros(3 + ROWS_PER_ATTRIBUTE * len(self.names), np.int64)
-
-
-class SegmentFile:
-    """A mapped segment file and the blocks of it that are known to be sound.
-
-    Parameters
-    ----------
-    files : Files
-    path : str
-    segment_id : int
-    schema : StreamSchema
-        Of the segment.
-    verify : bool
-        Whether the header of the file must be sound; a repair looks at the blocks all the same.
-    """
-
-    def __init__(
-        self,
-        files: Files,
-        path: str,
-        segment_id: int,
-        schema: StreamSchema,
-        *,
-        verify: bool = True,
-    ) -> None:
-        self._verify = verify
-        self.path = path
-        self.segment_id = segment_id
-        self.schema = schema
-        self._files = files
-        self._file: ReadFile | None = None
-        self._data = memoryview(b"")
-        self._blocks: dict[int, LeafReader | Table] = {}
-        self._dictionaries: dict[str, tuple[int, pa.Array]] = {}
-        self._lock = threading.Lock()
-
-    def data(self, length: int) -> memoryview:
-        """The mapping, at least ``length`` committed bytes of it.
-
-        What lies behind them may be cut off and written anew by the writer: it is not looked at.
-        """
-        if len(self._data) < length:
-            with self._lock:
-                if self._file is None:
-                    self._file = self._files.open(self.path)
-                    if self._verify:
-                        self._check_header()
-                if len(self._data) < length:
-                    mapped = self._file.map()
-                    if len(mapped) < length:
-                        raise CorruptBlock(
-                            f"expected {length} committed bytes, found {len(mapped)}",
-                            self.path,
-                            len(mapped),
-                        )
-                    self._data = mapped[:length]
-        return self._data
-
-    def _check_header(self) -> None:
-        assert self._file is not None
-        header = bytes(self._file.read(0, FILE_HEADER.size))
-        magic, version, _, _, segment_id, signature = FILE_HEADER.unpack(header)
-        if magic != SEGMENT_MAGIC:
-            raise CorruptBlock("this is no segment file", self.path, 0)
-        if xxhash.xxh3_64_intdigest(header[:-8]) != signature:  # before its version is believed
-            raise CorruptBlock("the header does not hash to what it should", self.path, 0)
-        if version > FORMAT_VERSION:
-            raise UnsupportedFormat(
-                f"{self.path} has format version {version}; this release reads up to "
-                f"{FORMAT_VERSION}, use a newer one"
-            )
-        if segment_id != self.segment_id:
-            raise CorruptBlock(f"the header is not that of segment {self.segment_id}", self.path, 0)
-
-    def _remember(self, offset: int, block: LeafReader | Table) -> None:
-        blocks = self._blocks
-        if len(blocks) >= BLOCKS_REMEMBERED:
-            with self._lock:
-                for old in list(blocks)[: BLOCKS_REMEMBERED // 8]:
-                    blocks.pop(old, None)
-        blocks[offset] = block
-
-    def leaf(self, offset: int, length: int) -> LeafReader:
-        """The leaf at an offset."""
-        block = self._blocks.get(offset)
-        if isinstance(block, LeafReader):
-            return block
-        data = self.data(offset + length)
-        leaf = LeafReader(data, offset, self.segment_id, self.schema, self.path)
-        self._remember(offset, leaf)
-        return leaf
-
-    def node(self, offset: int, length: int) -> Table:
-        """The entry table of the node at an offset."""
-        block = self._blocks.get(offset)
-        if isinstance(block, np.ndarray):
-            return block
-        data = self.data(offset + length)
-        table = read_node(data, offset, self.segment_id, self.schema, self.path)
-        self._remember(offset, table)
-        return table
-
-    def dictionary(self, name: str, pages: Sequence[int]) -> pa.Array:
-        """Values of an attribute's dictionary pages; more pages than asked for do no harm."""
-        known = self._dictionaries.get(name)
-        if known is not None and known[0] >= len(pages):
-            return known[1]
-        attribute = self.schema.attribute(name)
-        parts = [] if known is None else [known[1]]
-        for offset in pages[0 if known is None else known[0] :]:
-            data = self.data(offset + 64)
-            first, values = read_page(data, offset, self.segment_id, attribute, self.path)
-            if first != sum(len(part) for part in parts):
-                raise CorruptBlock(f"a dictionary page of {name!r} is missing", self.path, offset)
-            parts.append(values)
-        values = pa.concat_arrays(parts) if parts else pa.array([], attribute.type)
-        self._dictionaries[name] = (len(pages), values)
-        return values
-
-    def close(self) -> None:
-        """Close the file; arrays that point into its mapping stay valid."""
-        with self._lock:
-            self._blocks.clear()
-            self._data = memoryview(b"")
-            if self._file is not None:
-                self._file.close()
-                self._file = None
 
 
 @dataclass(frozen=True)

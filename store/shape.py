@@ -22,7 +22,7 @@ from .catalog import StreamManifest
 from .options import retention_limits
 from .segment_writer import leaf_events, plain_row_bytes
 
-__all__ = ["Shape", "conform"]
+__all__ = ["Shape", "conform", "widened"]
 
 
 @dataclass(frozen=True)
@@ -111,3 +111,12 @@ def _conformed(data: pa.RecordBatch | pa.Table, arrow: pa.Schema) -> pa.RecordBa
 
 def _columns(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in schema)
+
+
+def widened(batch: pa.RecordBatch, schema: StreamSchema) -> pa.RecordBatch:
+    """A batch with nulls in the attributes that it lacks."""
+    missing = list(schema.arrow)[batch.num_columns :]
+    return pa.RecordBatch.from_arrays(
+        [*batch.columns, *(pa.nulls(batch.num_rows, field.type) for field in missing)],
+        schema=schema.arrow,
+    )

@@ -19,50 +19,62 @@ Guarantee
 
 Limits
     A stream exists when its directory has a manifest: a crash in the middle of a creation leaves a
-    directory without one, which is not listed and is used again.
+    directory without one, which is not listed and is used again.  A directory that holds events and
+    no manifest is a stream that has lost it: listed, and damaged.
+
+Damage
+    A stream that cannot be opened is set aside: :meth:`Store.damaged` names it, and
+    :meth:`Store.stream` raises what is wrong with it.  The others are served.  It can be repaired
+    (:meth:`Store.check`) or dropped.
 """
 
 from __future__ import annotations
 
+import logging
 import os
-import threading
-import urllib.parse
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from ..errors import (
+    ChronicleError,
     CorruptStore,
     InvalidArgument,
     NotAStore,
     ReadOnlyStore,
+    StorageFailed,
     StoreClosed,
     StreamExists,
     StreamNotFound,
+    UnsupportedFormat,
 )
+from ..ownership import OwnedLock
 from ..schema import StreamSchema
-from .catalog import StreamManifest, log_name
+from .catalog import StreamManifest, directory_name, log_name, stream_name
 from .check import CheckReport, check_stream
 from .file_contract import Files
 from .files import RealFiles
 from .lock import WriterLock
 from .manifest import read_manifest, write_manifest
 from .options import StreamOptions
-from .recovery import load_for_reading
+from .recovery import load_for_reading, lost_manifest
 from .repair import Loss, repair_stream
 from .snapshot import Snapshot
 from .stream import EventStream
 
 __all__ = ["Store", "StreamReader"]
 
+logger = logging.getLogger("chronicle.store")
+
 FORMAT_VERSION = 1
+DROPPED = ".dropped-"
+"""How the directory of a stream that is being dropped begins; no stream's does."""
 MARK = "CHRONICLE"
+UNFINISHED = "UNFINISHED-BACKUP"
+"""A file that a backup has until it is whole."""
+
 NAME_BYTES_MAX = 200
-
-
-def _encode(name: str) -> str:
-    """Directory name of a stream."""
-    return urllib.parse.quote(name, safe="").replace(".", "%2E")
 
 
 def _make_root(root: str) -> None:
@@ -91,7 +103,7 @@ class StreamReader:
     def __init__(self, files: Files, directory: str) -> None:
         self._files = files
         self._directory = directory
-        self._lock = threading.Lock()
+        self._lock = OwnedLock(f"the stream in {directory}")
         self._seen: tuple[bytes, int] | None = None
         self._manifest: StreamManifest | None = None
         self._snapshot: Snapshot
@@ -145,6 +157,7 @@ class StreamReader:
 
     def snapshot(self) -> Snapshot:
         """The stream as of the last :meth:`refresh`."""
+        self._lock.check()
         return self._snapshot
 
     def stats(self) -> dict[str, Any]:
@@ -178,13 +191,19 @@ class Store:
         self.path = path
         self.mode = mode
         self._lock_file = lock
-        self._lock = threading.RLock()
+        self._lock = OwnedLock(f"the store {path}")
         self._open: dict[str, EventStream | StreamReader] = {}
+        self._aside: dict[str, str] = {}
         self._closed = False
 
     @classmethod
     def open(
-        cls, path: str | os.PathLike[str], mode: str = "rw", files: Files | None = None
+        cls,
+        path: str | os.PathLike[str],
+        mode: str = "rw",
+        files: Files | None = None,
+        *,
+        unfinished: bool = False,
     ) -> Store:
         """Open a store, creating it in mode ``rw`` when the directory is missing or empty.
 
@@ -195,6 +214,8 @@ class Store:
             ``rw`` for the one writer, ``r`` for readers.
         files : Files, optional
             The seam to the disk; the real file system below ``path`` when not given.
+        unfinished : bool
+            Open a backup that is still being written, to add to it.
 
         Raises
         ------
@@ -218,9 +239,16 @@ class Store:
                 except OSError as error:
                     raise NotAStore(f"cannot create a store at {root}: {error.strerror}") from error
             files = RealFiles(root)
+        if files.exists(UNFINISHED) and not unfinished:
+            raise NotAStore(
+                f"{root} is a backup that was cut short (it holds the file {UNFINISHED}), or that "
+                "is still being written; remove it and make another one"
+            )
         marked = files.exists(MARK + "/MANIFEST")
         if not marked:
             present = [name for name in files.list("") if name not in ("LOCK", "streams", MARK)]
+            if files.exists("streams"):  # a creation that was cut short has none
+                present += [f"streams/{name}" for name in files.list("streams")]
             if mode == "r" or present:
                 raise NotAStore(
                     f"{root} is not a Chronicle store"
@@ -239,6 +267,9 @@ class Store:
                 # there now must not be lost with all that is going to be appended to it.
                 for directory in ("", MARK, "streams"):
                     files.sync_directory(directory)
+                for name in files.list("streams"):
+                    if name.startswith(DROPPED):
+                        files.remove_tree(f"streams/{name}")
             body = read_manifest(files, MARK)
             if body is None or not isinstance(body.get("store"), int):
                 raise CorruptStore(f"{root}/{MARK} does not say what store this is")
@@ -254,6 +285,7 @@ class Store:
         return cls(files, root, mode, lock)
 
     def _check_open(self) -> None:
+        self._lock.check()
         if self._closed:
             raise StoreClosed(f"the store {self.path} is closed")
 
@@ -268,10 +300,26 @@ class Store:
         """Names of the streams, sorted."""
         self._check_open()
         return sorted(
-            urllib.parse.unquote(directory)
+            stream_name(directory)
             for directory in self.files.list("streams")
-            if self.files.exists(f"streams/{directory}/MANIFEST")
+            if not directory.startswith(DROPPED)
+            and (
+                self.files.exists(f"streams/{directory}/MANIFEST")
+                or lost_manifest(self.files, f"streams/{directory}")
+            )
         )
+
+    def damaged(self) -> dict[str, str]:
+        """Streams that cannot be opened, each with what is wrong."""
+        found = {}
+        for name in self.streams():
+            try:
+                self.stream(name)
+            except StreamNotFound:
+                continue  # dropped a moment ago
+            except (CorruptStore, UnsupportedFormat, StorageFailed) as error:
+                found[name] = str(error)
+        return found
 
     def create_stream(
         self,
@@ -289,13 +337,13 @@ class Store:
             Unless ``if_not_exists`` is set and the stream has the same schema.
         """
         self._check_writable()
-        if not name or len(_encode(name).encode()) > NAME_BYTES_MAX or "\0" in name:
+        if not name or len(directory_name(name).encode()) > NAME_BYTES_MAX or "\0" in name:
             raise InvalidArgument(
                 f"a stream's name must have 1 to {NAME_BYTES_MAX} bytes, found {name!r}"
             )
         with self._lock:
-            directory = f"streams/{_encode(name)}"
-            if self.files.exists(f"{directory}/MANIFEST"):
+            directory = f"streams/{directory_name(name)}"
+            if self._exists(directory):
                 found = self.stream(name)
                 if if_not_exists and found.schema == schema:
                     assert isinstance(found, EventStream)
@@ -318,36 +366,62 @@ class Store:
         ------
         StreamNotFound
             With the names that there are.
+        CorruptStore, UnsupportedFormat, StorageFailed
+            It cannot be opened and is set aside; the others are served.
         """
         self._check_open()
         with self._lock:
             found = self._open.get(name)
             if found is not None:
                 return found
-            directory = f"streams/{_encode(name)}"
-            if not name or not self.files.exists(f"{directory}/MANIFEST"):
+            directory = f"streams/{directory_name(name)}"
+            if not name or not self._exists(directory):
                 names = self.streams()
                 known = f"there are {', '.join(names)}" if names else "there are none yet"
                 raise StreamNotFound(f"no stream {name!r}; {known}")
-            kind = EventStream if self.mode == "rw" else StreamReader
-            opened = kind(self.files, directory)
-            self._open[name] = opened
+            if name in self._aside:
+                raise CorruptStore(self._aside[name])
+            opened = self._open[name] = self._opened(name, directory)
             return opened
 
-    def drop_stream(self, name: str) -> None:
-        """Remove a stream with all of its events.
+    def _exists(self, directory: str) -> bool:
+        return self.files.exists(f"{directory}/MANIFEST") or lost_manifest(self.files, directory)
 
-        The manifest goes first, so a crash leaves either the stream or files that nothing names.
+    def _opened(self, name: str, directory: str) -> EventStream | StreamReader:
+        kind = EventStream if self.mode == "rw" else StreamReader
+        try:
+            return kind(self.files, directory)
+        except (CorruptStore, FileNotFoundError) as error:
+            what = (
+                f"the stream {name!r} is damaged and set aside, the others are served: {error}; "
+                "repair it with `chronicle check --repair`, restore it from a backup, or drop it"
+            )
+            if self.mode == "rw":  # in mode r, the process that writes may repair it meanwhile
+                self._aside[name] = what
+            raise CorruptStore(what) from error
+        except OSError as error:
+            raise StorageFailed(
+                f"the stream {name!r} cannot be opened: {error}; the other streams are served"
+            ) from error
+
+    def drop_stream(self, name: str) -> None:
+        """Remove a stream with all of its events, a damaged one, too.
+
+        It is given another name first, so a crash leaves either the stream or a directory that the
+        next opening removes.
         """
         self._check_writable()
         with self._lock:
-            stream = self.stream(name)
-            stream.close()
+            try:
+                self.stream(name).close()
+            except (CorruptStore, UnsupportedFormat) as error:
+                logger.info("dropping a stream that cannot be opened: %s", error)
             self._open.pop(name, None)
-            directory = f"streams/{_encode(name)}"
-            self.files.remove(f"{directory}/MANIFEST")
-            self.files.sync_directory(directory)
-            self.files.remove_tree(directory)
+            dropped = f"streams/{DROPPED}{uuid.uuid4().hex}"
+            self.files.replace(self.directory_of(name), dropped)
+            self._aside.pop(name, None)
+            self.files.sync_directory("streams")
+            self.files.remove_tree(dropped)
             self.files.sync_directory("streams")
 
     def check(self, repair: bool = False) -> CheckReport:
@@ -386,6 +460,7 @@ class Store:
         if isinstance(stream, EventStream):
             with stream.quiet():
                 check_stream(self.files, self.directory_of(name), name, report)
+                stream.check_log(report)
         else:
             check_stream(self.files, self.directory_of(name), name, report)
 
@@ -393,27 +468,36 @@ class Store:
         """Repair a stream; None, with a note, where that cannot be done."""
         with self._lock:
             stream = self._open.pop(name, None)
+            self._aside.pop(name, None)
             if stream is not None:
-                stream.close()
+                with suppress(ChronicleError, OSError):  # what it waits for may be what is damaged
+                    stream.close()
             try:
                 return repair_stream(self.files, self.directory_of(name), name)
-            except CorruptStore as error:
+            except (CorruptStore, UnsupportedFormat) as error:
                 found.notes.append(f"{name}: cannot be repaired: {error}")
                 return None
 
-    def backup(self, path: str | os.PathLike[str]) -> None:
+    def backup(
+        self, path: str | os.PathLike[str], add: Callable[[str], None] | None = None
+    ) -> None:
         """Copy the store while writing goes on; see :mod:`~chronicle.store.backup`."""
         from .backup import backup_store
 
         self._check_open()
-        backup_store(self, path)
+        backup_store(self, path, add)
 
     def directory_of(self, name: str) -> str:
         """Directory of a stream, relative to the store."""
-        return f"streams/{_encode(name)}"
+        return f"streams/{directory_name(name)}"
 
     def close(self) -> None:
-        """Close every stream and give the store free; doing so again does nothing."""
+        """Close every stream and give the store free; doing so again does nothing.
+
+        Nor does it in a forked child: the store is its parent's.
+        """
+        if not self._lock.here:
+            return
         with self._lock:
             if self._closed:
                 return

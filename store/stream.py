@@ -38,17 +38,19 @@ from ..errors import ChronicleError, InvalidArgument, SchemaMismatch, StoreClose
 from ..schema import StreamSchema
 from .background import Compactor, Flusher
 from .catalog import SegmentEntry, StreamManifest
+from .check import CheckReport, Problem
 from .combining import Combiner, Job
 from .commits import Commits
 from .compaction import active_first, spill
 from .file_contract import Files
-from .journal import Journal, RecordKind, encode_batch, encode_state
+from .journal import Journal, RecordKind, encode_append, encode_state
 from .log import LogWriter
 from .merge import add_late, sort_nearly
 from .options import DURABILITIES, StreamOptions
+from .retention import expired, span_max, within_span
 from .segment import SegmentView
 from .segment_writer import leaf_events, plain_row_bytes
-from .shape import Shape, conform
+from .shape import Shape, conform, widened
 from .snapshot import Snapshot, StreamState
 from .tail import Tail, concat_batches, is_sorted, ticks_of
 
@@ -150,6 +152,7 @@ class EventStream:
 
     def snapshot(self) -> Snapshot:
         """The stream at its last published commit."""
+        self.commits.lock.check()
         return Snapshot(self.commits.published)
 
     def quiet(self) -> AbstractContextManager[Any]:
@@ -223,16 +226,22 @@ class EventStream:
         if cut and last is not None:  # but for a few that are later than the others
             commits.note_reach(last - int(ticks[cut // LATE_FEW]))
         fresh = batch if not cut else batch.slice(cut) if cut < rows else None
+        wide = False
+        if shape.retention_ticks is not None and fresh is not None:
+            self._seal_when_wide(shape.retention_ticks, int(ticks[-1]))
+            wide = int(ticks[-1]) - int(ticks[cut]) > span_max(shape.retention_ticks)
         tail = commits.journal.tail
         size = 0 if shape.fixed else batch.nbytes
         if fresh is not None and (
-            tail.rows + rows - cut >= shape.leaf_events
+            wide
+            or tail.rows + rows - cut >= shape.leaf_events
             or tail.bytes + size >= BYTES_PER_LEAF * commits.manifest.options.leaf_bytes
         ):
             self._append_leaves(late, fresh)
         else:
-            commits.log.append(RecordKind.APPEND, [encode_batch(batch)])
-            commits.journal = self._advanced(late, fresh, ticks, tail)
+            journal = self._advanced(late, fresh, ticks, tail)
+            commits.log.append(*encode_append(batch, journal.events))
+            commits.journal = journal
             if fresh is not None:
                 tail.add(fresh, int(ticks[cut]), size)
         self._tidy_quietly(shape)
@@ -270,11 +279,23 @@ class EventStream:
         if late is not None:
             buffer = add_late(buffer, late, self.schema)
             late_total += late.num_rows
+        rows = sum(batch.num_rows for batch in (late, fresh) if batch is not None)
         last = before.last if fresh is None else int(ticks[-1])
-        return Journal(before.extent, last, before.position + 1, late_total, tail, buffer)
+        return replace(
+            before,
+            last=last,
+            position=before.position + 1,
+            late_total=late_total,
+            tail=tail,
+            late=buffer,
+            events=None if before.events is None else before.events + rows,
+        )
 
     def _append_leaves(self, late: pa.RecordBatch | None, fresh: pa.RecordBatch) -> None:
         """Write the leaves that tail and fresh events fill, then commit."""
+        age = self._shape_of(self.commits.manifest).retention_ticks
+        dropped = expired(ticks_of(fresh, self.schema), age)
+        fresh = fresh.slice(dropped)
         first_id = self.commits.next_id
         mark = None if self.commits.writer is None else self.commits.writer.mark()
         sealed: list[tuple[SegmentEntry, SegmentView]] = []
@@ -291,11 +312,13 @@ class EventStream:
                 ),
                 extent=extent,
             )
-            if sealed:
-                entries = tuple(entry for entry, _ in sealed)
+            if sealed or dropped:
+                manifest = self.commits.manifest
                 self.commits.commit(
                     replace(
-                        self.commits.manifest, segments=(*self.commits.manifest.segments, *entries)
+                        manifest,
+                        segments=(*manifest.segments, *(entry for entry, _ in sealed)),
+                        dropped_events=manifest.dropped_events + dropped,
                     ),
                     journal,
                     {entry.id: view for entry, view in sealed},
@@ -304,7 +327,14 @@ class EventStream:
                 if self.commits.next_id != first_id:
                     self.commits.files.sync_directory(self.commits.directory)
                 parts = encode_state(
-                    extent, journal.last, journal.position, journal.late_total, rest, late
+                    extent,
+                    journal.last,
+                    journal.position,
+                    journal.late_total,
+                    rest,
+                    late,
+                    journal.events,
+                    journal.identity,
                 )
                 self.commits.log.append(RecordKind.EXTENT, parts)
                 self.commits.journal = journal
@@ -321,6 +351,7 @@ class EventStream:
         """Write whole leaves of tail and fresh events; return what is left for the new tail."""
         tail = self.commits.journal.tail
         arrow = self.schema.arrow
+        age = self._shape_of(self.commits.manifest).retention_ticks
         rest = fresh
         events = 0 if self.commits.writer is None else self.commits.writer.events
         if tail.rows:
@@ -338,9 +369,11 @@ class EventStream:
             self._seal_when_full(sealed)
         while rest.num_rows:
             piece = rest.slice(0, PIECE_EVENTS)
-            written = self.commits.writer_here().write(piece, whole_leaves=True)
+            current = self.commits.writer_here()
+            span = within_span(ticks_of(piece, self.schema), current.first, age)
+            written = current.write(piece.slice(0, span), whole_leaves=span == piece.num_rows)
             rest = rest.slice(written)
-            self._seal_when_full(sealed)
+            self._seal_when_full(sealed, now=span < piece.num_rows)
             if written == 0:
                 break
         writer = self.commits.writer
@@ -350,10 +383,12 @@ class EventStream:
             rest = rest.slice(rest.num_rows)
         return rest
 
-    def _seal_when_full(self, sealed: list[tuple[SegmentEntry, SegmentView]]) -> None:
+    def _seal_when_full(
+        self, sealed: list[tuple[SegmentEntry, SegmentView]], *, now: bool = False
+    ) -> None:
         writer = self.commits.writer
         full = self._shape_of(self.commits.manifest).segment_bytes
-        if writer is not None and writer.length >= full and writer.events:
+        if writer is not None and (now or writer.length >= full) and writer.events:
             sealed.append(self.commits.seal_writer(writer))
             self.commits.writer = self.commits.active = None
 
@@ -383,9 +418,13 @@ class EventStream:
         elif full:
             commits.commit(commits.manifest, journal, {})
         if shape.retention_ticks is not None and journal.last is not None:
-            first = active_first(commits)
-            if first is not None and journal.last - first > shape.retention_ticks // 4:
-                commits.seal()
+            self._seal_when_wide(shape.retention_ticks, journal.last)
+
+    def _seal_when_wide(self, age: int, last: int) -> None:
+        """Seal the active segment, so that retention can drop it, when it spans enough."""
+        first = active_first(self.commits)
+        if first is not None and last - first > span_max(age):
+            self.commits.seal()
 
     # -- maintenance --------------------------------------------------------------------------
 
@@ -412,6 +451,7 @@ class EventStream:
 
     def compact(self) -> None:
         """Fold late events into the segments that they belong to."""
+        self.commits.lock.check()
         self._compactor.run()
 
     def add_attribute(self, name: str, type_: pa.DataType) -> None:
@@ -420,11 +460,11 @@ class EventStream:
             self.commits.check_writable()
             schema = self.schema.with_attribute(name, type_)
             self.commits.seal()
-            widened = tuple(_widened(batch, schema) for batch in self.commits.journal.late)
+            late = tuple(widened(batch, schema) for batch in self.commits.journal.late)
             manifest = replace(self.commits.manifest, schema=schema)
             journal = replace(
                 self.commits.journal,
-                late=widened,
+                late=late,
                 tail=Tail(schema),
                 position=self.commits.journal.position + 1,
             )
@@ -449,6 +489,7 @@ class EventStream:
             snapshot = Snapshot(self.commits.published)
             active = 0 if self.commits.writer is None else self.commits.writer.length
             entries = (*manifest.segments, *manifest.runs)
+            garbage = self.commits.garbage_sizes()
             return {
                 "events": snapshot.count,
                 "position": snapshot.version,
@@ -462,14 +503,28 @@ class EventStream:
                 "log_bytes": self.commits.log.size,
                 "log_records": self.commits.log.records,
                 "late_events_in_runs": sum(entry.events for entry in manifest.runs),
-                "garbage_files": len(manifest.garbage),
+                "garbage_files": len(garbage),
+                "garbage_bytes": sum(garbage),
                 "manifest_version": manifest.version,
                 "dirty_ranges": snapshot.dirty_ranges(),
                 **self.commits.figures,
             }
 
+    def check_log(self, report: CheckReport) -> None:
+        """Add to a report when the log on disk is shorter than what was written to it."""
+        log = self.commits.log
+        try:
+            found = self.commits.files.size(log.path)
+        except FileNotFoundError:
+            return  # told by who reads it
+        if found < log.size:
+            what = f"expected {log.size} bytes, found {found}: it was cut while it was open"
+            report.problems.append(Problem(self.name, log.path, what))
+
     def close(self) -> None:
         """Make everything durable and close the files; doing so again does nothing."""
+        if not self.commits.lock.here:
+            return
         self._compactor.stop()
         with self.commits.lock:
             flusher = self._flusher
@@ -481,6 +536,7 @@ class EventStream:
             self.commits.closed = True
             try:
                 if self.commits.failed is None:
+                    self.commits.finish_log()
                     self.commits.log.sync()
             finally:
                 self.commits.log.close()
@@ -539,12 +595,3 @@ class _Append(Job):
 
     def perform(self) -> None:
         self.stream._append(self)
-
-
-def _widened(batch: pa.RecordBatch, schema: StreamSchema) -> pa.RecordBatch:
-    """A batch with nulls in the attributes that it lacks."""
-    missing = list(schema.arrow)[batch.num_columns :]
-    return pa.RecordBatch.from_arrays(
-        [*batch.columns, *(pa.nulls(batch.num_rows, field.type) for field in missing)],
-        schema=schema.arrow,
-    )

@@ -11,7 +11,6 @@ Guarantee
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..compiled import kernel
+from ..ownership import OwnedLock
 from ..schema import StreamSchema
 from .columns import ColumnView
 from .layout import (
@@ -179,7 +179,7 @@ class Tail:
         self.rows = sum(batch.num_rows for batch in self._batches)
         self.bytes = sum(batch.nbytes for batch in self._batches)
         self.first = int(ticks_of(self._batches[0], schema)[0]) if self._batches else None
-        self._lock = threading.Lock()
+        self._lock = OwnedLock("the stream of this tail")
         self._leaf: MemoryLeaf | None = None
 
     def add(self, batch: pa.RecordBatch, first: int, size: int) -> None:

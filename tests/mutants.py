@@ -214,14 +214,16 @@ MUTANTS = [
     Mutant(
         "readers' leases ignored",
         "store/commits.py",
-        "if (oldest is not None and oldest < version) or not self._remove_quietly(file)",
+        "if any(lease.wants(_counter(file), version) for lease in leases)\n"
+        "            or not self._remove_quietly(file)",
         "if not self._remove_quietly(file)",
         "test_stream_lifecycle.py",
     ),
     Mutant(
         "garbage never removed",
         "store/commits.py",
-        "if (oldest is not None and oldest < version) or not self._remove_quietly(file)",
+        "if any(lease.wants(_counter(file), version) for lease in leases)\n"
+        "            or not self._remove_quietly(file)",
         "if True",
         "test_stream_lifecycle.py",
     ),
@@ -234,9 +236,9 @@ MUTANTS = [
     ),
     Mutant(
         "retention by age drops a segment too early",
-        "store/commits.py",
-        "            old = [e for e in (*segments, *runs) if e.last < horizon]\n",
-        "            old = [e for e in (*segments, *runs) if e.first < horizon]\n",
+        "store/retention.py",
+        "        old = [e for e in (*segments, *runs) if e.last < horizon]\n",
+        "        old = [e for e in (*segments, *runs) if e.first < horizon]\n",
         "test_late_and_retention.py",
     ),
     Mutant(

@@ -260,12 +260,12 @@ def test_answers_in_every_format(run: Run, sensors: Path, tmp_path: Path) -> Non
     assert json.loads(run("sql", "-f", "json", text).out) == rows
     assert [json.loads(line) for line in run("sql", "-f", "ndjson", text).out.splitlines()] == rows
     assert run("sql", "-f", "csv", text).out == (
-        "t,x,name\r\n2020-01-09 00:00:00,4.5,pump 1\r\n2020-01-10 00:00:00,5.0,pump 0\r\n"
+        "t,x,name\n2020-01-09 00:00:00,4.5,pump 1\n2020-01-10 00:00:00,5.0,pump 0\n"
     )
     for name in ("o.parquet", "o.arrow"):
         assert run("sql", "-o", name, text).code == 0
     assert pq.read_table(tmp_path / "o.parquet")["x"].to_pylist() == [4.5, 5.0]
-    with pa.ipc.open_stream(tmp_path / "o.arrow") as reader:
+    with pa.ipc.open_file(tmp_path / "o.arrow") as reader:
         assert reader.read_all().to_pydict()["name"] == ["pump 1", "pump 0"]
     assert run("sql", "-o", "o.csv", text).out == ""
     assert (tmp_path / "o.csv").read_text().count("\n") == 3
@@ -629,3 +629,92 @@ def test_the_manual_has_every_command_and_option(name: str, options: list[str]) 
     shared = manual.split("## What all commands share", 1)[1].split("\n## ", 1)[0]
     for option in options:
         assert f"`{option}" in section or f"`{option}" in shared, option
+
+
+# -------------------------------------------------------------------------------- what users meet
+
+
+def test_create_on_a_stream_that_is_there_is_an_error(run: Run, sensors: Path) -> None:
+    again = ("ingest", "sensors.csv", "--stream", "sensors", "--time", "t", "--create")
+    outcome = run(*again)
+    assert outcome.code == 1
+    assert "has 10 events" in outcome.err
+    assert "--if-exists append" in outcome.err
+    assert json.loads(run("sql", "-f", "json", "SELECT count(*) AS n FROM sensors").out) == [
+        {"n": 10}
+    ]
+    outcome = run(*again, "--if-exists", "append", "--codec", "zstd")
+    assert outcome.code == 0
+    assert "keeps its own" in outcome.err
+    assert "it has 20 now" in outcome.out
+    assert run(*again[:-1], "--if-exists", "append").code == 2
+    assert run(*again, "--if-exists", "replace").code == 2
+    assert run(*again, "--dry-run").code == 1
+
+
+def test_an_address_is_no_store() -> None:
+    for address in ("http://localhost:8000", "https://example.org/x", "s3://bucket/store"):
+        with pytest.raises(InvalidArgument, match="a store is a directory"):
+            chronicle.open(address)
+    assert not Path("http:").exists()
+
+
+def test_names_of_answers_say_known_formats(run: Run, sensors: Path, tmp_path: Path) -> None:
+    for name in ("x.xlsx", "x.tsv", "x.txt", "x.geojson", "x.csv2"):
+        outcome = run("sql", "-o", name, "SELECT x FROM sensors")
+        assert outcome.code == 2, name
+        assert "says no format" in outcome.err
+        assert not (tmp_path / name).exists()
+    assert run("sql", "-f", "csv", "-o", "x.txt", "SELECT x FROM sensors LIMIT 1").code == 0
+    assert (tmp_path / "x.txt").read_bytes() == b"x\n0.5\n"
+    for name in ("x.arrow", "x.feather", "x.ipc"):
+        assert run("sql", "-o", name, "SELECT x FROM sensors").code == 0
+        with pa.ipc.open_file(tmp_path / name) as reader:
+            assert reader.read_all().num_rows == 10
+        outcome = run("ingest", name, "--stream", name[2:], "--time", "x", "--create")
+    assert run("sql", "-o", "x.arrows", "SELECT x FROM sensors").code == 0
+    with pa.ipc.open_stream(tmp_path / "x.arrows") as reader:
+        assert reader.read_all().num_rows == 10
+
+
+def test_hints_are_in_the_words_of_the_command_line(run: Run, sensors: Path) -> None:
+    outcome = run("sql", "SELECT * FROM sensors WHERE x > $low")
+    assert outcome.code == 1
+    assert "-p NAME=VALUE" in outcome.err
+    assert "params" not in outcome.err
+
+
+def shown(table: pa.Table, width: int) -> tuple[str, int]:
+    from rich.console import Console
+
+    from chronicle.commands.tables import terminal_table
+
+    drawn, _, _, hidden = terminal_table(table.to_batches(), table.schema, 100, width)
+    out = io.StringIO()
+    Console(file=out, width=width).print(drawn)
+    return out.getvalue(), hidden
+
+
+@pytest.mark.parametrize("width", [30, 60, 80, 100, 200])
+def test_a_narrow_terminal_cuts_no_number(width: int) -> None:
+    columns = {
+        "timestamp": pa.array([1533099600000000], pa.timestamp("us")),
+        "altitude": [38000.0],
+        "callsign": ["a call sign that is longer than others"],
+        "groundspeed": [451.123456789],
+        "icao24": ["4b1803"],
+        "latitude": [47.123456789012],
+        "longitude": [8.987654321098],
+        "track": [123456789012],
+        "verticalrate": [-64.0],
+    }
+    text, hidden = shown(pa.table(columns), width)
+    lines = text.splitlines()
+    assert all(len(line) <= width for line in lines)
+    assert ("…" in text) == (hidden > 0)
+    assert hidden == 0 or width < 200
+    whole = ["2018-08-01 05:00:00", "38000.0", "451.123456789", "47.123456789012"]
+    whole += ["8.987654321098", "123456789012", "-64.0"]
+    numbers = re.findall(r"[-\d][-\d.: ]*[\d]", "\n".join(line for line in lines if "│" in line))
+    assert {number for number in numbers if "." in number or len(number) > 8} <= set(whole)
+    assert "2018-08-01 05:00:00" in text

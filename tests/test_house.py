@@ -15,8 +15,11 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYERS: dict[str, int] = {
     "errors": 0,
     "compiled": 0,
+    "ownership": 1,
     "schema": 1,
     "isolation": 1,
+    "soundness": 1,
+    "durations": 1,
     "store": 2,
     "indexes": 3,
     "query": 4,

@@ -18,7 +18,6 @@ Limits
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,6 +28,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from ...errors import SqlError
+from ...ownership import ModuleLock, leave_to_parent
 from ..gate import AGGREGATES, check_query
 from .columns import flat
 from .parse import position_error
@@ -45,7 +45,7 @@ __all__ = [
 
 _FORBIDDEN = (exp.Query, exp.Window, exp.Placeholder, exp.Parameter)
 
-_lock = threading.Lock()
+_lock = ModuleLock()
 _connection: Any = None
 
 
@@ -96,6 +96,7 @@ def _cursor() -> Any:
             )
             connection.execute("SET TimeZone = 'UTC'")
             connection.execute("SET lock_configuration = true")
+            leave_to_parent(connection)
             _connection = connection
         return _connection.cursor()
 

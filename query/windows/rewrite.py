@@ -25,13 +25,13 @@ Limits
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from sqlglot import exp
 
+from ...ownership import ModuleLock, leave_to_parent
 from ...schema import StreamSchema
 from ..dialect import to_text
 from ..gate import AGGREGATES
@@ -340,7 +340,7 @@ def _rewrite(
 
 
 _connection: list[Any] = []
-_guard = threading.Lock()
+_guard = ModuleLock()
 
 
 def _described(
@@ -372,6 +372,7 @@ def _described(
     with _guard:
         if not _connection:
             _connection.append(duckdb.connect(config={"threads": 1}))
+            leave_to_parent(_connection[0])
         cursor = _connection[0].cursor()
     try:
         cursor.register("events", table)

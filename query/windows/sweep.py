@@ -30,7 +30,6 @@ Limits
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -38,6 +37,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...ownership import ModuleLock
 from ...store.columns import ColumnView
 from ...store.layout import NODE_FANOUT, PAGE_EVENTS, ROW_COUNT, ROW_LENGTH, ROW_OFFSET, Codec
 from ...store.layout import ZONE_EVENTS as ZONE
@@ -78,13 +78,14 @@ _mappings: weakref.WeakKeyDictionary[SegmentFile, _Mapping] = weakref.WeakKeyDic
 _readiness: weakref.WeakKeyDictionary[SegmentFile, dict[tuple[int, tuple[str, ...]], Marks]] = (
     weakref.WeakKeyDictionary()
 )
-_guard = threading.Lock()
+_guard = ModuleLock()
 
 
 def _mapping(file: SegmentFile, length: int) -> _Mapping:
+    data = file.data(length)  # also looks whether the file still has that length
     found = _mappings.get(file)
     if found is None or found.length < length:
-        found = _Mapping(file.data(length))
+        found = _Mapping(data)
         with _guard:
             _mappings[file] = found
     return found

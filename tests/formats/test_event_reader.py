@@ -199,7 +199,7 @@ def test_any_json_array_reads_like_json_loads(
     ),
     st.integers(1, 40),
 )
-@settings(max_examples=60)
+@settings(deadline=None, max_examples=60)
 def test_any_csv_reads_like_the_csv_module(rows: list[tuple[str, int]], size: int) -> None:
     import csv
 

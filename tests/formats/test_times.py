@@ -45,7 +45,7 @@ def test_numbers_that_are_no_epoch_stay_ticks(values: list[int]) -> None:
 
 
 def test_numbers_for_a_timestamp_stream_need_a_unit_when_implausible() -> None:
-    with pytest.raises(InvalidData, match="give --time-format"):
+    with pytest.raises(InvalidData, match="pass time_format="):
         decide(pa.array([5, 6]), TimeRule("auto"), column="t", wanted=US)
 
 

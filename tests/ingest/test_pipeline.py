@@ -45,6 +45,8 @@ def store(tmp_path: Path) -> Path:
 
 def load(store: Path, *inputs: Any, **options: Any) -> IngestReport:
     chosen = {"stream": "s", "time": "t", "create": True, **options}
+    if chosen["create"]:
+        chosen.setdefault("if_exists", "append")
     request = IngestRequest([str(item) for item in inputs], **chosen)
     return ingest(request, Target(path=store))
 

@@ -78,8 +78,8 @@ def test_show_and_describe(db):
     db.sql("CREATE STREAM a (at TIMESTAMPTZ, v DECIMAL(9, 3)) TIMESTAMP BY at")
     db.sql("INSERT INTO b VALUES (7, 1), (9, 2)")
     assert db.sql("SHOW STREAMS").fetchall() == [
-        ("a", "at", 0, None, None),
-        ("b", "t", 2, "7", "9"),
+        ("a", "at", 0, None, None, None),
+        ("b", "t", 2, "7", "9", None),
     ]
     assert db.sql("DESCRIBE b").fetchall() == [
         ("t", "BIGINT", "NO", "TIME"),

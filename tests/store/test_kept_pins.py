@@ -7,7 +7,7 @@ import pytest
 
 from chronicle.errors import SnapshotExpired
 from chronicle.schema import StreamSchema
-from chronicle.store import Store, StreamOptions
+from chronicle.store import EventStream, Store, StreamOptions
 from chronicle.store import kept_pins as pins
 from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.pinned import open_pinned
@@ -56,3 +56,34 @@ def test_pins_end_unless_they_are_renewed(store: Store) -> None:
     assert pins.sweep_pins(files, DIRECTORY, clock=lambda: 1101.0) == [old]
     assert pins.sweep_pins(files, DIRECTORY, clock=lambda: 1161.0) == [new]
     assert files.list(f"{DIRECTORY}/pins") == []
+
+
+def test_a_forgotten_pin_keeps_what_it_names_and_no_more(store: Store) -> None:
+    """Files that were begun and replaced after it go, however long it is kept."""
+    stream = store.stream("s")
+    assert isinstance(stream, EventStream)
+
+    def fold(times: list[int]) -> None:
+        stream.append(pa.record_batch([pa.array(times)], schema=SCHEMA.arrow))
+        stream.compact()
+
+    def segments() -> set[str]:
+        return {name for name in store.files.list(DIRECTORY) if name.endswith(".seg")}
+
+    fold([7])
+    name = pins.keep_pin(store.files, DIRECTORY)
+    named = segments()
+    counts = []
+    for number in range(12):
+        fold([number * 20, 490])
+        counts.append(len(segments()))
+    assert named <= segments()
+    assert counts[-1] == counts[0]
+    stats = stream.stats()
+    assert stats["garbage_files"] == len(named)
+    assert stats["garbage_bytes"] == sum(store.files.size(f"{DIRECTORY}/{n}") for n in named)
+    assert open_pinned(store.files, pins.load_pin(store.files, DIRECTORY, name)).count == 502
+    pins.drop_pin(store.files, DIRECTORY, name)
+    fold([9])
+    assert not named & segments()
+    assert stream.stats()["garbage_bytes"] == 0

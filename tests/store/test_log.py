@@ -64,7 +64,7 @@ class TestFormat:
     def test_the_bytes_are_as_documented(self) -> None:
         data = filled([b"abc"])
         assert data[:8] == b"CHRONLOG"
-        assert struct.unpack_from("<IIQ", data, 8) == (1, 1, 7)
+        assert struct.unpack_from("<IIQ", data, 8) == (2, 1, 7)
         salt = xxhash.xxh3_64_intdigest(data[:24])
         assert struct.unpack_from("<Q", data, 24) == (salt,)
         checksum, length, kind, unsynced = struct.unpack_from("<QIHH", data, HEADER)
@@ -248,9 +248,9 @@ class TestDamage:
         assert (len(contents.records), contents.torn) == (1, True)
 
     def test_newer_versions_are_refused(self) -> None:
-        header = struct.pack("<8sIIQ", b"CHRONLOG", 2, 0, 5)
+        header = struct.pack("<8sIIQ", b"CHRONLOG", 3, 0, 5)
         data = header + struct.pack("<Q", xxhash.xxh3_64_intdigest(header))
-        with pytest.raises(UnsupportedFormat, match="version 2"):
+        with pytest.raises(UnsupportedFormat, match="version 3"):
             read_log(holding(data), "log")
 
     def test_the_search_for_a_witness_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:

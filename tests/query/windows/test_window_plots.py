@@ -40,8 +40,45 @@ def test_series(table: pa.Table) -> None:
     series = series_of(shuffled)
     assert series.axis == "window_start"
     assert list(series.lines) == ["n", "avg <x>"]
-    assert series.lines["n"] == [float(i) for i in range(60)]
-    assert math.isnan(series.lines["avg <x>"][7])
+    assert series.lines["n"].y == [float(i) for i in range(60)]
+    assert math.isnan(series.lines["avg <x>"].y[7])
+
+
+def test_each_key_of_a_grouped_window_has_a_line() -> None:
+    """Rows of one window are joined by key, of text or of whole numbers, never with each other."""
+    hours = [dt.datetime(2020, 1, 1, hour) for hour in range(5)]
+    for keys in (["a", "b", None], [3, 1, 2]):
+        rows = [(hour, key) for hour in hours for key in keys][:-1]
+        table = pa.table(
+            {
+                "window_start": [hour for hour, _ in rows],
+                "window_end": [hour for hour, _ in rows],
+                "key": [key for _, key in rows],
+                "top": [float(at) for at in range(len(rows))],
+            }
+        )
+        series = series_of(table)
+        assert set(series.lines) == {str(key) for key in keys}
+        assert [len(line.x) for line in series.lines.values()] == [5, 5, 4]
+        assert series.lines[str(keys[1])].y == [1.0, 4.0, 7.0, 10.0, 13.0]
+        assert all(line.x == sorted(line.x) for line in series.lines.values())
+        with pytest.raises(InvalidArgument, match="no column of keys"):
+            series_of(table.drop_columns(["key"]))
+
+
+def test_more_keys_than_lines_are_told() -> None:
+    """The legend says how many lines are missing."""
+    table = pa.table(
+        {
+            "t": [i // 20 for i in range(60)],
+            "k": [f"k{i % 20}" for i in range(60)],
+            "x": [float(i) for i in range(60)],
+        }
+    )
+    series = series_of(table)
+    assert (len(series.lines), series.found) == (8, 20)
+    assert "8 of 20 lines" in terminal_text(series)
+    assert "8 of 20 lines" in svg_text(series)
 
 
 def test_terminal_text(table: pa.Table) -> None:

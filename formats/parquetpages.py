@@ -1,0 +1,174 @@
+"""Sizes that the pages of a Parquet file declare, read before any page is unpacked.
+
+Purpose
+    The footer of a Parquet file says how large its columns become, and each page says it once more
+    in front of itself; a reader allocates by the page.  :func:`check_pages` walks the page headers
+    and holds them against a :class:`~chronicle.formats.limits.Meter`.
+
+Layout
+    A page header is a Thrift struct in the compact protocol (parquet.thrift)::
+
+        1 type   2 uncompressed size   3 compressed size   5, 7, 8 header of the kind of page
+
+    A field begins with a byte: four bits of distance to the field before, four bits of its type.
+
+Limits
+    Encrypted files are refused.  Columns that are not read are not walked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import IO, Any
+
+from ..errors import InvalidData
+from .limits import Meter
+
+__all__ = ["check_pages"]
+
+_HEADER_BYTES = 1 << 12
+_HEADER_BYTES_MAX = 16 << 20
+_NESTING_MAX = 16
+_BOOLEANS, _BYTE, _VARINTS, _DOUBLE, _BINARY, _LISTS, _MAP, _STRUCT = (
+    (1, 2), 3, (4, 5, 6), 7, 8, (9, 10), 11, 12,
+)  # fmt: skip
+
+
+class _Cut(Exception):
+    """The header goes on beyond the bytes at hand."""
+
+
+class _Compact:
+    """A cursor in the compact protocol."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.at = 0
+
+    def byte(self) -> int:
+        if self.at >= len(self._data):
+            raise _Cut
+        self.at += 1
+        return self._data[self.at - 1]
+
+    def varint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self.byte()
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+            if shift > 63:
+                raise ValueError("a number does not end")
+
+    def skip_bytes(self, count: int) -> None:
+        if self.at + count > len(self._data):
+            raise _Cut
+        self.at += count
+
+    def skip(self, kind: int, depth: int = 0, *, element: bool = False) -> None:
+        """Pass over a value; booleans of a struct stand in the field's own header."""
+        if depth > _NESTING_MAX:
+            raise ValueError("the header is nested too deeply")
+        if kind in _BOOLEANS:
+            self.skip_bytes(1 if element else 0)
+        elif kind == _BYTE:
+            self.skip_bytes(1)
+        elif kind in _VARINTS:
+            self.varint()
+        elif kind == _DOUBLE:
+            self.skip_bytes(8)
+        elif kind == _BINARY:
+            self.skip_bytes(self.varint())
+        elif kind in _LISTS:
+            head = self.byte()
+            for _ in range(head >> 4 if head >> 4 < 15 else self.varint()):
+                self.skip(head & 15, depth + 1, element=True)
+        elif kind == _MAP:
+            count = self.varint()
+            kinds = self.byte() if count else 0
+            for _ in range(count):
+                self.skip(kinds >> 4, depth + 1, element=True)
+                self.skip(kinds & 15, depth + 1, element=True)
+        elif kind == _STRUCT:
+            while head := self.byte():
+                if not head >> 4:
+                    self.varint()
+                self.skip(head & 15, depth + 1)
+        else:
+            raise ValueError(f"a field has the unknown type {kind}")
+
+    def page(self) -> tuple[int, int]:
+        """Uncompressed and compressed size of a page; the cursor stands behind its header."""
+        sizes = {2: -1, 3: -1}
+        field = 0
+        while head := self.byte():
+            field = field + (head >> 4) if head >> 4 else (self.varint() >> 1)
+            if field in sizes and head & 15 == 5:
+                number = self.varint()
+                sizes[field] = (number >> 1) ^ -(number & 1)
+            else:
+                self.skip(head & 15)
+        return sizes[2], sizes[3]
+
+
+def check_pages(file: IO[bytes], metadata: Any, leaves: Iterable[int], meter: Meter) -> int:
+    """Walk the pages of some leaf columns; gives the size of the largest, unpacked.
+
+    Parameters
+    ----------
+    file : binary file
+        Seekable; its position is put back to its beginning.
+    metadata : pyarrow.parquet.FileMetaData
+    leaves : iterable of int
+        Positions of the columns.
+    meter : Meter
+
+    Raises
+    ------
+    InvalidData
+        When a header cannot be read or contradicts the footer.
+    ResourceLimit
+    """
+    largest = 0
+    size = file.seek(0, 2)
+    for group in range(metadata.num_row_groups):
+        for leaf in leaves:
+            column = metadata.row_group(group).column(leaf)
+            if not metadata.row_group(group).num_rows:
+                continue  # offsets may be anything where nothing is
+            starts = [column.data_page_offset]
+            if column.has_dictionary_page and (column.dictionary_page_offset or 0) > 0:
+                starts.append(column.dictionary_page_offset)
+            at = min(starts)
+            end = at + column.total_compressed_size
+            if not 0 < at <= end <= size:
+                raise InvalidData(f"column {column.path_in_schema!r} lies outside of the file")
+            while at < end:
+                header, unpacked, packed = _header(file, at, end)
+                if unpacked < 0 or packed < 0:
+                    raise InvalidData(f"a page of column {column.path_in_schema!r} has no size")
+                meter.piece(unpacked, f"a page of column {column.path_in_schema!r}")
+                largest = max(largest, unpacked)
+                at += header + packed
+    file.seek(0)
+    return largest
+
+
+def _header(file: IO[bytes], at: int, end: int) -> tuple[int, int, int]:
+    """Length of a page header, and the sizes that it declares."""
+    size = _HEADER_BYTES
+    while True:
+        file.seek(at)
+        cursor = _Compact(file.read(min(size, end - at)))
+        try:
+            unpacked, packed = cursor.page()
+        except _Cut:
+            if size >= min(end - at, _HEADER_BYTES_MAX):
+                raise InvalidData(f"the page header at byte {at} is cut off") from None
+            size *= 8
+        except ValueError as error:
+            raise InvalidData(f"the page header at byte {at} cannot be read: {error}") from None
+        else:
+            return cursor.at, unpacked, packed

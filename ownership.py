@@ -1,0 +1,144 @@
+"""What a process opened is its own: a forked child must not go on with it.
+
+Purpose
+    ``fork`` copies memory and shares open files.  A child that appended through what it inherited
+    would write between the records of its parent, and its copies of locks and thread pools wait for
+    threads that it does not have.  Here is how the layers above refuse instead.
+
+Guarantee
+    ==========================  =================================================================
+    in a forked child
+    ==========================  =================================================================
+    handles (store, stream)     every method that reads or changes raises
+                                :class:`~chronicle.errors.StoreClosed`, before it takes a lock;
+                                closing does nothing
+    blocks of mapped files      raise the same, also out of a scan that the parent had begun
+    libraries with threads      are never torn down (:func:`leave_to_parent`): their destructors
+                                would write to the parent's files or wait for its threads
+    locks of module state       are free (:class:`ModuleLock`)
+    ==========================  =================================================================
+
+    What the child opens itself works as anywhere.
+
+Limits
+    A process is told by its number.  Linux gives a number again only when the process that had it
+    is gone, so a child never has its parent's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import weakref
+from typing import Any
+
+from .errors import StoreClosed
+
+__all__ = ["ModuleLock", "OwnedLock", "Owner", "leave_to_parent"]
+
+
+class Owner:
+    """The process that opened something.
+
+    Parameters
+    ----------
+    what : str
+        Begins the message, such as ``"the store flights"``.
+    """
+
+    __slots__ = ("_process", "_what")
+
+    def __init__(self, what: str) -> None:
+        self._process = os.getpid()
+        self._what = what
+
+    @property
+    def here(self) -> bool:
+        """Whether this is that process."""
+        return os.getpid() == self._process
+
+    def check(self) -> None:
+        """Raise :class:`StoreClosed` in any other process."""
+        if os.getpid() != self._process:
+            raise StoreClosed(
+                f"{self._what} was opened in process {self._process}; process {os.getpid()} was "
+                "forked from it and cannot use it: open the store in this process, with "
+                "chronicle.open(path, mode='r') while another process writes to it"
+            )
+
+
+class OwnedLock(Owner):
+    """A re-entrant lock that only its process can take.
+
+    Parameters
+    ----------
+    what : str
+        See :class:`Owner`.
+    """
+
+    __slots__ = ("_lock",)
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self._lock = threading.RLock()
+
+    def acquire(self, blocking: bool = True) -> bool:
+        """Take it, or say that it is taken."""
+        self.check()
+        return self._lock.acquire(blocking)
+
+    def release(self) -> None:
+        """Give it back."""
+        self._lock.release()
+
+    def __enter__(self) -> None:
+        self.check()
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+class ModuleLock:
+    """A lock of what a module keeps for the whole process; free in a forked child.
+
+    What it protects is whole after any one bytecode, because the child goes on from there.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        _MODULES.add(self)
+
+    def renew(self) -> None:
+        """Have it free, whoever held it in the parent."""
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def leave_to_parent(owner: Any) -> None:
+    """Have a forked child never destroy an object, nor what it refers to.
+
+    RocksDB writes its tables when it is closed, and waits for its threads; DuckDB frees what the
+    threads of the parent still use.  In a child, even the end of the interpreter must not do that.
+    """
+    _LEFT.add(owner)
+
+
+_MODULES: weakref.WeakSet[ModuleLock] = weakref.WeakSet()
+_LEFT: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for lock in list(_MODULES):
+        lock.renew()
+    for owner in list(_LEFT):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(owner))  # never given back
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,144 @@
+"""Numbers in text are what they say or a bad value with its row: never infinity, never cut."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import numpy as np
+import pandas
+import pyarrow as pa
+import pytest
+
+from chronicle.errors import InvalidData
+from chronicle.formats import BadRow, EventReader, Layout, read_batches
+from chronicle.incoming import tables_of
+from chronicle.schema import StreamSchema
+
+US, NS, S = pa.timestamp("us"), pa.timestamp("ns"), pa.timestamp("s")
+
+
+def body(format: str, time: str, value: str) -> bytes:
+    if format == "csv":
+        return f"t,x\n{time},{value}\n".encode()
+    record = f'{{"t": {time}, "x": {value}}}'
+    return (record if format == "ndjson" else f"[{record}]").encode()
+
+
+def read(format: str, time: str, value: str, type_: pa.DataType, x: pa.DataType, rule: str):
+    schema = StreamSchema(pa.schema([pa.field("t", type_, False), ("x", x)]), "t")
+    bad: list[BadRow] = []
+    batches = read_batches(
+        body(format, time, value), format, schema=schema, time_format=rule, on_bad=bad.append
+    )
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    return rows, bad
+
+
+FORMATS = pytest.mark.parametrize("format", ["csv", "json", "ndjson"])
+BEYOND = ["1e400", "-1e400", "1" + "0" * 400, "9" * 5000, "1e2147483647", "1" * 400 + ".5"]
+
+
+@FORMATS
+@pytest.mark.parametrize("value", BEYOND)
+@pytest.mark.parametrize("type_", [pa.float64(), pa.float32(), pa.decimal128(10, 2), pa.int64()])
+def test_numbers_beyond_their_type_are_bad_values(
+    format: str, value: str, type_: pa.DataType
+) -> None:
+    rows, bad = read(format, "1", value, pa.int64(), type_, "ticks")
+    assert not rows
+    assert [(row.row, row.column) for row in bad] == [(1, "x")]
+
+
+@FORMATS
+@pytest.mark.parametrize("value", BEYOND)
+def test_so_they_are_where_types_are_told(format: str, value: str) -> None:
+    bad: list[BadRow] = []
+    lines = [body(format, str(i), "0.5") for i in range(9)]
+    data = body(format, "1", value)
+    if format == "csv":
+        data = b"".join([lines[0], *(line[4:] for line in lines[1:]), data[4:]])
+    elif format == "json":
+        data = b"[" + b",".join(line[1:-1] for line in [*lines, data]) + b"]"
+    else:
+        data = b"\n".join([*lines, data])
+    reader = EventReader(data, format, layout=Layout(time="t"), on_bad=bad.append)
+    values = [x for batch in reader for x in batch.column("x").to_pylist()]
+    assert values == [0.5] * 9
+    assert [(row.row, row.column) for row in bad] == [(10, "x")]
+
+
+def test_infinity_that_is_written_is_read() -> None:
+    for text in ("inf", "-Infinity", "+inf"):
+        rows, bad = read("csv", "1", text, pa.int64(), pa.float64(), "ticks")
+        assert not bad
+        assert np.isinf(rows[0]["x"])
+
+
+@FORMATS
+@pytest.mark.parametrize(
+    ("time", "type_", "rule"),
+    [
+        ("5.7", pa.int64(), "ticks"),
+        ("9007199254740993.5", pa.int64(), "ticks"),
+        ("1.5", S, "s"),
+        ("1533101250.1234567", US, "s"),
+        ("1533101250123.4567", US, "ms"),
+        ("-0.0000001", US, "s"),
+        ("1500", S, "ms"),
+        ("1e-7", US, "s"),
+        ("1e400", US, "s"),
+    ],
+)
+def test_fractions_of_ticks_are_bad_values(
+    format: str, time: str, type_: pa.DataType, rule: str
+) -> None:
+    rows, bad = read(format, time, "1", type_, pa.float64(), rule)
+    assert not rows
+    assert [(row.row, row.column) for row in bad] == [(1, "t")]
+
+
+@FORMATS
+@pytest.mark.parametrize(
+    ("time", "type_", "rule", "ticks"),
+    [
+        ("9007199254740993", pa.int64(), "ticks", 9007199254740993),
+        ("5.0", pa.int64(), "ticks", 5),
+        ("1533101250.125", US, "s", 1533101250125000),
+        ("1533101250.123456", US, "s", 1533101250123456),
+        ("1533101250123.456", US, "ms", 1533101250123456),
+        ("1.533101250125e9", US, "s", 1533101250125000),
+        ("0.1", US, "s", 100000),
+        ("2000", S, "ms", 2),
+    ],
+)
+def test_fractions_that_are_whole_ticks_are_read(
+    format: str, time: str, type_: pa.DataType, rule: str, ticks: int
+) -> None:
+    schema = StreamSchema(pa.schema([pa.field("t", type_, False), ("x", pa.int64())]), "t")
+    (batch,) = read_batches(body(format, time, "1"), format, schema=schema, time_format=rule)
+    assert batch.column("t").cast(pa.int64()).to_pylist() == [ticks]
+
+
+def test_digits_of_csv_times_are_read_exactly_at_any_unit() -> None:
+    data = b"t\n1533101250.123456789\n1533101250.1\n"
+    reader = EventReader(data, "csv", layout=Layout(time="t"))
+    (batch,) = reader
+    assert batch.schema.field("t").type == NS
+    assert batch.column("t").cast(pa.int64()).to_pylist() == [
+        1533101250123456789,
+        1533101250100000000,
+    ]
+
+
+def test_python_decimals_beyond_every_type_are_refused() -> None:
+    schema = StreamSchema(
+        pa.schema([pa.field("t", pa.int64(), False), ("x", pa.decimal128(10, 2))]), "t"
+    )
+    for value in (Decimal("1E-2147483640"), Decimal("1E+2147483640")):
+        rows = [{"t": 1, "x": Decimal("1.50")}, {"t": 2, "x": value}]
+        with pytest.raises(InvalidData, match="row 2"):
+            list(tables_of(rows, schema))
+        with pytest.raises(InvalidData, match="row 2"):
+            list(tables_of(pandas.DataFrame(rows), schema))
+    table = next(tables_of([{"t": 1, "x": Decimal("1.50")}], schema))
+    assert table.column("x").to_pylist() == [Decimal("1.50")]

@@ -1,0 +1,215 @@
+"""A backup is whole or refused, and never more open than its original."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import chronicle
+from chronicle.errors import InvalidArgument, NotAStore
+
+pytestmark = pytest.mark.crash
+LONG = os.environ.get("CHRONICLE_CRASH") == "long"
+EVERY = 1 if LONG else 31
+SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string())])
+STEPS = (
+    "mkdir", "open", "write", "writev", "link", "rename", "replace", "unlink", "fsync",
+    "fdatasync", "chmod", "rmdir",
+)  # fmt: skip
+
+
+def rows(first: int, count: int) -> pa.Table:
+    numbers = range(first, first + count)
+    return pa.table({"t": list(numbers), "k": [f"k{n % 7}" for n in numbers]}, schema=SCHEMA)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A store with several streams, indexes and the files of a server."""
+    path = tmp_path / "store"
+    with chronicle.open(path) as db:
+        for name in ("a", "b", "c"):
+            stream = db.create_stream(name, SCHEMA, time="t", options={"leaf_bytes": 1024})
+            stream.create_index("k")
+            stream.append(rows(0, 1000))
+            stream.seal()
+            stream.append(rows(1000, 300))
+            stream.append(rows(10, 5))
+    server = path / "server"
+    (server / "transactions" / "job").mkdir(parents=True)
+    (server / "transactions" / "job" / "part").write_bytes(b"part")
+    (server / "tokens.json").write_text('{"tokens": []}')
+    (server / "idempotency.log").write_bytes(b"keys")
+    for private in (path, server):
+        private.chmod(0o700)
+    (server / "tokens.json").chmod(0o600)
+    (path / "streams" / "b").chmod(0o750)
+    return path
+
+
+def contents(path: Path, mode: str = "r") -> dict[str, Any]:
+    with chronicle.open(path, mode=mode) as db:
+        assert db.check().ok
+        return {name: db.stream(name).scan().read_all() for name in db.streams()}
+
+
+def test_permissions_and_what_lies_beside_the_streams_go_along(path: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "deep" / "copy"
+    old = os.umask(0)
+    try:
+        with chronicle.open(path) as db:
+            db.backup(copy)
+    finally:
+        os.umask(old)
+    kept = [p.relative_to(path) for p in path.rglob("*")]
+    beside = [p for p in kept if p.parts[0] == "server"]
+    assert len(beside) == 6
+    for name in [Path(), *beside, *(p for p in kept if (copy / p).exists())]:
+        if "indexes" in name.parts:
+            continue
+        theirs = stat.S_IMODE((copy / name).stat().st_mode)
+        assert theirs == stat.S_IMODE((path / name).stat().st_mode), name
+    for name in beside:
+        if (path / name).is_file():
+            assert (copy / name).read_bytes() == (path / name).read_bytes()
+    assert contents(copy, "rw") == contents(path)
+    with chronicle.open(copy) as db:
+        for name in ("a", "b", "c"):
+            assert [index["attribute"] for index in db.stream(name).indexes()] == ["k"]
+
+
+@contextmanager
+def killed_at(step: int) -> Iterator[list[int]]:
+    """End the process at its n-th change of the file system."""
+    seen = [0]
+    real = {name: getattr(os, name) for name in STEPS}
+
+    def wrap(name: str) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            changes = name != "open" or args[1] & os.O_CREAT
+            if changes:
+                seen[0] += 1
+                if seen[0] == step:
+                    os.kill(os.getpid(), signal.SIGKILL)
+            return real[name](*args, **kwargs)
+
+        return call
+
+    for name in STEPS:
+        setattr(os, name, wrap(name))
+    try:
+        yield seen
+    finally:
+        for name, call in real.items():
+            setattr(os, name, call)
+
+
+def backup_killed(path: Path, copy: Path, step: int) -> bool:
+    """Make a backup in a process that is killed at a step; whether it was whole before."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        try:
+            with chronicle.open(path, mode="r") as db, killed_at(step):
+                db.backup(copy)
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
+    return not os.WIFSIGNALED(status)
+
+
+def in_child(work: Callable[[], bool]) -> bool:
+    """Run something in a process of its own."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        code = 2
+        try:
+            code = int(work())
+        except BaseException:
+            traceback.print_exc()
+        os._exit(code)
+    _, status = os.waitpid(child, 0)
+    assert status >> 8 in (0, 1), f"a child failed with status {status}"
+    assert not os.WIFSIGNALED(status), status
+    return bool(os.WEXITSTATUS(status))
+
+
+def kill_everywhere(path: Path, present: bool) -> int:
+    """Kill a backup at one step after the other; how often what it left was refused."""
+    counted = dict.fromkeys("abc", 1305)
+    copy = path.parent / "copy"
+    step, refused, whole = 1, 0, False
+    while not whole:
+        if present:
+            copy.mkdir()
+        whole = backup_killed(path, copy, step)
+        left = [p for p in path.parent.iterdir() if p != path]
+        for place in left:
+            if not any(place.iterdir()):
+                continue  # just made, or there before: an empty directory is no backup
+            for mode in ("r", "rw"):
+                opened = in_child(lambda p=place, m=mode: counts(p, m) == counted)
+                assert opened != (place / "UNFINISHED-BACKUP").exists()
+                refused += not opened
+        for place in left:
+            shutil.rmtree(place)
+        step += EVERY
+    return refused
+
+
+def counts(path: Path, mode: str) -> dict[str, int] | None:
+    """Events of each stream of a sound backup; None where it is refused."""
+    try:
+        found = {name: table.num_rows for name, table in contents(path, mode).items()}
+    except NotAStore:
+        return None
+    assert (path / "server" / "tokens.json").exists()
+    return found
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("present", [False, True], ids=["new", "empty"])
+def test_a_backup_that_is_killed_at_any_step_opens_in_no_mode(path: Path, present: bool) -> None:
+    """In a process of its own: RocksDB cannot write in children of one that has used it."""
+    program = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n" + (
+        "from pathlib import Path; import test_backup\n"
+        f"print(test_backup.kill_everywhere(Path({str(path)!r}), {present}))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=1700, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert int(ran.stdout) > 10
+    shutil.rmtree(path.parent / "copy", ignore_errors=True)
+
+
+def test_what_a_backup_left_is_no_target_for_another(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy" / "UNFINISHED-BACKUP").touch()
+    with chronicle.open(path, mode="r") as db, pytest.raises(InvalidArgument, match="cut short"):
+        db.backup(tmp_path / "copy")
+
+
+def test_a_store_without_its_mark_and_with_streams_is_refused(path: Path, tmp_path: Path) -> None:
+    """What releases before the file UNFINISHED-BACKUP left of a backup that was cut short."""
+    shutil.copytree(path, tmp_path / "copy")
+    shutil.rmtree(tmp_path / "copy" / "CHRONICLE")
+    shutil.rmtree(tmp_path / "copy" / "server")
+    for mode in ("r", "rw"):
+        with pytest.raises(NotAStore):
+            chronicle.open(tmp_path / "copy", mode=mode)
