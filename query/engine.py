@@ -20,6 +20,7 @@ import copy
 import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -34,10 +35,10 @@ from .cancellation import Cancellation, QueryControl
 from .catalog import Catalog
 from .constants import Folder
 from .dialect import Explain, StatementNode, error_at, parse_predicate, parse_statement
-from .executor import Answer, Executor
+from .evaluation import Evaluated, evaluated_by
 from .explain import Leaf, plan_of
 from .nesting import headroom
-from .operators import Relation, RunContext
+from .operators import BoundOperator, Relation, RunContext
 from .parameters import NOW, bind_values
 from .plan import Operator, Plan
 from .planner import (
@@ -49,6 +50,7 @@ from .planner import (
     scan_spec,
     tail_start,
 )
+from .relational import Answer, RelationalExecutor
 from .relations import (
     AggregateRelation,
     OperatorRelation,
@@ -81,12 +83,24 @@ class QueryEngine:
     memory_bytes : int
         Memory limit of the executor.
     threads : int
+    isolation : {"none", "process"}
+        Where the executor runs: in this process, or in workers.
     """
 
-    def __init__(self, catalog: Catalog, *, memory_bytes: int, threads: int) -> None:
+    def __init__(
+        self, catalog: Catalog, *, memory_bytes: int, threads: int, isolation: str = "none"
+    ) -> None:
         self.catalog = catalog
-        self.executor = Executor(memory_bytes, threads)
+        self.executor = _executor(isolation, memory_bytes, threads)
         self._prepared = StatementCache()
+
+    def warm(self, count: int) -> None:
+        """Have the executor ready for so many queries at once; blocks."""
+        self.executor.warm(count)
+
+    def serves(self, seconds: float) -> bool:
+        """Whether the executor answers, within so long."""
+        return self.executor.serves(seconds)
 
     def close(self) -> None:
         """End the executor; results that are still open end with an error."""
@@ -144,7 +158,7 @@ class QueryEngine:
                 return statements.result_of_plan(plan)
             if isinstance(tree, (StatementNode, exp.Insert)):
                 return statements.execute(self, tree, text, params, control, read_only)
-            prepared = self._prepared.keep(text, self._prepare(tree, text))
+            prepared = self._prepared.keep(text, self._prepare(tree, text, control))
         return Execution(self, prepared, params, control, begun).result()
 
     def explain(
@@ -168,19 +182,19 @@ class QueryEngine:
         self, tree: Any, text: str, params: Parameters, control: QueryControl, analyze: bool
     ) -> Plan:
         begun = time.perf_counter()
-        prepared = self._prepare(tree, text)
+        prepared = self._prepare(tree, text, control)
         return Execution(self, prepared, params, control, begun, analyze).plan()
 
-    def _prepare(self, tree: Any, text: str) -> Prepared:
+    def _prepare(self, tree: Any, text: str, control: QueryControl | None = None) -> Prepared:
         try:
-            with headroom(text):
+            with headroom(text), evaluated_by(self.executor, control or QueryControl()):
                 return prepare(tree, text, self.catalog)
         except RecursionError:
             raise SqlError("the statement is nested too deeply") from None
 
     def query(self, tree: Any, text: str, params: Parameters, control: QueryControl) -> Result:
         """Run a query tree that is part of another statement."""
-        prepared = self._prepare(tree, text)
+        prepared = self._prepare(tree, text, control)
         return Execution(self, prepared, params, control, time.perf_counter()).result()
 
     def scan(
@@ -228,6 +242,16 @@ class QueryEngine:
         except StreamNotFound:
             return None
         return prepared
+
+
+def _executor(isolation: str, memory_bytes: int, threads: int) -> RelationalExecutor:
+    if isolation == "process":
+        from .isolated import IsolatedExecutor, pool_of_queries
+
+        return IsolatedExecutor(pool_of_queries(memory_bytes, threads))
+    from .executor import Executor
+
+    return Executor(memory_bytes, threads)
 
 
 class Execution:
@@ -282,7 +306,7 @@ class Execution:
         """Start the query."""
         self._control.check()
         try:
-            with headroom(self._prepared.text):
+            with headroom(self._prepared.text), self._evaluated():
                 return self._result()
         except RecursionError:
             raise SqlError("the statement is nested too deeply") from None
@@ -313,7 +337,7 @@ class Execution:
         """The only operator, and its rows as it delivers them; see :mod:`.straight`."""
         operator = self._prepared.sites[0].operator
         assert operator is not None
-        relation = operator.open(self._context())
+        relation = self._opened(operator)
         columns = list(dict.fromkeys(column for _, column in picked))
         schema = pa.schema(
             [pa.field(name, relation.schema.field(column).type) for name, column in picked]
@@ -332,6 +356,13 @@ class Execution:
 
     def plan(self) -> Plan:
         """Explain the query; run it first when it is to be analyzed."""
+        with self._evaluated():
+            return self._plan()
+
+    def _evaluated(self) -> AbstractContextManager[None]:
+        return evaluated_by(self._engine.executor, self._control)
+
+    def _plan(self) -> Plan:
         specs = self._specs()
         answered = self._answered(specs)
         direct = self._prepared.direct(answered)
@@ -442,7 +473,7 @@ class Execution:
         for site in self._prepared.sites:
             relation: StreamRelation | AggregateRelation | OperatorRelation
             if site.operator is not None:
-                relation = OperatorRelation(site.operator.open(self._context()))
+                relation = OperatorRelation(self._opened(site.operator))
             elif site.index in answered:
                 relation = AggregateRelation(
                     site.name,
@@ -482,6 +513,12 @@ class Execution:
             getattr(self._engine.catalog, "division", None),
         )
 
+    def _opened(self, operator: BoundOperator) -> Relation:
+        """An operator under the values of this execution."""
+        return Evaluated(
+            lambda: operator.open(self._context()), self._engine.executor, self._control
+        )
+
     def _subquery(self, tree: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """Run a query that feeds an operator, on the snapshots of this execution."""
         prepared = prepare(tree.copy(), self._prepared.text, self._engine.catalog)
@@ -499,7 +536,7 @@ class Execution:
         except SqlError:
             return None
         values = self._given(written.parameters)
-        return self._engine.executor.constant(written.sql, values)
+        return self._engine.executor.constant(written.sql, values, self._control)
 
     def _given(self, names: frozenset[str]) -> dict[str, Any]:
         """Values of the parameters that occur in what the executor is given."""
@@ -543,7 +580,7 @@ class Execution:
                 site.relation: ScanDataset(
                     self._stream(site.index, site.name, specs[site.index])
                     if site.operator is None
-                    else OperatorRelation(site.operator.open(self._context())),
+                    else OperatorRelation(self._opened(site.operator)),
                     control,
                     failures,
                 )

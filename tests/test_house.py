@@ -20,6 +20,7 @@ LAYERS: dict[str, int] = {
     "compiled": 0,
     "ownership": 1,
     "schema": 1,
+    "isolation": 1,
     "soundness": 1,
     "durations": 1,
     "store": 2,
