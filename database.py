@@ -45,11 +45,11 @@ from .store import EventStream, Store, StreamOptions, StreamReader
 from .streams import Stream
 
 if TYPE_CHECKING:
-    from .query.access import Access
-    from .query.cancellation import Cancellation, QueryControl
+    from .query.contract.access import Access
+    from .query.contract.cancellation import Cancellation, QueryControl
+    from .query.contract.explanation import Plan
+    from .query.contract.result import Result
     from .query.engine import QueryEngine
-    from .query.plan import Plan
-    from .query.result import Result
     from .store import CheckReport, Snapshot
 
 __all__ = ["Database", "open_database"]

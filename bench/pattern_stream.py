@@ -25,11 +25,11 @@ import numpy as np
 import pyarrow as pa
 
 from ..indexes import StreamIndexes
-from ..query.match import compile_match
-from ..query.match_clause import clause_of_text
+from ..query.pattern.compiled import compile_match
 from ..query.replay.planning import plan_match
 from ..query.replay.replay_plan import ReplayPlan
 from ..query.replay.running import run_match
+from ..query.sql.match_clause import clause_of_text
 from ..schema import StreamSchema
 from ..store import Store, StreamOptions
 

@@ -30,44 +30,36 @@ from ..errors import SqlError, StreamNotFound
 from ..store.segment import ScanMetrics
 from ..store.snapshot import Snapshot
 from . import statements
-from .access import Access, VisibleStreams
-from .cancellation import Cancellation, QueryControl
-from .catalog import Catalog
-from .constants import Folder
-from .dialect import Explain, StatementNode, error_at, parse_predicate, parse_statement
-from .evaluation import Evaluated, evaluated_by
-from .explain import Leaf, plan_of
-from .nesting import headroom
-from .operators import BoundOperator, Relation, RunContext
-from .parameters import NOW, bind_values
-from .plan import Operator, Plan
-from .planner import (
-    Prepared,
-    Written,
-    moment,
-    prepare,
-    row_bounds,
-    scan_spec,
-    tail_start,
-)
-from .relational import Answer, RelationalExecutor
-from .relations import (
+from .binding.operators import BoundOperator, Relation, RunContext
+from .binding.tree_aggregates import Candidate, result_table
+from .conditions.constants import Folder
+from .conditions.ranges import half_open, tail_start
+from .contract.access import Access, VisibleStreams
+from .contract.cancellation import Cancellation, QueryControl
+from .contract.catalog import Catalog
+from .contract.explanation import Operator, Plan
+from .contract.result import Result
+from .plan.nodes import ScanSpec
+from .plan.planner import Prepared, Written, moment, prepare, row_bounds, scan_spec
+from .relational.evaluation import Evaluated, evaluated_by
+from .relational.interface import Answer, RelationalExecutor
+from .relational.scans import FailureBox
+from .run.relational_plan import Leaf, plan_of
+from .run.relations import (
     AggregateRelation,
     OperatorRelation,
-    ScanSpec,
     StreamRelation,
     figures_of,
-    half_open,
     tree_aggregate_operator,
 )
-from .result import Result
-from .scans import FailureBox
-from .sql_types import conform, settle_types
+from .sql.dialect import Explain, StatementNode, error_at, parse_predicate, parse_statement
+from .sql.nesting import headroom
+from .sql.parameters import NOW, bind_values
+from .sql.sql_types import conform, declared_types, settle_types
 from .statement_cache import StatementCache
-from .tree_aggregates import Candidate, result_table
 
 if TYPE_CHECKING:
-    from .datasets import ScanDataset
+    from .relational.datasets import ScanDataset
 
 __all__ = ["QueryEngine"]
 
@@ -246,10 +238,11 @@ class QueryEngine:
 
 def _executor(isolation: str, memory_bytes: int, threads: int) -> RelationalExecutor:
     if isolation == "process":
-        from .isolated import IsolatedExecutor, pool_of_queries
+        from .conditions.pushed_filters import read_filter
+        from .relational.isolated import IsolatedExecutor, pool_of_queries
 
-        return IsolatedExecutor(pool_of_queries(memory_bytes, threads))
-    from .executor import Executor
+        return IsolatedExecutor(pool_of_queries(memory_bytes, threads), read_filter)
+    from .relational.executor import Executor
 
     return Executor(memory_bytes, threads)
 
@@ -334,7 +327,7 @@ class Execution:
         return self._normalised(answer)
 
     def _straight(self, picked: list[tuple[str, str]]) -> tuple[Relation, Result]:
-        """The only operator, and its rows as it delivers them; see :mod:`.straight`."""
+        """The only operator, and its rows as it delivers them; see :mod:`.plan.pass_through`."""
         operator = self._prepared.sites[0].operator
         assert operator is not None
         relation = self._opened(operator)
@@ -467,7 +460,7 @@ class Execution:
     def _datasets(
         self, specs: dict[int, ScanSpec], answered: frozenset[int]
     ) -> dict[str, ScanDataset]:
-        from .datasets import ScanDataset
+        from .relational.datasets import ScanDataset
 
         datasets = {}
         for site in self._prepared.sites:
@@ -546,7 +539,8 @@ class Execution:
 
     def _normalised(self, answer: Answer) -> Result:
         schema, batches = settle_types(answer.batches, answer.schema, answer.hugeints)
-        schema = _declared(schema, self._prepared)
+        outputs = self._prepared.outputs
+        schema = declared_types(schema, None if outputs is None else [o.type for o in outputs])
         if schema.equals(answer.schema):
             final = batches
         else:
@@ -573,7 +567,7 @@ class Execution:
         """What names the executor gives to the columns of a query over our relations."""
 
         def names(written: Written) -> list[str]:
-            from .datasets import ScanDataset
+            from .relational.datasets import ScanDataset
 
             control, failures = QueryControl(), FailureBox()
             datasets = {
@@ -596,33 +590,3 @@ class Execution:
 
     def _names(self) -> list[str]:
         return [site.relation for site in self._prepared.sites]
-
-
-def _declared(schema: pa.Schema, prepared: Prepared) -> pa.Schema:
-    """Result types: attributes as their streams declare them, zones under their usual name."""
-    outputs = prepared.outputs
-    fields = []
-    for position, column in enumerate(schema):
-        type_ = column.type
-        if outputs is not None and len(outputs) == len(schema):
-            declared = outputs[position].type
-            if declared is not None and _same_kind(type_, declared):
-                type_ = declared
-        if pa.types.is_timestamp(type_) and type_.tz == "Etc/UTC":
-            type_ = pa.timestamp(type_.unit, "UTC")
-        fields.append(pa.field(column.name, type_, True))
-    return pa.schema(fields)
-
-
-def _same_kind(found: pa.DataType, declared: pa.DataType) -> bool:
-    """Whether DuckDB's type is what it makes of the declared one."""
-    types = pa.types
-    if found == declared:
-        return True
-    if types.is_timestamp(found) and types.is_timestamp(declared):
-        return (found.tz is None) == (declared.tz is None)
-    return bool(
-        (types.is_date(found) and types.is_date(declared))
-        or (types.is_string(found) and types.is_large_string(declared))
-        or (types.is_binary(found) and types.is_large_binary(declared))
-    )

@@ -22,9 +22,11 @@ from sqlglot import exp
 
 from ..errors import AttributeNotFound, ReadOnlyStore, SqlError, UnsupportedType
 from ..schema import StreamSchema, time_text
-from .access import Access
-from .cancellation import QueryControl
-from .dialect import (
+from .contract.access import Access
+from .contract.cancellation import QueryControl
+from .contract.explanation import Plan
+from .contract.result import Result
+from .sql.dialect import (
     AlterStream,
     CreateIndexOn,
     CreateStream,
@@ -38,10 +40,8 @@ from .dialect import (
     parse_predicate,
     position_of,
 )
-from .plan import Plan
-from .result import Result
-from .silent_loss import lost_by_cast
-from .sql_types import arrow_type, sql_type
+from .sql.silent_loss import lost_by_cast
+from .sql.sql_types import arrow_type, sql_type
 
 if TYPE_CHECKING:
     from .engine import QueryEngine

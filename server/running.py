@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ..query.cancellation import Cancellation
+from ..query.contract.cancellation import Cancellation
 from .guard import Principal
 
 __all__ = ["RunningQueries", "RunningQuery"]

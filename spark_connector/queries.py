@@ -38,10 +38,10 @@ from pyspark.sql.datasource import InputPartition
 from sqlglot import exp
 
 from ..errors import SqlError
-from ..query.dialect import MatchRelation, StatementNode, parse_statement
-from ..query.planner import tells_the_time
+from ..query.plan.planner import tells_the_time
 from ..query.split.parts import MatchPart
 from ..query.split.planning import split_match
+from ..query.sql.dialect import MatchRelation, StatementNode, parse_statement
 from ..schema import TICKS_PER_SECOND, StreamSchema
 from ..store.pinned import Pin
 from .backend import partition_count

@@ -33,7 +33,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from sqlglot import exp
 
-from ..dialect import to_text
+from ..sql.dialect import to_text
 from . import rowtests as rt
 from .automaton import Automaton
 from .binding import CLASSIFIER, Bound, Navigation, RowExpression

@@ -26,8 +26,8 @@ import pyarrow as pa
 from sqlglot import exp
 
 from ...errors import SqlError
-from ..dialect import to_text
-from ..rendering import literal
+from ..sql.dialect import to_text
+from ..sql.rendering import literal
 from .binding import CLASSIFIER, PSEUDO, Aggregate, Leaf, MatchNumber, Navigation, RowExpression
 from .cells import Dimension, Tabulated
 from .functions import ONE, TWO

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from ...store.snapshot import Snapshot
 from ...store.tail import ticks_of_column
-from ..match import CompiledMatch
-from ..planner import tail_start
+from ..conditions.ranges import tail_start
+from ..pattern.compiled import CompiledMatch
 
 __all__ = ["Reach"]
 

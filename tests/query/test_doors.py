@@ -12,11 +12,12 @@ import pytest
 
 import chronicle
 from chronicle.errors import ChronicleError, SqlError, StreamNotFound
-from chronicle.query import door, gate, nesting
-from chronicle.query.dialect import parse_statement, to_text
 from chronicle.query.pattern.typed import substitute
+from chronicle.query.relational import door
+from chronicle.query.sql import gate, nesting
+from chronicle.query.sql.dialect import parse_statement, to_text
+from chronicle.query.sql.rendering.vocabulary import COLLATIONS, DATE_PARTS, UNITS
 from chronicle.query.statement_cache import BYTES_MAX
-from chronicle.query.vocabulary import COLLATIONS, DATE_PARTS, UNITS
 
 MACRO = "create or replace macro main.upper(x) as ''P''"
 RAW = f"""

@@ -24,7 +24,7 @@ from chronicle.errors import (
     ResourceLimit,
     SqlError,
 )
-from chronicle.query.cancellation import Cancellation
+from chronicle.query.contract.cancellation import Cancellation
 from chronicle.store import Snapshot
 
 UTC = dt.timezone.utc

@@ -18,8 +18,8 @@ import pytest
 
 from chronicle.errors import QueryTimeout, StreamNotFound
 from chronicle.formats.isolated import IsolatedReader
-from chronicle.query.access import Access
-from chronicle.query.cancellation import QueryControl
+from chronicle.query.contract.access import Access
+from chronicle.query.contract.cancellation import QueryControl
 from chronicle.query.engine import QueryEngine
 from chronicle.schema import StreamSchema
 from chronicle.server.app import create_app
