@@ -14,7 +14,7 @@ Guarantee
 Layout
     The tree is changed in place: relation ``i`` stands in it as the table ``chronicle_i`` (with
     more underscores where the text has such a name) under the alias that the user knows.  Columns
-    that resolve to an attribute of stream ``i`` carry a :class:`ColumnUse` in ``meta["use"]``.
+    that resolve to an attribute of stream ``i`` have a :class:`ColumnUse` in :class:`.scope.Names`.
 
 Limits
     Conditions reach a stream through derived tables and CTEs only where these merely rename.
@@ -29,7 +29,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
 from sqlglot import exp
 
 from ...errors import StreamNotFound
@@ -37,18 +36,17 @@ from ...schema import StreamSchema
 from ..contract.catalog import Catalog
 from ..sql.dialect import MatchRelation, error_at, position_of
 from ..sql.gate import AGGREGATES
-from .operators import BoundOperator, OperatorSite, match_factory, table_function
+from .from_operator import Binders, BoundOperator, OperatorSite
 from .scope import (
     ColumnUse,
     Condition,
+    Names,
     Output,
     Scope,
     Site,
     Source,
-    declared_type,
     own_nodes,
     resolve,
-    uses,
     values_of,
 )
 
@@ -66,6 +64,7 @@ class Bound:
     sites: list[Site]
     outputs: list[Output] | None
     streams: dict[str, StreamSchema]
+    names: Names
 
 
 @dataclass(frozen=True)
@@ -91,26 +90,37 @@ def conjuncts(node: Any) -> Iterator[Any]:
         yield node
 
 
-def bind(root: Any, text: str, catalog: Catalog) -> Bound:
+def bind(root: Any, text: str, catalog: Catalog, operators: Binders) -> Bound:
     """Bind a query that has passed the gate, in place.
+
+    Parameters
+    ----------
+    root : sqlglot tree
+    text : str
+        The statement, for error positions.
+    catalog : Catalog
+    operators : mapping
+        What binds FROM items that are no streams.
 
     Raises
     ------
     SqlError
     """
-    binder = _Binder(root, text, catalog)
+    binder = _Binder(root, text, catalog, operators)
     outputs = binder.query(root, {}, None)
-    return Bound(root, binder.sites, outputs, binder.streams)
+    return Bound(root, binder.sites, outputs, binder.streams, binder.names)
 
 
 class _Binder:
-    def __init__(self, root: Any, text: str, catalog: Catalog) -> None:
+    def __init__(self, root: Any, text: str, catalog: Catalog, operators: Binders) -> None:
         self.text = text
         self.catalog = catalog
+        self.operators = operators
+        self.names = Names()
         self.sites: list[Site] = []
         self.streams: dict[str, StreamSchema] = {}
-        self._names = {name.lower(): name for name in catalog.streams()}
-        self._exact = set(self._names.values())
+        self._streams = {name.lower(): name for name in catalog.streams()}
+        self._exact = set(self._streams.values())
         self._scopes = 0
         self._prefix = "chronicle_"
         while self._prefix in text.lower():  # a CTE of that name would be read in its place
@@ -309,13 +319,13 @@ class _Binder:
         self, item: Any, scope: Scope, ctes: _Ctes, select: Any, hints: dict[str, str]
     ) -> None:
         if isinstance(item.this, exp.Anonymous):
-            factory = table_function(item.this.name)
-            if factory is None:
+            function = self.operators.get(item.this.name.lower())
+            if function is None:
                 for argument in item.this.expressions:
                     self._expression(argument, scope, ctes)
                 self._add(scope, item.alias or item.this.name, None, item)
                 return
-            bound = factory.bind(OperatorSite(item, select, self.text, self.catalog, hints))
+            bound = function(self._at(item, select, hints))
             self._operator(item, bound, item.this.name, scope)
             return
         name = item.name
@@ -354,16 +364,15 @@ class _Binder:
             "alias",
             exp.TableAlias(this=exp.to_identifier(alias, quoted=True), columns=columns),
         )
-        item.meta["site"] = site.index
 
     def _stream(self, item: Any) -> tuple[str, StreamSchema]:
         name = item.name
         if name not in self._exact:
-            found = self._names.get(name.lower())
+            found = self._streams.get(name.lower())
             if found is None:
-                near = difflib.get_close_matches(name.lower(), self._names, n=1)
-                hint = f"; did you mean {self._names[near[0]]}?" if near else ""
-                if not self._names:
+                near = difflib.get_close_matches(name.lower(), self._streams, n=1)
+                hint = f"; did you mean {self._streams[near[0]]}?" if near else ""
+                if not self._streams:
                     hint = "; the store has no streams yet"
                 raise error_at(self.text, position_of(item), f"no stream {name!r}{hint}")
             name = found
@@ -377,29 +386,34 @@ class _Binder:
     def _match(
         self, item: Any, scope: Scope, ctes: _Ctes, select: Any, hints: dict[str, str]
     ) -> None:
-        factory = match_factory()
-        if factory is None:
-            raise error_at(
-                self.text, position_of(item), "this build of Chronicle has no row patterns"
-            )
         query = self._input_query(item.this, ctes)
         if query is None:
             self._stream(item.this)  # so that a missing one is said where it stands
         else:
             item.set("this", query.subquery("input"))
 
-        def outputs_of(query: Any) -> list[tuple[str, pa.DataType | None]]:
-            bound = bind(query.copy(), self.text, self.catalog)
-            self.streams.update(bound.streams)
-            return [(output.name or "", output.type) for output in bound.outputs or ()]
-
-        bound = factory.bind(OperatorSite(item, select, self.text, self.catalog, hints, outputs_of))
+        bound = self.operators[MatchRelation](self._at(item, select, hints))
         table = exp.Table(this=exp.to_identifier("match"))
         clause_alias = item.args["match"].args.get("alias")
         if clause_alias is not None:
             table.set("alias", clause_alias.copy())
         item.replace(table)
         self._operator(table, bound, "match", scope)
+
+    def _at(self, item: Any, select: Any, hints: dict[str, str]) -> OperatorSite:
+        """The site of an operator."""
+
+        def bound(query: Any) -> Bound:
+            found = bind(query, self.text, self.catalog, self.operators)
+            self.streams.update(found.streams)
+            return found
+
+        functions = frozenset(name for name in self.operators if isinstance(name, str))
+        strategy = hints.get("strategy", "auto")
+        streams = list(self._streams.values())
+        return OperatorSite(
+            item, select, self.text, strategy, functions, streams, self._stream, bound
+        )
 
     def _input_query(self, source: Any, ctes: _Ctes) -> Any:
         """The input of MATCH_RECOGNIZE as a query of its own; None when it is a stream.
@@ -435,7 +449,7 @@ class _Binder:
             self.query(node, ctes, scope)
             return
         if isinstance(node, exp.Column):
-            resolve(node, scope, self.text)
+            resolve(node, scope, self.text, self.names)
             return
         if isinstance(node, exp.Lambda):
             names = [argument.name.lower() for argument in node.expressions]
@@ -472,7 +486,7 @@ class _Binder:
         condition = Condition(part, scope.number, where)
         sites = {
             use.site
-            for use in uses(part)
+            for use in self.names.uses(part)
             if use.scope == scope.number and (only is None or use.site in only)
         }
         constant = not sites and not any(True for _ in part.find_all(exp.Column, exp.Query))
@@ -507,11 +521,10 @@ class _Binder:
                 outputs.extend(expanded)
                 continue
             name = projection.alias or (column.name if isinstance(column, exp.Column) else None)
-            found = column.meta.get("output") if isinstance(column, exp.Column) else None
+            found = self.names.output(column)
             if isinstance(column, exp.Column) and not projection.alias and found is not None:
                 name = found.name
-            use = column.meta.get("use") if isinstance(column, exp.Column) else None
-            outputs.append(Output(name, declared_type(column), use))
+            outputs.append(Output(name, self.names.declared_type(column), self.names.use(column)))
         if not transparent:
             return [Output(output.name, output.type) for output in outputs]
         return outputs

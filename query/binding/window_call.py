@@ -32,7 +32,7 @@ from ...schema import StreamSchema
 from ..conditions.constants import Folder, Kind
 from ..sql.dialect import error_at, position_of
 from ..windows.spec import CountWindows, SessionWindows, TimeWindows, Windows
-from .operators import OperatorSite
+from .from_operator import OperatorSite
 
 __all__ = ["NAMES", "WindowCall"]
 
@@ -99,8 +99,7 @@ class WindowCall:
         stream = arguments[0]
         if not isinstance(stream, exp.Column) or len(stream.parts) != 1:
             raise wrong("the first argument is the name of a stream", stream)
-        found = _stream(site, stream)
-        schema = site.stream(found)
+        found, schema = site.stream(stream)
         measures = arguments[1:]
         if not name.endswith("_rows"):
             time = measures[0]
@@ -211,20 +210,4 @@ def _key(
     if found is None:
         known = ", ".join(names.values())
         raise wrong(f"a key of sessions is an attribute of {stream} ({known})", node)
-    return found
-
-
-def _stream(site: OperatorSite, node: Any) -> str:
-    """The stream that a name stands for, without regard to case."""
-    import difflib
-
-    names = site.catalog.streams()
-    if node.name in names:
-        return str(node.name)
-    folded = {name.lower(): name for name in names}
-    found = folded.get(node.name.lower())
-    if found is None:
-        near = difflib.get_close_matches(node.name.lower(), folded, n=1)
-        hint = f"; did you mean {folded[near[0]]}?" if near else ""
-        raise error_at(site.text, position_of(node), f"no stream {node.name!r}{hint}")
     return found
