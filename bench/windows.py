@@ -90,7 +90,6 @@ class Point:
 
     Attributes
     ----------
-    slide_ms : int
     seconds : dict of str to float
         By side.
     chosen : str

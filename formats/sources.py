@@ -89,7 +89,6 @@ class ByteSource:
 
     Attributes
     ----------
-    name : str
     size : int or None
         Raw size in bytes, where it is known beforehand.
     """

@@ -14,7 +14,6 @@ Limits
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,6 +21,7 @@ from sqlglot import exp
 
 from ..errors import AttributeNotFound, ReadOnlyStore, SqlError, UnsupportedType
 from ..schema import StreamSchema, time_text
+from ..suggestion import did_you_mean
 from .contract.access import Access
 from .contract.cancellation import QueryControl
 from .contract.explanation import Plan
@@ -166,8 +166,7 @@ def _stream_name(engine: QueryEngine, node: Any, text: str, missing_ok: bool) ->
     folded = {name.lower(): name for name in names}
     found = folded.get(node.name.lower())
     if found is None and not missing_ok:
-        near = difflib.get_close_matches(node.name.lower(), folded, n=1)
-        hint = f"; did you mean {folded[near[0]]}?" if near else ""
+        hint = did_you_mean(node.name, names, quoted=False)
         raise error_at(text, position_of(node), f"no stream {node.name!r}{hint}")
     return found
 
@@ -230,8 +229,7 @@ def _settings(tree: Any, text: str, known: tuple[str, ...]) -> dict[str, Any]:
     for option in tree.args.get("options") or ():
         key = option.this.name.lower()
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            hint = did_you_mean(key, known, quoted=False)
             raise error_at(
                 text,
                 position_of(option),

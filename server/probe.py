@@ -31,12 +31,7 @@ LIMIT_S = 10.0
 
 
 class Probe:
-    """Asks a database; lives on the event loop.
-
-    Parameters
-    ----------
-    database : Database
-    """
+    """Asks a database; lives on the event loop."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -31,7 +31,6 @@ class RunningQuery:
 
     Attributes
     ----------
-    id : str
     kind : {"query", "events"}
     text : str
         The SQL text, or what is read.

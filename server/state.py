@@ -72,7 +72,6 @@ class Server:
     ----------
     database : Database
         Open; whoever opened it closes it.
-    settings : Settings
     """
 
     def __init__(self, database: Database, settings: Settings) -> None:

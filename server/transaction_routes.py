@@ -12,11 +12,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ..errors import InvalidArgument
 from ..formats import Limits, read_batches
+from ..ticks import INT64_MAX
 from .bodies import Body
 from .door import PathName
 from .guard import Requester
 from .negotiation import body_format
-from .parameters import INT64_MAX, FormatName
+from .parameters import FormatName
 from .replies import reply
 from .specs import read_spec, spec_body
 from .state import Server, server_of

@@ -23,7 +23,6 @@ Limits
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from sqlglot import exp
 
 from ...errors import StreamNotFound
 from ...schema import StreamSchema
+from ...suggestion import did_you_mean
 from ..contract.catalog import Catalog
 from ..sql.dialect import MatchRelation, error_at, position_of
 from ..sql.gate import AGGREGATES
@@ -370,8 +370,7 @@ class _Binder:
         if name not in self._exact:
             found = self._streams.get(name.lower())
             if found is None:
-                near = difflib.get_close_matches(name.lower(), self._streams, n=1)
-                hint = f"; did you mean {self._streams[near[0]]}?" if near else ""
+                hint = did_you_mean(name, self._streams.values(), quoted=False)
                 if not self._streams:
                     hint = "; the store has no streams yet"
                 raise error_at(self.text, position_of(item), f"no stream {name!r}{hint}")

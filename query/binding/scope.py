@@ -12,7 +12,6 @@ Guarantee
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +20,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from ...schema import StreamSchema
+from ...suggestion import did_you_mean
 from ..sql.dialect import error_at, position_of
 from .from_operator import BoundOperator
 
@@ -223,13 +223,11 @@ def resolve(node: Any, scope: Scope, text: str, names: Names) -> None:
     known = _visible(scope)
     if len(parts) > 1 and parts[0].lower() in _aliases(scope):
         known = [n for a, n in _qualified(scope) if a == parts[0].lower()]
-        near = difflib.get_close_matches(parts[1], known, n=1)
-        hint = f"; did you mean {parts[0]}.{near[0]}?" if near else ""
+        hint = did_you_mean(parts[1], known, quoted=False, prefix=f"{parts[0]}.")
         raise error_at(text, position_of(node), f"{parts[0]} has no column {parts[1]!r}{hint}")
     if len(parts) > 1:
         _check_alias(node, parts[0], scope, text)
-    near = difflib.get_close_matches(parts[-1], known, n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    hint = did_you_mean(parts[-1], known, quoted=False)
     listed = f" (there are {', '.join(known)})" if known and not hint else ""
     raise error_at(text, position_of(node), f"no column {name!r}{hint}{listed}")
 
@@ -266,8 +264,7 @@ def _check_alias(node: Any, name: str, scope: Scope, text: str) -> None:
     opaque = any(source.opaque for level in scope.chain() for source in level.sources)
     if name == "*" or name.lower() in aliases or opaque:
         return
-    near = difflib.get_close_matches(name.lower(), aliases, n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    hint = did_you_mean(name, aliases, quoted=False)
     raise error_at(text, position_of(node), f"nothing in FROM is called {name!r}{hint}")
 
 

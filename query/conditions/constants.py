@@ -28,6 +28,7 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
+from ...ticks import NS_PER_TICK
 from ..sql.gate import is_volatile
 
 __all__ = ["NULL", "UNKNOWN", "Constant", "Folder", "Kind", "constant_of_python"]
@@ -113,7 +114,7 @@ def constant_of_scalar(scalar: pa.Scalar | None) -> Constant:
     if pa.types.is_timestamp(type_):
         if abs(scalar.value) >= 2**63 - 1:  # infinity and -infinity
             return UNKNOWN
-        scale = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}[type_.unit]
+        scale = NS_PER_TICK[type_.unit]
         return Constant(Kind.TIME, scalar.value * scale)
     if pa.types.is_date32(type_):
         if abs(scalar.value) >= 2**31 - 1:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from ...schema import StreamSchema, time_text
 from ...store.prune import AllOf, AnyOf, IsNull, Never, NotNull, Prune, Range
 from ...store.snapshot import Snapshot
+from ...ticks import INT64_MAX, INT64_MIN, NS_PER_TICK
 
 __all__ = [
     "TICK_MAX",
@@ -30,8 +31,7 @@ __all__ = [
     "time_bounds",
 ]
 
-TICK_MIN, TICK_MAX = -(2**63), 2**63 - 1
-_NS_PER_TICK = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+TICK_MIN, TICK_MAX = INT64_MIN, INT64_MAX
 _DAY_NS = 86_400_000_000_000
 
 
@@ -39,7 +39,7 @@ def tick_ns(type_: pa.DataType) -> int:
     """Nanoseconds in a unit of a time or date column."""
     if pa.types.is_date32(type_):
         return _DAY_NS
-    return _NS_PER_TICK["ms" if pa.types.is_date64(type_) else type_.unit]
+    return NS_PER_TICK["ms" if pa.types.is_date64(type_) else type_.unit]
 
 
 def time_bounds(prune: Prune | None, time: str) -> tuple[int, int]:

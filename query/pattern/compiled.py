@@ -31,6 +31,8 @@ from sqlglot import exp
 
 from ...errors import AttributeNotFound, InvalidArgument, SqlError
 from ...schema import StreamSchema
+from ...suggestion import did_you_mean
+from ...ticks import NS_PER_TICK
 from ..sql.dialect import to_text
 from ..sql.match_clause import MatchClause, MatchRecognize, match_clause
 from ..sql.pattern_parser import position_error
@@ -87,10 +89,7 @@ class InputColumns:
         folded = {column.lower(): column for column in names}
         found = folded.get(name.lower())
         if found is None:
-            import difflib
-
-            near = difflib.get_close_matches(name, self.arrow.names, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(name, self.arrow.names)
             raise AttributeNotFound(
                 f"no column {name!r}{hint} (there are {', '.join(self.arrow.names)})"
             )
@@ -387,7 +386,7 @@ def _window(clause: MatchClause, columns: InputColumns) -> int | None:
     nanos = value.days * 86_400 * 10**9 + value.nanoseconds
     if nanos < 0:
         raise fail("WITHIN takes an interval that is not negative")
-    per_tick = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[type_.unit]
+    per_tick = NS_PER_TICK[type_.unit]
     return int(
         nanos // per_tick
     )  # ticks apart by more than this are apart by more than the interval

@@ -33,6 +33,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from sqlglot import exp
 
+from ...ticks import INT64_MAX, INT64_MIN
 from ..sql.dialect import to_text
 from . import rowtests as rt
 from .automaton import Automaton
@@ -45,7 +46,6 @@ from .typed import Unsupported, leaf_index, leaves_of, substitute
 __all__ = ["ConditionPlan", "Prepared", "number_of", "plan_conditions"]
 
 WORD_BITS = 64
-INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 _OPERATORS = {
     exp.LT: rt.LT, exp.LTE: rt.LE, exp.GT: rt.GT, exp.GTE: rt.GE, exp.EQ: rt.EQ, exp.NEQ: rt.NE,
 }  # fmt: skip

@@ -31,6 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import ResourceLimit
+from ...ticks import INT64_MAX
 from ..sql.pattern_tree import describe
 from .binding import Aggregate, Navigation
 from .bytecode import Column
@@ -51,7 +52,7 @@ ROWS_MAX = 1 << 20
 ROWS_CACHED = 1 << 17
 """Rows of a buffer whose arrays stay in the processor's cache from one step to the next."""
 ROWS_PER_GROUP = 8
-ENDLESS = 2**63 - 1
+ENDLESS = INT64_MAX
 
 
 class MatchStream:

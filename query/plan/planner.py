@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from ...errors import SqlError
+from ...ownership import LOADING
 from ...store.snapshot import Snapshot
 from ..binding.from_operator import Binders, BoundOperator
 from ..binding.scope import Site
@@ -104,7 +105,8 @@ class Planning:
 
     def query(self, tree: Any) -> QueryPlan:
         """Plan a query that feeds an operator, on the same snapshots and values."""
-        return plan_query(prepare(tree.copy(), self.text, self.catalog, self.binders), self)
+        inner = prepare(tree.copy(), self.text, self.catalog, self.binders, inner=True)
+        return plan_query(inner, self)
 
     def given(self, names: frozenset[str]) -> dict[str, Any]:
         """Values of the parameters that occur in what the executor is given."""
@@ -188,7 +190,8 @@ def _root(
 
     def names(written: Written) -> list[str]:
         """What the executor calls the columns of the query over all of its streams."""
-        from ..relational.datasets import without_rows
+        with LOADING:
+            from ..relational.datasets import without_rows
 
         relations = {}
         for site in sites:

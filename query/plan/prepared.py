@@ -144,7 +144,9 @@ class Prepared:
         return picked_columns(self.bound.root, sites[0].operator)
 
 
-def prepare(root: Any, text: str, catalog: Catalog, operators: Binders) -> Prepared:
+def prepare(
+    root: Any, text: str, catalog: Catalog, operators: Binders, *, inner: bool = False
+) -> Prepared:
     """Prepare a query.
 
     Parameters
@@ -156,6 +158,8 @@ def prepare(root: Any, text: str, catalog: Catalog, operators: Binders) -> Prepa
     catalog : Catalog
     operators : mapping
         What binds FROM items that are no streams.
+    inner : bool
+        Made of parts of a query that was prepared already: its parameters are named and bound.
 
     Raises
     ------
@@ -163,7 +167,7 @@ def prepare(root: Any, text: str, catalog: Catalog, operators: Binders) -> Prepa
     """
     check_query(root, text, frozenset(name for name in operators if isinstance(name, str)))
     check_literals(root, text)
-    parameters = number_placeholders(root, text)
+    parameters = () if inner else number_placeholders(root, text)
     cut, reason = cut_of(root)
     uses_now = _fix_now(root)
     if uses_now and cut != "whole":
@@ -251,6 +255,8 @@ def _rows(site: Site, names: Names) -> Rows | None:
         return None
     newest = False
     if order is not None:
+        if any(node is not select and isinstance(node, exp.Query) for node in select.walk()):
+            return None  # a subquery becomes a join, which may give its rows in another order
         key: Any = order.expressions[0] if len(order.expressions) == 1 else None
         column: Any = key.this if isinstance(key, exp.Ordered) else None
         use = names.use(column)

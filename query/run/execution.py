@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ...indexes.stream_indexes import StreamIndexes
+from ...ownership import LOADING
 from ...store.snapshot import Snapshot
 from ..contract.cancellation import QueryControl
 from ..contract.explanation import Operator, Plan
@@ -79,7 +80,8 @@ class Execution:
         root = plan.root
         self._opened: list[OpenLeaf] = []
         if isinstance(root, Relational):
-            from ..relational.datasets import ScanDataset
+            with LOADING:
+                from ..relational.datasets import ScanDataset
 
             for name, leaf in root.inputs:
                 relation = self._open(leaf)

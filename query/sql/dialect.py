@@ -29,7 +29,6 @@ Limits
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import Any, NoReturn
 
@@ -39,6 +38,7 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokens import TokenType
 
 from ...errors import SqlError
+from ...suggestion import did_you_mean
 from .match_clause import parse_match_clause
 from .nesting import balanced, headroom, measure
 from .rendering import Refused, render
@@ -236,8 +236,7 @@ class Chronicle(DuckDB):  # type: ignore[misc]
                     TokenType.TABLE,
                 )
                 if not starts_query:
-                    near = difflib.get_close_matches(word.text.upper(), _STATEMENTS, n=1)
-                    hint = f"; did you mean {near[0]}?" if near else ""
+                    hint = did_you_mean(word.text, _STATEMENTS, quoted=False)
                     self.raise_error(
                         f"expected {', '.join(_STATEMENTS)}, found {word.text!r}{hint}",
                         word,

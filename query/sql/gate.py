@@ -22,13 +22,13 @@ Limits
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator
 from typing import Any
 
 from sqlglot import exp
 
+from ...suggestion import did_you_mean
 from .dialect import MatchRelation, error_at, position_of
 from .rendering import FORMS, unknown_argument
 from .rendering.vocabulary import (
@@ -258,8 +258,7 @@ def _integer(node: Any) -> int | None:
 
 
 def _near(name: str, known: frozenset[str]) -> str:
-    near = difflib.get_close_matches(name, sorted(known), n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+    return did_you_mean(name, sorted(known), quoted=False)
 
 
 # ------------------------------------------------------------------------------- shape

@@ -12,17 +12,16 @@ Cost
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..ownership import ModuleLock
-from ..store.layout import ROW_COUNT, ROW_FIRST, ROW_LAST, ROW_LENGTH, ROW_OFFSET
-from ..store.leaf import LeafReader
-from ..store.segment import SegmentView
+from ..lru import Lru
+from .layout import ROW_COUNT, ROW_FIRST, ROW_LAST, ROW_LENGTH, ROW_OFFSET
+from .leaf import LeafReader
+from .segment import SegmentView
 
 __all__ = ["LeafMap", "leaf_map"]
 
@@ -36,7 +35,6 @@ class LeafMap:
 
     Attributes
     ----------
-    view : SegmentView
     table : int64[rows, leaves]
         Their entries, in time order (see :mod:`chronicle.store.layout`).
     starts : int64[leaves + 1]
@@ -50,7 +48,7 @@ class LeafMap:
             _collect(view, level, table, parts)
         self.table = np.concatenate(parts, axis=1) if parts else np.zeros((5, 0), np.int64)
         self.starts = np.concatenate([[0], np.cumsum(self.table[ROW_COUNT])]).astype(np.int64)
-        self._bounds: dict[tuple[int, int], tuple[int, int]] = {}
+        self._bounds = Lru[tuple[int, int], tuple[int, int]](BOUNDS_REMEMBERED)
 
     @property
     def first_ticks(self) -> Table:
@@ -96,9 +94,8 @@ class LeafMap:
                 low = int(self.ticks(first, first + 1)[0])
             if self.starts[until + 1] != end:
                 high = int(self.ticks(end - 1, end)[0])
-            if len(self._bounds) >= BOUNDS_REMEMBERED:
-                self._bounds.clear()
-            known = self._bounds[first, end] = low, high
+            known = low, high
+            self._bounds.put((first, end), known)
         return known
 
     def column(self, name: str, first: int, end: int) -> pa.ChunkedArray | None:
@@ -120,21 +117,14 @@ def _collect(view: SegmentView, level: int, table: Table, parts: list[Table]) ->
         _collect(view, level - 1, view.file.node(offset, length), parts)
 
 
-_maps: OrderedDict[tuple[int, int], LeafMap] = OrderedDict()
-_lock = ModuleLock()
+_maps = Lru[tuple[int, int], LeafMap](MAPS_REMEMBERED)
 
 
 def leaf_map(view: SegmentView) -> LeafMap:
     """The map of a view, made when first asked for."""
     key = (id(view.file), view.events)
-    with _lock:
-        known = _maps.get(key)
-        if known is not None and known.view.file is view.file:
-            _maps.move_to_end(key)
-            return known
-    made = LeafMap(view)
-    with _lock:
-        _maps[key] = made
-        while len(_maps) > MAPS_REMEMBERED:
-            _maps.popitem(last=False)
-    return made
+    known = _maps.get(key)
+    if known is None or known.view.file is not view.file:
+        known = LeafMap(view)
+        _maps.put(key, known)
+    return known
