@@ -27,6 +27,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from ..errors import SqlError, StreamNotFound
+from ..ownership import LOADING
 from ..store.snapshot import Snapshot
 from . import statements
 from .contract.access import Access, VisibleStreams
@@ -38,7 +39,7 @@ from .operators import BINDERS, OPENERS, PLANNERS
 from .plan.nodes import QueryPlan
 from .plan.planner import Planning, plan_query
 from .plan.prepared import Prepared, prepare
-from .relational.executor import Executor
+from .relational.interface import RelationalExecutor
 from .run.execution import Execution, Surroundings
 from .sql.dialect import Explain, StatementNode, error_at, parse_predicate, parse_statement
 from .sql.nesting import headroom
@@ -59,16 +60,6 @@ class _Fixed:
     bounds: tuple[int | None, int | None]
 
 
-@contextmanager
-def _nested(text: str) -> Iterator[None]:
-    """Room for trees as deep as a statement may be; deeper ones are an error."""
-    try:
-        with headroom(text):
-            yield
-    except RecursionError:
-        raise SqlError("the statement is nested too deeply") from None
-
-
 class QueryEngine:
     """Runs SQL against a catalog of streams.
 
@@ -78,12 +69,24 @@ class QueryEngine:
     memory_bytes : int
         Memory limit of the executor.
     threads : int
+    isolation : {"none", "process"}
+        Where the executor runs: in this process, or in workers.
     """
 
-    def __init__(self, catalog: Catalog, *, memory_bytes: int, threads: int) -> None:
+    def __init__(
+        self, catalog: Catalog, *, memory_bytes: int, threads: int, isolation: str = "none"
+    ) -> None:
         self.catalog = catalog
-        self.executor = Executor(memory_bytes, threads)
+        self.executor = _executor(isolation, memory_bytes, threads)
         self._prepared = StatementCache()
+
+    def warm(self, count: int) -> None:
+        """Have the executor ready for so many queries at once; blocks."""
+        self.executor.warm(count)
+
+    def serves(self, seconds: float) -> bool:
+        """Whether the executor answers, within so long."""
+        return self.executor.serves(seconds)
 
     def close(self) -> None:
         """End the executor; results that are still open end with an error."""
@@ -142,7 +145,7 @@ class QueryEngine:
                 return statements.result_of_plan(plan)
             if isinstance(tree, (StatementNode, exp.Insert)):
                 return statements.execute(self, tree, text, params, control, read_only)
-            prepared = self._prepared.keep(text, self._prepare(tree, text))
+            prepared = self._prepared.keep(text, self._prepare(tree, text, control))
         return self._run(prepared, params, control)
 
     def explain(
@@ -166,8 +169,8 @@ class QueryEngine:
         self, tree: Any, text: str, params: Parameters, control: QueryControl, analyze: bool
     ) -> Plan:
         begun = time.perf_counter()
-        with _nested(text):
-            planning = self._planning(self._prepare(tree, text), params, control)
+        with self._careful(text, control):
+            planning = self._planning(self._prepare(tree, text, control), params, control)
             execution = self._execution(*planning, control, analyze)
             return execution.explained(begun)
 
@@ -181,21 +184,33 @@ class QueryEngine:
         text : str
             What it was parsed from.
         """
-        plan, _ = self._planning(self._prepare(tree, text), None, QueryControl())
+        control = QueryControl()
+        with self._careful(text, control):
+            plan, _ = self._planning(self._prepare(tree, text, control), None, control)
         return plan
 
     def run_plan(self, plan: QueryPlan, control: QueryControl | None = None) -> Result:
         """Run a plan on the catalog's streams as they are; it may come from another process."""
-        execution = self._execution(plan, self.catalog.snapshot, control or QueryControl())
-        return execution.result()
+        control = control or QueryControl()
+        with self._careful(plan.text, control):
+            return self._execution(plan, self.catalog.snapshot, control).result()
 
     def explain_plan(self, plan: QueryPlan) -> Plan:
         """A plan as EXPLAIN shows it, over the catalog's streams as they are."""
         execution = self._execution(plan, self.catalog.snapshot, QueryControl())
         return execution.explained(time.perf_counter())
 
-    def _prepare(self, tree: Any, text: str) -> Prepared:
-        with _nested(text):
+    @contextmanager
+    def _careful(self, text: str, control: QueryControl) -> Iterator[None]:
+        """Plan or start a statement: room for a tree as deep as one may be, and who evaluates."""
+        try:
+            with headroom(text), evaluated_by(self.executor, control):
+                yield
+        except RecursionError:
+            raise SqlError("the statement is nested too deeply") from None
+
+    def _prepare(self, tree: Any, text: str, control: QueryControl | None = None) -> Prepared:
+        with self._careful(text, control or QueryControl()):
             return prepare(tree, text, self.catalog, BINDERS)
 
     def _planning(
@@ -207,7 +222,7 @@ class QueryEngine:
     ) -> tuple[QueryPlan, Callable[[str], Snapshot]]:
         """Plan one execution; gives the snapshots that the plan was made on, too."""
         planning = Planning.of(
-            prepared, params, self.catalog, self.executor, BINDERS, PLANNERS, control.check
+            prepared, params, self.catalog, self.executor, BINDERS, PLANNERS, control
         )
         if fixed is not None:
             planning.snapshots[fixed.stream] = fixed.snapshot
@@ -232,13 +247,13 @@ class QueryEngine:
         fixed: _Fixed | None = None,
     ) -> Result:
         control.check()
-        with _nested(prepared.text):
+        with self._careful(prepared.text, control):
             planned = self._planning(prepared, params, control, fixed)
             return self._execution(*planned, control).result()
 
     def query(self, tree: Any, text: str, params: Parameters, control: QueryControl) -> Result:
         """Run a query tree that is part of another statement."""
-        return self._run(self._prepare(tree, text), params, control)
+        return self._run(self._prepare(tree, text, control), params, control)
 
     def scan(
         self,
@@ -285,3 +300,15 @@ class QueryEngine:
         except StreamNotFound:
             return None
         return prepared
+
+
+def _executor(isolation: str, memory_bytes: int, threads: int) -> RelationalExecutor:
+    with LOADING:
+        if isolation == "process":
+            from .conditions.pushed_filters import read_filter
+            from .relational.isolated import IsolatedExecutor, pool_of_queries
+
+            return IsolatedExecutor(pool_of_queries(memory_bytes, threads), read_filter)
+        from .relational.executor import Executor
+
+        return Executor(memory_bytes, threads)

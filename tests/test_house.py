@@ -22,6 +22,7 @@ LAYERS: dict[str, int] = {
     "ownership": 1,
     "compiled": 2,
     "schema": 1,
+    "isolation": 1,
     "soundness": 1,
     "durations": 1,
     "lru": 2,
@@ -79,6 +80,7 @@ UNORDERED = {"."}
 IMPORTED_BY_NAME = {
     "bench/__main__.py",
     "ingest/engines.py",
+    "isolation/nursery.py",
     "query/binding/operators.py",
     "server/__init__.py",
     "spark_connector/discovery/pyspark_chronicle/__init__.py",

@@ -20,7 +20,7 @@ __all__ = ["plan_recognition"]
 
 def plan_recognition(bound: BoundMatch, planning: Planning) -> Match:
     """Fix parameters and intervals for one execution."""
-    catalog, folder, check = planning.catalog, planning.folder, planning.check
+    catalog, folder, check = planning.catalog, planning.folder, planning.control.check
     compiled = bound.compiled_with(folder)
     weights = load_weights(catalog.path)
     if bound.stream is not None:

@@ -26,8 +26,9 @@ from ..binding.from_operator import Binders, BoundOperator
 from ..binding.scope import Site
 from ..conditions.constants import Folder
 from ..conditions.ranges import tail_start
+from ..contract.cancellation import QueryControl
 from ..contract.catalog import Catalog
-from ..relational.executor import Executor
+from ..relational.interface import RelationalExecutor
 from ..sql.parameters import NOW, bind_values
 from .nodes import Leaf, PassThrough, QueryPlan, Relational, Root, Scan, TreeAggregate
 from .prepared import Prepared, Written, prepare
@@ -46,12 +47,12 @@ class Planning:
     Attributes
     ----------
     catalog : Catalog
-    executor : Executor
+    executor : RelationalExecutor
         Folds constant expressions and names columns; runs nothing of the query.
     binders, planners : mapping
         The operators that there are, see :mod:`chronicle.query.operators`.
-    check : callable
-        Called between steps; may raise.
+    control : QueryControl
+        ``control.check()`` is called between steps.
     text : str
         The statement.
     values : dict
@@ -64,10 +65,10 @@ class Planning:
     """
 
     catalog: Catalog
-    executor: Executor
+    executor: RelationalExecutor
     binders: Binders
     planners: Planners
-    check: Callable[[], None]
+    control: QueryControl
     text: str
     values: dict[str, Any]
     folder: Folder = field(init=False)
@@ -80,10 +81,10 @@ class Planning:
         prepared: Prepared,
         params: Any,
         catalog: Catalog,
-        executor: Executor,
+        executor: RelationalExecutor,
         binders: Binders,
         planners: Planners,
-        check: Callable[[], None],
+        control: QueryControl,
     ) -> Planning:
         """Begin to plan: the values of parameters, and the moment that ``now()`` is."""
         values: dict[str, Any] = {}
@@ -92,7 +93,7 @@ class Planning:
         now = dt.datetime.now(dt.timezone.utc)
         if not prepared.static:
             values[NOW] = now
-        made = cls(catalog, executor, binders, planners, check, prepared.text, values)
+        made = cls(catalog, executor, binders, planners, control, prepared.text, values)
         made.folder = Folder(values, now, made._evaluate)
         return made
 
@@ -117,7 +118,7 @@ class Planning:
             written = Written.of(node, self.text)
         except SqlError:
             return None
-        return self.executor.constant(written.sql, self.given(written.parameters))
+        return self.executor.constant(written.sql, self.given(written.parameters), self.control)
 
 
 def plan_query(prepared: Prepared, planning: Planning) -> QueryPlan:

@@ -25,9 +25,9 @@ from ..contract.cancellation import QueryControl
 from ..contract.explanation import Operator, Plan
 from ..contract.result import Result
 from ..plan.nodes import Leaf, PassThrough, QueryPlan, Relational, Scan, TreeAggregate
-from ..relational.executor import Executor
+from ..relational.interface import RelationalExecutor
 from ..relational.scans import FailureBox
-from ..sql.sql_types import conform, settle_types
+from ..sql.sql_types import conform, declared_types, settle_types
 from .context import Openers, RunContext
 from .relational_plan import OpenLeaf, plan_of
 from .relations import AggregateRelation, OperatorRelation, StreamRelation
@@ -41,7 +41,7 @@ class Surroundings:
 
     Attributes
     ----------
-    executor : Executor
+    executor : RelationalExecutor
     openers : mapping
         What opens nodes of operators, by their class.
     snapshot : callable
@@ -51,7 +51,7 @@ class Surroundings:
     control : QueryControl
     """
 
-    executor: Executor
+    executor: RelationalExecutor
     openers: Openers
     snapshot: Callable[[str], Snapshot]
     indexes: Callable[[str], StreamIndexes | None]
@@ -95,7 +95,10 @@ class Execution:
             return StreamRelation(leaf, self._context)
         if isinstance(leaf, TreeAggregate):
             return AggregateRelation(leaf, self._context)
-        return OperatorRelation(self._around.openers[type(leaf)](leaf, self._context))
+        opener = self._around.openers[type(leaf)]
+        return OperatorRelation(
+            lambda: opener(leaf, self._context), self._around.executor, self._around.control
+        )
 
     def _rows(self, plan: QueryPlan) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """Run a plan that feeds an operator."""
@@ -136,7 +139,7 @@ class Execution:
             self._plan.text, self._around.control, self._failures,
         )  # fmt: skip
         schema, batches = settle_types(answer.batches, answer.schema, answer.hugeints)
-        schema = _declared(schema, root)
+        schema = declared_types(schema, root.outputs)
         if not schema.equals(answer.schema):
             batches = (conform(batch, schema) for batch in batches)
         return Result(schema, batches, self._explained_later, answer.close)
@@ -169,33 +172,3 @@ class Execution:
             rows += batch.num_rows
         spent = (time.perf_counter() - begun) * 1000
         return self._leaf.operator({"rows": rows, "time_ms": spent}, run)
-
-
-def _declared(schema: pa.Schema, root: Relational) -> pa.Schema:
-    """Result types: attributes as their streams declare them, zones under their usual name."""
-    outputs = root.outputs
-    fields = []
-    for position, column in enumerate(schema):
-        type_ = column.type
-        if outputs is not None and len(outputs) == len(schema):
-            declared = outputs[position]
-            if declared is not None and _same_kind(type_, declared):
-                type_ = declared
-        if pa.types.is_timestamp(type_) and type_.tz == "Etc/UTC":
-            type_ = pa.timestamp(type_.unit, "UTC")
-        fields.append(pa.field(column.name, type_, True))
-    return pa.schema(fields)
-
-
-def _same_kind(found: pa.DataType, declared: pa.DataType) -> bool:
-    """Whether DuckDB's type is what it makes of the declared one."""
-    types = pa.types
-    if found == declared:
-        return True
-    if types.is_timestamp(found) and types.is_timestamp(declared):
-        return (found.tz is None) == (declared.tz is None)
-    return bool(
-        (types.is_date(found) and types.is_date(declared))
-        or (types.is_string(found) and types.is_large_string(declared))
-        or (types.is_binary(found) and types.is_large_binary(declared))
-    )

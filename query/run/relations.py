@@ -11,7 +11,7 @@ Guarantee
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -23,8 +23,11 @@ from ...store.segment import ScanMetrics
 from ..binding.tree_aggregates import one_row, one_row_schema, result_table
 from ..conditions.pushed_filters import split_filter
 from ..conditions.ranges import describe, half_open, range_text
+from ..contract.cancellation import QueryControl
 from ..contract.explanation import Operator
 from ..plan.nodes import Scan, TreeAggregate
+from ..relational.evaluation import evaluated_by
+from ..relational.interface import RelationalExecutor
 from ..replay.filtering import FilterPlan, plan_filter
 from .context import Relation, RunContext
 
@@ -175,34 +178,60 @@ class AggregateRelation:
 
 
 class OperatorRelation:
-    """A stream operator within a query."""
+    """A stream operator within a query; the executor evaluates its expressions.
 
-    def __init__(self, relation: Relation) -> None:
-        self._relation = relation
+    Parameters
+    ----------
+    open_relation : callable
+    executor : RelationalExecutor
+    control : QueryControl
+    """
+
+    def __init__(
+        self,
+        open_relation: Callable[[], Relation],
+        executor: RelationalExecutor,
+        control: QueryControl,
+    ) -> None:
+        self._by = (executor, control)
+        with evaluated_by(*self._by):
+            self._relation = open_relation()
 
     @property
     def schema(self) -> pa.Schema:
         """Columns of the operator."""
-        return self._relation.schema
+        with evaluated_by(*self._by):
+            return self._relation.schema
 
     def scan(
         self, columns: Sequence[str] | None, filter: pc.Expression | None
     ) -> Iterator[pa.RecordBatch]:
         """Rows that satisfy the filter: operators deliver, the filter is applied here."""
         if filter is None:
-            yield from self._relation.batches(columns)
+            yield from self._batches(columns)
             return
         wanted = list(self.schema.names if columns is None else columns)
         text = str(filter)
         needed = wanted + [n for n in self.schema.names if n not in wanted and n in text]
-        for batch in self._relation.batches(needed):
+        for batch in self._batches(needed):
             kept = batch.filter(filter)
             if kept.num_rows:
                 yield kept.select(wanted)
 
     def operator(self, executor: dict[str, Any], figures: bool) -> Operator:
         """The node of the plan, as the operator itself describes it."""
-        return self._relation.explain()
+        with evaluated_by(*self._by):
+            return self._relation.explain()
+
+    def _batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        """Rows; whoever takes a batch may do so in a thread of its own."""
+        batches = self._relation.batches(columns)
+        while True:
+            with evaluated_by(*self._by):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
 
 
 def _listed(value: Any) -> tuple[str, ...]:
