@@ -39,6 +39,7 @@ from .operators import BINDERS, OPENERS, PLANNERS
 from .plan.nodes import QueryPlan
 from .plan.planner import Planning, plan_query
 from .plan.prepared import Prepared, prepare
+from .relational.evaluation import evaluated_by
 from .relational.interface import RelationalExecutor
 from .run.execution import Execution, Surroundings
 from .sql.dialect import Explain, StatementNode, error_at, parse_predicate, parse_statement

@@ -136,12 +136,7 @@ def _countable(node: Any, select: Any) -> Any:
 
 def _types_of(site: OperatorSite, bound: Bound) -> list[tuple[str, pa.DataType]]:
     """Columns of a subquery, found by running it over relations without rows."""
-    tables = {}
-    for found in bound.sites:
-        known = found.schema.arrow if found.schema is not None else None
-        arrow = found.operator.schema if found.operator is not None else known
-        if arrow is not None:
-            tables[found.relation] = arrow.empty_table()
+    tables = {site.relation: site.columns.empty_table() for site in bound.sites}
     bare = bound.root
     for parameter in list(bare.find_all(exp.Placeholder)):
         parameter.replace(exp.Null())

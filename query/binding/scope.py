@@ -111,6 +111,14 @@ class Site:
     conditions: list[Condition] = field(default_factory=list)
     select: Any = None
 
+    @property
+    def columns(self) -> pa.Schema:
+        """What the relation gives."""
+        if self.operator is not None:
+            return self.operator.schema
+        assert self.schema is not None
+        return self.schema.arrow
+
 
 @dataclass(frozen=True)
 class Output:

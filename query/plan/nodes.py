@@ -105,9 +105,9 @@ class TreeAggregate:
     @property
     def attributes(self) -> tuple[str, ...]:
         """Attributes whose aggregates are needed, time left out."""
-        names = (call.attribute for call in self.calls)
-        time = self.scan.schema.time
-        return tuple(dict.fromkeys(name for name in names if name not in (None, time)))  # type: ignore[misc]
+        names = dict.fromkeys(c.attribute for c in self.calls if c.attribute is not None)
+        names.pop(self.scan.schema.time, None)
+        return tuple(names)
 
 
 @dataclass(frozen=True)

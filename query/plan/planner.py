@@ -194,10 +194,7 @@ def _root(
         with LOADING:
             from ..relational.datasets import without_rows
 
-        relations = {}
-        for site in sites:
-            schema = site.schema.arrow if site.schema is not None else site.operator.schema
-            relations[site.relation] = without_rows(schema)
+        relations = {site.relation: without_rows(site.columns) for site in sites}
         found = planning.executor.columns(
             written.sql, relations, planning.given(written.parameters), planning.text
         )

@@ -209,6 +209,23 @@ class Executor(RelationalExecutor):
 
         return Answer(reader.schema, hugeints, batches(), running.close)
 
+    def _meant(
+        self, error: BaseException, text: str, control: QueryControl, failures: FailureBox
+    ) -> BaseException:
+        """What an error that came out of a call into DuckDB means to the user."""
+        failure = failure_of(error)
+        if failure is not None and failure.kind == "broken":
+            self._replace()
+        if failures.error is not None:
+            return failures.error
+        if isinstance(error, KeyboardInterrupt) or (
+            isinstance(error, RuntimeError) and "interrupted" in str(error).lower()
+        ):
+            return KeyboardInterrupt()
+        if failure is None and not control.stopped:
+            return error
+        return translated(failure or Failure("interrupted", ""), text, control, failures)
+
 
 class _Running(Owner):
     """What DuckDB holds for a query that has begun; a forked child does not touch it."""
@@ -229,20 +246,3 @@ class _Running(Owner):
                 reader.close()
             with suppress(duckdb.Error):
                 cursor.close()
-
-    def _meant(
-        self, error: BaseException, text: str, control: QueryControl, failures: FailureBox
-    ) -> BaseException:
-        """What an error that came out of a call into DuckDB means to the user."""
-        failure = failure_of(error)
-        if failure is not None and failure.kind == "broken":
-            self._replace()
-        if failures.error is not None:
-            return failures.error
-        if isinstance(error, KeyboardInterrupt) or (
-            isinstance(error, RuntimeError) and "interrupted" in str(error).lower()
-        ):
-            return KeyboardInterrupt()
-        if failure is None and not control.stopped:
-            return error
-        return translated(failure or Failure("interrupted", ""), text, control, failures)
