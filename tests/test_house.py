@@ -81,7 +81,6 @@ IMPORTED_BY_NAME = {
     "bench/__main__.py",
     "ingest/engines.py",
     "isolation/nursery.py",
-    "query/binding/operators.py",
     "server/__init__.py",
     "spark_connector/discovery/pyspark_chronicle/__init__.py",
 }

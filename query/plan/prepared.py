@@ -165,7 +165,8 @@ def prepare(
     ------
     SqlError
     """
-    check_query(root, text, frozenset(name for name in operators if isinstance(name, str)))
+    functions = frozenset(name for name in operators if isinstance(name, str))
+    check_query(root, text, functions)
     check_literals(root, text)
     parameters = () if inner else number_placeholders(root, text)
     cut, reason = cut_of(root)
