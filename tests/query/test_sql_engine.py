@@ -251,7 +251,7 @@ def test_results_stream_without_reading_ahead(database, monkeypatch):
 
     monkeypatch.setattr(Snapshot, "scan", counted)
     # rows so wide that what the executor holds ready is a small part of them, whoever waits
-    wide = "SELECT timestamp, altitude * 2, repeat('0123456789', 40) FROM flights"
+    wide = "SELECT timestamp, altitude * 2, lpad('', 400, '0123456789') FROM flights"
     result = database.sql(f"{wide} WHERE altitude < 1e9")
     batches = result.batches()
     first = next(batches)
