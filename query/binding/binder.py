@@ -36,6 +36,7 @@ from ...suggestion import did_you_mean
 from ..contract.catalog import Catalog
 from ..sql.dialect import MatchRelation, error_at, position_of
 from ..sql.gate import AGGREGATES
+from .ctes import Cte, Ctes, bringing, hide
 from .from_operator import Binders, BoundOperator, OperatorSite
 from .scope import (
     ColumnUse,
@@ -65,18 +66,6 @@ class Bound:
     outputs: list[Output] | None
     streams: dict[str, StreamSchema]
     names: Names
-
-
-@dataclass(frozen=True)
-class _Cte:
-    """A CTE: its columns, and a copy of it as written, for queries that run apart from this one."""
-
-    outputs: list[Output] | None
-    node: Any
-    recursive: bool
-
-
-_Ctes = dict[str, _Cte]
 
 
 def conjuncts(node: Any) -> Iterator[Any]:
@@ -132,7 +121,7 @@ class _Binder:
 
     # ----------------------------------------------------------------------- queries
 
-    def query(self, node: Any, ctes: _Ctes, outer: Scope | None) -> list[Output] | None:
+    def query(self, node: Any, ctes: Ctes, outer: Scope | None) -> list[Output] | None:
         """Bind a query and give its columns; None when they are not known."""
         ctes = self._with(node, ctes, outer)
         if isinstance(node, exp.Select):
@@ -157,7 +146,7 @@ class _Binder:
             self._nested(child, ctes, outer)
         return None
 
-    def _with(self, node: Any, ctes: _Ctes, outer: Scope | None) -> _Ctes:
+    def _with(self, node: Any, ctes: Ctes, outer: Scope | None) -> Ctes:
         clause = node.args.get("with_")
         if clause is None:
             return ctes
@@ -166,28 +155,26 @@ class _Binder:
             name, written = cte.alias.lower(), cte.copy()
             recursive = bool(clause.args.get("recursive"))
             if name in ctes:
-                _hide(name, None if recursive else written, ctes)
+                hide(name, None if recursive else written, ctes)
             if recursive:
                 ctes.pop(name, None)
-                ctes[name] = _Cte(
-                    None, written, True
-                )  # its columns are not known while it is bound
+                ctes[name] = Cte(None, written, True)  # its columns are not known while it is bound
             outputs = self.query(cte.this, ctes, outer)
             if recursive:
                 outputs = None
             if outputs is not None and self._references.get(name, 0) > 1:
                 outputs = [Output(column.name, column.type) for column in outputs]
             ctes.pop(name, None)  # so that names come in the order they are written
-            ctes[name] = _Cte(self._renamed(outputs, cte.args.get("alias")), written, recursive)
+            ctes[name] = Cte(self._renamed(outputs, cte.args.get("alias")), written, recursive)
         return ctes
 
-    def _modifiers(self, node: Any, ctes: _Ctes, outer: Scope | None) -> None:
+    def _modifiers(self, node: Any, ctes: Ctes, outer: Scope | None) -> None:
         """Queries inside ORDER BY and LIMIT of a set operation."""
         for key in ("order", "limit", "offset"):
             if node.args.get(key) is not None:
                 self._nested(node.args[key], ctes, outer)
 
-    def _nested(self, node: Any, ctes: _Ctes, outer: Scope | None) -> None:
+    def _nested(self, node: Any, ctes: Ctes, outer: Scope | None) -> None:
         if isinstance(node, exp.Query):
             self.query(node, ctes, outer)
             return
@@ -207,7 +194,7 @@ class _Binder:
 
     # ------------------------------------------------------------------------ SELECT
 
-    def _select(self, node: Any, ctes: _Ctes, outer: Scope | None) -> list[Output] | None:
+    def _select(self, node: Any, ctes: Ctes, outer: Scope | None) -> list[Output] | None:
         self._scopes += 1
         scope = Scope(self._scopes, outer)
         hints = self._hints(node)
@@ -250,7 +237,7 @@ class _Binder:
             found[name] = value
         return found
 
-    def _from(self, node: Any, scope: Scope, ctes: _Ctes, hints: dict[str, str]) -> None:
+    def _from(self, node: Any, scope: Scope, ctes: Ctes, hints: dict[str, str]) -> None:
         clause = node.args.get("from_")
         if clause is not None:
             self._item(clause.this, scope, ctes, node, hints)
@@ -262,7 +249,7 @@ class _Binder:
                 source.pushable = False
 
     def _joins(
-        self, joins: Any, scope: Scope, ctes: _Ctes, node: Any, hints: dict[str, str]
+        self, joins: Any, scope: Scope, ctes: Ctes, node: Any, hints: dict[str, str]
     ) -> None:
         for join in joins:
             before = list(scope.sources)
@@ -280,7 +267,7 @@ class _Binder:
                     source.nullable = True
 
     def _item(
-        self, item: Any, scope: Scope, ctes: _Ctes, select: Any, hints: dict[str, str]
+        self, item: Any, scope: Scope, ctes: Ctes, select: Any, hints: dict[str, str]
     ) -> None:
         """Add the source or sources of one FROM item to the scope."""
         if isinstance(item, MatchRelation):
@@ -316,7 +303,7 @@ class _Binder:
         return source
 
     def _table(
-        self, item: Any, scope: Scope, ctes: _Ctes, select: Any, hints: dict[str, str]
+        self, item: Any, scope: Scope, ctes: Ctes, select: Any, hints: dict[str, str]
     ) -> None:
         if isinstance(item.this, exp.Anonymous):
             function = self.operators.get(item.this.name.lower())
@@ -383,7 +370,7 @@ class _Binder:
         return name, schema
 
     def _match(
-        self, item: Any, scope: Scope, ctes: _Ctes, select: Any, hints: dict[str, str]
+        self, item: Any, scope: Scope, ctes: Ctes, select: Any, hints: dict[str, str]
     ) -> None:
         query = self._input_query(item.this, ctes)
         if query is None:
@@ -414,7 +401,7 @@ class _Binder:
             item, select, self.text, strategy, functions, streams, self._stream, bound
         )
 
-    def _input_query(self, source: Any, ctes: _Ctes) -> Any:
+    def _input_query(self, source: Any, ctes: Ctes) -> Any:
         """The input of MATCH_RECOGNIZE as a query of its own; None when it is a stream.
 
         The query runs apart from this one, so it brings the CTEs that it needs as they are written.
@@ -428,7 +415,7 @@ class _Binder:
             query = source.this.copy()
         else:
             query = exp.select("*").from_(source.copy())
-        return _bringing(query, ctes)
+        return bringing(query, ctes)
 
     def _operator(self, item: Any, bound: BoundOperator, name: str, scope: Scope) -> None:
         site = self._site(name, operator=bound)
@@ -443,7 +430,7 @@ class _Binder:
 
     # -------------------------------------------------------------------- expressions
 
-    def _expression(self, node: Any, scope: Scope, ctes: _Ctes) -> None:
+    def _expression(self, node: Any, scope: Scope, ctes: Ctes) -> None:
         if isinstance(node, exp.Query):
             self.query(node, ctes, scope)
             return
@@ -556,44 +543,6 @@ class _Binder:
                     )
                 outputs.append(Output(output.name, output.type, use))
         return outputs
-
-
-def _bringing(query: Any, ctes: _Ctes) -> Any:
-    """A query with the CTEs that it needs."""
-    needed = _needed(query, ctes)
-    if not needed:
-        return query
-    if query.args.get("with_") is not None:  # its own names hide those from outside
-        query = exp.select("*").from_(query.subquery("input"))
-    query.set(
-        "with_",
-        exp.With(
-            expressions=[cte.node.copy() for cte in needed],
-            recursive=any(cte.recursive for cte in needed),
-        ),
-    )
-    return query
-
-
-def _hide(name: str, written: Any, ctes: _Ctes) -> None:
-    """A CTE gets a name that means another one outside: those that use that one take it along."""
-    old = ctes[name]
-    for node in [written, *(cte.node for other, cte in ctes.items() if other != name)]:
-        if node is not None and old in _needed(node.this, ctes):
-            node.set("this", _bringing(node.this, ctes))
-
-
-def _needed(query: Any, ctes: _Ctes) -> list[_Cte]:
-    """The CTEs that a query names, and those that these name, in the order they are written."""
-    names: set[str] = set()
-    waiting = [query]
-    while waiting:
-        for table in waiting.pop().find_all(exp.Table):
-            name = table.name.lower()
-            if name in ctes and name not in names:
-                names.add(name)
-                waiting.append(ctes[name].node)
-    return [cte for name, cte in ctes.items() if name in names]
 
 
 def is_plain(select: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Plans: the walk in docs/architecture.md is true, nodes are values, operators are one line each."""
+"""Plans: the walk in docs/architecture.md is true, nodes are values, operators need one line."""
 
 from __future__ import annotations
 
