@@ -123,6 +123,8 @@ class Planning:
 
 def plan_query(prepared: Prepared, planning: Planning) -> QueryPlan:
     """What an execution of a prepared query does."""
+    if prepared.plan is not None and not planning.bounds:
+        return prepared.plan
     scans = {
         site.index: _bounded(_scan(prepared, site, planning), planning)
         for site in prepared.bound.sites
@@ -131,7 +133,15 @@ def plan_query(prepared: Prepared, planning: Planning) -> QueryPlan:
     answered = frozenset(i for i in prepared.candidates if scans[i].exact)
     leaves = [_leaf(prepared, site, scans, answered, planning) for site in prepared.bound.sites]
     root = _root(prepared, leaves, answered, planning)
-    return QueryPlan(prepared.text, root, prepared.cut, prepared.reason)
+    plan = QueryPlan(prepared.text, root, prepared.cut, prepared.reason)
+    if (
+        prepared.static
+        and not planning.bounds
+        and not any(rows.newest for rows in prepared.rows.values())
+        and all(isinstance(leaf, Scan | TreeAggregate) for leaf in leaves)
+    ):
+        prepared.plan = plan  # nothing of it depends on values, or on what streams hold
+    return plan
 
 
 def _scan(prepared: Prepared, site: Site, planning: Planning) -> Scan:

@@ -32,7 +32,7 @@ from ..sql.parameters import NOW, number_placeholders
 from ..sql.rendering.vocabulary import DISTANCES
 from ..sql.silent_loss import check_literals
 from .cuts import cut_of
-from .nodes import Scan
+from .nodes import QueryPlan, Scan
 from .pass_through import picked_columns
 
 __all__ = ["Prepared", "Rows", "Written", "prepare"]
@@ -100,6 +100,8 @@ class Prepared:
         How the query may be run in parts, see :mod:`.division`.
     scans : dict of int to Scan
         Of a static query, by site; filled in by the first execution.
+    plan : QueryPlan or None
+        Of a static query whose plan is the same whatever streams hold; from the first execution.
     bytes : int
         About what it takes in memory: its tree, and its text twice.
     """
@@ -114,6 +116,7 @@ class Prepared:
     reason: str
     bytes: int
     scans: dict[int, Scan] = field(default_factory=dict)
+    plan: QueryPlan | None = None
     _written: dict[frozenset[int], Written] = field(default_factory=dict)
 
     @property

@@ -17,7 +17,7 @@ from ..plan.nodes import QueryPlan
 __all__ = ["Openers", "Relation", "RunContext"]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class RunContext:
     """What one execution provides.
 

@@ -35,7 +35,7 @@ from .relations import AggregateRelation, OperatorRelation, StreamRelation
 __all__ = ["Execution", "Surroundings"]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Surroundings:
     """What plans are run with.
 
