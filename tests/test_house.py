@@ -27,6 +27,7 @@ LAYERS: dict[str, int] = {
     "query": 4,
     "formats": 2,
     "incoming": 4,
+    "client": 5,
     "database": 5,
     "ingest": 6,
     "server": 7,
