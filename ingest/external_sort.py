@@ -32,8 +32,9 @@ Layout
 
 Limits
     The file takes as much disk as the events do in Arrow format.  The sort is one of whole rows by
-    one integer, and the schema may widen while events come: DuckDB's ``ORDER BY`` would need a
-    sequence number for ties, a copy of every row into its format and back, and one schema.
+    one integer, and the schema may widen while events come.  DuckDB's ``ORDER BY`` needs one
+    schema, a sequence number for ties and a copy of every row into its format and back: measured on
+    six million rows of four columns, 1.5 times the processor time.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class StoreSink:
         timeout: float = 0.0,
     ) -> None:
         self._path = os.path.abspath(path)
-        self._stream = stream
+        self.stream = stream
         self._database = database
         self._timeout = timeout
 
@@ -131,7 +131,7 @@ class StoreSink:
             yield store
 
     def _writer(self, store: Store) -> EventStream:
-        handle = store.stream(self._stream)
+        handle = store.stream(self.stream)
         if not isinstance(handle, EventStream):
             raise ReadOnlyStore("the store is open for reading; nothing can be written to it here")
         return handle
@@ -139,12 +139,12 @@ class StoreSink:
     def describe(self) -> StreamSchema:
         """Schema of the stream."""
         with self._store() as store:
-            return store.stream(self._stream).schema
+            return store.stream(self.stream).schema
 
     def count(self) -> int:
         """Events in the stream."""
         with self._store() as store:
-            return store.stream(self._stream).snapshot().count
+            return store.stream(self.stream).snapshot().count
 
     def create(
         self,
@@ -157,16 +157,16 @@ class StoreSink:
         """Make the stream."""
         options = StreamOptions(codec=codec, retention=retention)
         with self._writable() as store:
-            made = store.create_stream(self._stream, schema, options, if_not_exists=if_not_exists)
+            made = store.create_stream(self.stream, schema, options, if_not_exists=if_not_exists)
             return made.schema
 
     def drop(self) -> None:
         """Remove the stream."""
         if self._database is not None:
-            self._database.drop_stream(self._stream)
+            self._database.drop_stream(self.stream)
         else:
             with self._writable() as store:
-                store.drop_stream(self._stream)
+                store.drop_stream(self.stream)
 
     def append(self, batch: pa.RecordBatch | pa.Table) -> Outcome:
         """Append a batch durably."""
@@ -184,13 +184,13 @@ class StoreSink:
     def sweep(self, clock: Callable[[], float] = time.time) -> list[str]:
         """Remove the jobs that nobody has committed or aborted for a day; gives their names."""
         with self._store() as store:
-            return sweep_staging(store.files, store.directory_of(self._stream), clock=clock)
+            return sweep_staging(store.files, store.directory_of(self.stream), clock=clock)
 
     def job(self, name: str) -> Job:
         """A job of that name, for the stream as it is now."""
         with self._store() as store:
-            stream = store.stream(self._stream)
-            directory = store.directory_of(self._stream)
+            stream = store.stream(self.stream)
+            directory = store.directory_of(self.stream)
             span = stream.snapshot().time_range
             plan = StagingPlan(directory, name, stream.schema, stream.options)
             return Job(name, stream.schema, plan, None if span is None else span[1])
@@ -223,7 +223,7 @@ class StoreSink:
         version: int | None = None,
     ) -> Outcome:
         """Name the staged segments in the stream's manifest."""
-        indexes = None if self._database is None else self._database.indexes_of(self._stream)
+        indexes = None if self._database is None else self._database.indexes_of(self.stream)
         done: BulkCommit | None = None
         with self._writable() as store:
             stream = self._writer(store)
@@ -241,13 +241,13 @@ class StoreSink:
                 if done is None:
                     raise
                 # What is committed is told as committed; the rest is made good later.
-                logger.exception("%s: what follows the commit of %s failed", self._stream, job)
+                logger.exception("%s: what follows the commit of %s failed", self.stream, job)
             return _outcome(done, stream.snapshot().count)
 
     def abort(self, job: str) -> None:
         """Remove a job's directory; needs no lock, because only its own tasks know it."""
         with self._store() as store:
-            abort_staged(store.files, store.directory_of(self._stream), job)
+            abort_staged(store.files, store.directory_of(self.stream), job)
 
     def outcome(
         self, application: str | None, version: int | None, job: str = ""
@@ -263,7 +263,7 @@ class StoreSink:
     def staged_jobs(self) -> list[str]:
         """Names of the jobs that have a place to stage."""
         with self._store() as store:
-            return staged_jobs(store.files, store.directory_of(self._stream))
+            return staged_jobs(store.files, store.directory_of(self.stream))
 
     def jobs(self) -> dict[str, Any]:
         """What the stream's manifest remembers of jobs."""
@@ -271,7 +271,7 @@ class StoreSink:
             with self._store() as store:
                 if self._database is not None:
                     return self._writer(store).commits.manifest.jobs
-                return load(store.files, store.directory_of(self._stream)).manifest.jobs
+                return load(store.files, store.directory_of(self.stream)).manifest.jobs
         except (NotAStore, StreamNotFound):
             return {}
 

@@ -108,7 +108,7 @@ class Transactions:
         """
         _check_name(part, "part")
         sink = self._sink(stream)
-        name = self._job(sink, stream, transaction)
+        name = self._job(sink, transaction)
         self._refuse_ended(sink, name, transaction)
         job = sink.job(name)
         try:
@@ -136,7 +136,7 @@ class Transactions:
             404 when a part is not there.
         """
         sink = self._sink(stream)
-        job = self._job(sink, stream, transaction)
+        job = self._job(sink, transaction)
         done = sink.outcome(wanted.application, wanted.version, job)
         if done is None:
             done = sink.commit(
@@ -155,7 +155,7 @@ class Transactions:
     def abort(self, stream: str, transaction: str) -> None:
         """Drop a transaction's parts, and refuse further ones."""
         sink = self._sink(stream)
-        self._end(sink, self._job(sink, stream, transaction))
+        self._end(sink, self._job(sink, transaction))
 
     def sweep(self) -> None:
         """Forget what nobody has committed or dropped for a day."""
@@ -169,12 +169,13 @@ class Transactions:
                 del self._ended[job]
 
     def _sink(self, stream: str) -> StoreSink:
-        return StoreSink(self._database.path, stream, database=self._database)
+        handle = self._database.stream(stream).handle  # says when there is none
+        return StoreSink(self._database.path, handle.name, database=self._database)
 
-    def _job(self, sink: StoreSink, stream: str, transaction: str) -> str:
+    def _job(self, sink: StoreSink, transaction: str) -> str:
         """The store's name of a transaction: the one that it has, or a new one."""
         _check_name(transaction, "transaction")
-        said = f"{stream}\n{transaction}".encode()
+        said = f"{sink.stream}\n{transaction}".encode()
         suffix = "-" + hashlib.sha256(said).hexdigest()[:24]
         for job in (*self._ended, *sink.jobs(), *sink.staged_jobs()):
             if job.endswith(suffix):

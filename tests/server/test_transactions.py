@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from chronicle.database import open_database
-from chronicle.errors import InvalidArgument
+from chronicle.errors import InvalidArgument, StreamNotFound
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.schema import StreamSchema
 from chronicle.server.problems import Problem
@@ -175,6 +175,26 @@ def test_names_cannot_leave_their_directory(served: Served, name: str) -> None:
         served.put("0", [(1, 1)], txn=name)
     with pytest.raises(InvalidArgument):
         served.commit(name)
+
+
+def test_a_stream_that_is_not_there_is_said(served: Served) -> None:
+    transactions = served.transactions
+    for call in (
+        lambda: transactions.put("no", "j", "0", iter([batch_of([(1, 1)])])),
+        lambda: transactions.commit("no", "j", Commit(())),
+        lambda: transactions.abort("no", "j"),
+    ):
+        with pytest.raises(StreamNotFound, match="no stream 'no'"):
+            call()
+
+
+def test_a_part_in_no_order_is_one_run(served: Served) -> None:
+    batches = [batch_of([(t, n) for t in (5, 1, 9, 3)]) for n in range(50)]
+    assert served.transactions.put("s", "j", "0", iter(batches))["rows"] == 200
+    served.commit("0")
+    assert served.events() == [(t, n) for t in (1, 3, 5, 9) for n in range(50)]
+    state = served.store.stream("s").snapshot().state
+    assert (len(state.segments), len(state.runs)) == (1, 0)
 
 
 def test_many_tasks_stage_side_by_side(served: Served) -> None:
