@@ -84,7 +84,6 @@ class Transactions:
 
     Parameters
     ----------
-    database : Database
     clock : callable
         Seconds since the epoch.
     """
