@@ -16,7 +16,7 @@ from pathlib import Path
 from ..errors import ChronicleError, in_words_of
 from .connection import Connection
 from .output import write_answer
-from .sql import Session
+from .session import Session
 from .statements import is_complete, split
 from .terminal import fail, say
 

@@ -4,88 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from ..errors import InvalidArgument
-from .connection import Connection, connection_of
+from .connection import connection_of
 from .options import StoreOption, TokenOption, UrlOption
 from .output import check_format, write_answer
 from .plots import draw, plot_format
-from .statements import only_reads, split
+from .session import Session
+from .statements import split
 from .terminal import is_terminal
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from ..database import Database
-
-__all__ = ["Session", "parameters", "sql"]
-
-
-class Session:
-    """Runs statements one after another against one store or server; a context manager.
-
-    Parameters
-    ----------
-    connection : Connection
-    timeout : float, optional
-        Seconds for each statement.
-    """
-
-    def __init__(self, connection: Connection, timeout: float | None = None) -> None:
-        self._connection = connection
-        self._timeout = timeout
-        self._database: Database | None = None
-        self._mode = ""
-
-    def __enter__(self) -> Session:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._close()
-
-    def _close(self) -> None:
-        database, self._database = self._database, None
-        if database is not None:
-            database.close()
-
-    def database(self, mode: str) -> Database:
-        """The store, opened for reading unless a statement writes."""
-        if self._database is None or (mode == "rw" and self._mode == "r"):
-            self._close()
-            self._database = self._connection.database(mode)
-            self._mode = mode
-        return self._database
-
-    def release(self) -> None:
-        """Give up the writer's lock between statements of a prompt."""
-        if self._mode == "rw":
-            self._close()
-
-    @contextlib.contextmanager
-    def run(
-        self, statement: str, params: dict[str, Any] | None = None
-    ) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
-        """Run a statement; gives the schema and the batches of its answer."""
-        if self._connection.url is not None:
-            body: dict[str, Any] = {"sql": statement}
-            if params:
-                body["params"] = params
-            if self._timeout is not None:
-                body["timeout_ms"] = max(1, int(self._timeout * 1000))
-            reader = self._connection.transport().batches("POST", "/v1/query", body=body)
-            yield reader.schema, iter(reader)
-            return
-        database = self.database("r" if only_reads(statement) else "rw")
-        result = database.sql(statement, params or None, self._timeout)
-        try:
-            yield result.schema, iter(result.batches())
-        finally:
-            result.close()
+__all__ = ["parameters", "sql"]
 
 
 def parameters(items: list[str]) -> dict[str, Any]:
