@@ -31,8 +31,8 @@ from ..schema import StreamSchema
 from ..store import ScanMetrics, Store
 from ..store.pinned import Pin, open_pinned, pin_stream
 from .backend import EventPartition, Scan, partition_count
-from .measuring import counted, measured
 from .options import Options
+from .task_metrics import counted, measured
 
 if TYPE_CHECKING:
     from ..store import Snapshot
