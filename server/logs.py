@@ -17,7 +17,7 @@ import re
 import sys
 import time
 
-from .settings import Settings
+from .access.settings import Settings
 
 __all__ = ["JsonFormatter", "TextFormatter", "configure_logging"]
 

@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..database import open_database
 from ..errors import InvalidArgument, MissingDependency
+from .access.settings import Settings, is_loopback, load_settings
+from .access.tokens import TokenFile
 from .logs import configure_logging
-from .settings import Settings, is_loopback, load_settings
-from .tokens import TokenFile
 
 if TYPE_CHECKING:
     import uvicorn
@@ -98,7 +98,7 @@ def uvicorn_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
     """How Uvicorn serves the application: with bounds for headers, and nothing but HTTP."""
     import uvicorn
 
-    from .protocol import bounded
+    from .http_protocol import bounded
 
     return uvicorn.Config(
         app,

@@ -19,6 +19,7 @@ LAYERS: dict[str, int] = {
     "errors": 0,
     "compiled": 0,
     "suggestion": 0,
+    "atomic_file": 0,
     "ticks": 0,
     "ownership": 1,
     "schema": 1,

@@ -21,10 +21,10 @@ from chronicle.query.contract.access import Access
 from chronicle.query.contract.cancellation import QueryControl
 from chronicle.query.engine import QueryEngine
 from chronicle.schema import StreamSchema
+from chronicle.server.access.settings import Settings
 from chronicle.server.app import create_app
 from chronicle.server.listening import Listening
 from chronicle.server.run import uvicorn_config
-from chronicle.server.settings import Settings
 from chronicle.store.files import RealFiles
 from chronicle.store.manifest import write_manifest
 

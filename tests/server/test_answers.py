@@ -228,7 +228,7 @@ def test_a_running_query_is_listed_and_cancelled(fake: Any, teach: Any, client: 
 def test_queries_of_others_are_out_of_sight(
     fake: Any, teach: Any, serve_app: Callable[..., Any]
 ) -> None:
-    from chronicle.server.tokens import create_token
+    from chronicle.server.access.tokens import create_token
 
     bearers = {}
     for name, scope in (("a", "read"), ("b", "read"), ("boss", "admin")):

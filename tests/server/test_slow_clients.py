@@ -15,7 +15,7 @@ import pytest
 
 import chronicle
 from chronicle.server import create_token
-from chronicle.server.bodies import Pace
+from chronicle.server.service.bodies import Pace
 
 SCHEMA = pa.schema([pa.field("t", pa.int64(), False), pa.field("s", pa.string())])
 SLOW = "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range + b.range < 0"
