@@ -32,6 +32,9 @@ from typing import Any
 import numba
 from numba.core import config as numba_config
 from numba.core import event
+from numba.core.compiler_lock import global_compiler_lock
+
+from .ownership import fork_waits_for
 
 __all__ = [
     "CompilingStopped",
@@ -70,6 +73,7 @@ def _writable_cache() -> bool:
 
 
 _CACHED = _writable_cache()
+fork_waits_for(global_compiler_lock)
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:

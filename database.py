@@ -39,7 +39,7 @@ from .errors import (
     ReadOnlyStore,
     StoreClosed,
 )
-from .ownership import Owner
+from .ownership import LOADING, Owner
 from .schema import StreamSchema
 from .store import EventStream, Store, StreamOptions, StreamReader
 from .streams import Stream
@@ -94,7 +94,8 @@ class IndexManager(Protocol):
 
 def open_indexes(store: Store) -> IndexManager:
     """Make the index manager of a store."""
-    from .indexes import StoreIndexes
+    with LOADING:
+        from .indexes import StoreIndexes
 
     return StoreIndexes(store)
 
@@ -409,7 +410,8 @@ class Database:
         self._check_open()
         engine = self._engine
         if engine is None:
-            from .query.engine import QueryEngine
+            with LOADING:
+                from .query.engine import QueryEngine
 
             with self._guard:
                 if self._engine is None:
@@ -434,7 +436,8 @@ class Database:
         With ``repair``, save what can be saved of damaged streams and rebuild indexes that differ
         from their events.
         """
-        from .store.check import Problem
+        with LOADING:
+            from .store.check import Problem
 
         self._check_open()
         report = self._store.check(repair=repair)

@@ -43,7 +43,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import InvalidArgument, InvalidData
-from ..ownership import ModuleLock, leave_to_parent
+from ..ownership import LOADING, ModuleLock, leave_to_parent
 from ..ticks import INT64_MAX, NS_PER_SECOND, TICKS_PER_SECOND
 from .badrows import shown
 from .converted import Codes, Converted, flag
@@ -511,7 +511,8 @@ def _strptime(values: pa.Array, pattern: str) -> pa.Array:
     whole columns.  The pattern travels as a literal, because a computed one is not type-checked.
     """
     global _connection
-    import duckdb
+    with LOADING:
+        import duckdb
 
     with _connecting:
         if _connection is None:

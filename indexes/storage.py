@@ -49,7 +49,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 from ..errors import ChronicleError, CorruptStore, StorageFailed, StorageFull, StoreClosed
-from ..ownership import leave_to_parent
+from ..ownership import LOADING, leave_to_parent
 
 __all__ = [
     "BATCH_BYTES",
@@ -142,7 +142,8 @@ def _translated(doing: str, path: Path) -> Iterator[None]:
 
 def write_table(path: Path, puts: list[tuple[bytes, bytes]]) -> None:
     """Write entries into a file of their own, for :meth:`IndexStorage.take_over`."""
-    import rocksdict
+    with LOADING:
+        import rocksdict
 
     options = rocksdict.Options(raw_mode=True)
     options.set_compression_type(rocksdict.DBCompressionType.none())
@@ -187,7 +188,8 @@ class IndexStorage:
     """
 
     def __init__(self, path: Path, writable: bool) -> None:
-        import rocksdict
+        with LOADING:
+            import rocksdict
 
         self.path = path
         self.writable = writable

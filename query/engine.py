@@ -26,6 +26,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from ..errors import SqlError, StreamNotFound
+from ..ownership import LOADING
 from ..store.segment import ScanMetrics
 from ..store.snapshot import Snapshot
 from . import statements
@@ -428,7 +429,8 @@ class Execution:
     def _datasets(
         self, specs: dict[int, ScanSpec], answered: frozenset[int]
     ) -> dict[str, ScanDataset]:
-        from .relational.datasets import ScanDataset
+        with LOADING:
+            from .relational.datasets import ScanDataset
 
         datasets = {}
         for site in self._prepared.sites:
@@ -476,8 +478,7 @@ class Execution:
 
     def _subquery(self, tree: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """Run a query that feeds an operator, on the snapshots of this execution."""
-        prepared = prepare(tree.copy(), self._prepared.text, self._engine.catalog)
-        prepared.parameters = ()  # their values are those of this execution, bound already
+        prepared = prepare(tree.copy(), self._prepared.text, self._engine.catalog, inner=True)
         inner = Execution(self._engine, prepared, None, self._control, time.perf_counter(), False)
         inner._snapshots = self._snapshots
         inner._values.update(self._values)
@@ -528,7 +529,8 @@ class Execution:
         """What names the executor gives to the columns of a query over our relations."""
 
         def names(written: Written) -> list[str]:
-            from .relational.datasets import ScanDataset
+            with LOADING:
+                from .relational.datasets import ScanDataset
 
             control, failures = QueryControl(), FailureBox()
             datasets = {

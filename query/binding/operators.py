@@ -27,7 +27,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from ...ownership import ModuleLock
+from ...ownership import LOADING
 from ...schema import StreamSchema
 from ...store.snapshot import Snapshot
 from ..conditions.constants import Folder
@@ -166,7 +166,6 @@ class OperatorFactory(Protocol):
 
 _table_functions: dict[str, OperatorFactory] = {}
 _match: list[OperatorFactory] = []
-_loading = ModuleLock()
 _loaded = False
 
 
@@ -202,7 +201,7 @@ def _load() -> None:
     """Import what registers operators; nobody goes on before the first has done so."""
     global _loaded
     if not _loaded:
-        with _loading:
+        with LOADING:
             for module in PROVIDERS:
                 importlib.import_module(module, __package__)
             _loaded = True

@@ -145,7 +145,7 @@ class Prepared:
         return None
 
 
-def prepare(root: Any, text: str, catalog: Catalog) -> Prepared:
+def prepare(root: Any, text: str, catalog: Catalog, *, inner: bool = False) -> Prepared:
     """Prepare a query.
 
     Parameters
@@ -155,6 +155,8 @@ def prepare(root: Any, text: str, catalog: Catalog) -> Prepared:
     text : str
         What it was parsed from, for positions.
     catalog : Catalog
+    inner : bool
+        Made of parts of a query that was prepared already: its parameters are named and bound.
 
     Raises
     ------
@@ -162,7 +164,7 @@ def prepare(root: Any, text: str, catalog: Catalog) -> Prepared:
     """
     check_query(root, text, table_function_names())
     check_literals(root, text)
-    parameters = number_placeholders(root, text)
+    parameters = () if inner else number_placeholders(root, text)
     uses_now = _fix_now(root)
     _name_distances(root)
     bound: Bound = bind(root, text, catalog)
@@ -260,6 +262,8 @@ def _rows(site: Site) -> Rows | None:
         return None
     newest = False
     if order is not None:
+        if any(node is not select and isinstance(node, exp.Query) for node in select.walk()):
+            return None  # a subquery becomes a join, which may give its rows in another order
         key: Any = order.expressions[0] if len(order.expressions) == 1 else None
         column: Any = key.this if isinstance(key, exp.Ordered) else None
         use = column.meta.get("use") if isinstance(column, exp.Column) else None

@@ -24,7 +24,6 @@ import hashlib
 import json
 import re
 import tempfile
-import threading
 from collections import OrderedDict
 from collections.abc import Collection
 from contextlib import suppress
@@ -34,6 +33,7 @@ from typing import Any, NamedTuple
 import duckdb
 
 from ...errors import SqlError
+from ...ownership import ModuleLock
 from ..sql.rendering.vocabulary import (
     COLLATIONS,
     FUNCTIONS,
@@ -57,7 +57,7 @@ _OURS = re.compile(r"c\d*|v|rows|events|window_(?:start|end|id)")
 """Names that texts made by :mod:`.evaluation`'s callers hold without quotes."""
 _CALLS = frozenset(("FUNCTION", "WINDOW"))
 
-_guard = threading.Lock()
+_guard = ModuleLock()
 _admitted: OrderedDict[bytes, None] = OrderedDict()
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from ...errors import SqlError
-from ...ownership import ModuleLock, leave_to_parent
+from ...ownership import LOADING, ModuleLock, leave_to_parent
 
 __all__ = ["evaluate"]
 
@@ -27,7 +27,8 @@ _instance: Any = None
 
 def _cursor() -> Any:
     global _instance
-    from .door import open_empty
+    with LOADING:
+        from .door import open_empty
 
     with _guard:
         if _instance is None:
@@ -56,9 +57,10 @@ def evaluate(query: str, **tables: pa.Table) -> pa.Table:
     SqlError
         When an expression has no types that fit, or fails on a value.
     """
-    import duckdb
+    with LOADING:
+        import duckdb
 
-    from .door import admit, is_broken
+        from .door import admit, is_broken
 
     cursor = _cursor()
     try:

@@ -35,7 +35,7 @@ import duckdb
 import pyarrow as pa
 
 from ...errors import QueryCancelled, ResourceLimit, SqlError, StoreClosed
-from ...ownership import leave_to_parent
+from ...ownership import Owner, leave_to_parent
 from ..contract.cancellation import QueryControl, interruptibly
 from ..sql.dialect import error_at
 from .door import admit, is_broken, open_empty
@@ -260,15 +260,7 @@ class Executor:
             self._replace(error)
             raise _translated(error, text, control, failures) from None
 
-        closed = threading.Event()
-
-        def close() -> None:
-            if not closed.is_set():
-                closed.set()
-                with suppress(Exception):
-                    reader.close()
-                with suppress(duckdb.Error):
-                    cursor.close()
+        running = _Running(cursor, relation, reader)
 
         def take() -> pa.RecordBatch | None:
             try:
@@ -292,9 +284,30 @@ class Executor:
                         break
                     yield batch
             finally:
-                close()
+                running.close()
 
-        return Answer(reader.schema, hugeints, batches(), close)
+        return Answer(reader.schema, hugeints, batches(), running.close)
+
+
+class _Running(Owner):
+    """What DuckDB holds for a query that has begun; a forked child does not touch it."""
+
+    def __init__(self, cursor: Any, relation: Any, reader: Any) -> None:
+        super().__init__("this query")
+        self._held = [cursor, relation, reader]
+        leave_to_parent(self)
+
+    def close(self) -> None:
+        """End the query; doing so again does nothing."""
+        if not self.here:
+            return
+        held, self._held = self._held, []
+        if held:
+            cursor, _, reader = held
+            with suppress(Exception):
+                reader.close()
+            with suppress(duckdb.Error):
+                cursor.close()
 
 
 def _translated(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...ownership import LOADING
 from ...store.prune import AllOf
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
@@ -95,7 +96,8 @@ class StreamRelation:
         parts = tuple(part for part in (self.spec.prune, split.prune) if part is not None)
         prune = None if not parts else parts[0] if len(parts) == 1 else AllOf(parts)
         if self._indexes is not None and prune is not None:
-            from ..replay.filtering import plan_filter
+            with LOADING:
+                from ..replay.filtering import plan_filter
 
             found = plan_filter(
                 self._snapshot, self._indexes, prune, low, high, self._control.check

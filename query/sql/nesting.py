@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import re
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -28,6 +27,7 @@ from typing import Any
 from sqlglot import exp
 
 from ...errors import SqlError
+from ...ownership import ModuleLock
 
 __all__ = ["BRACKETS_MAX", "TEXT_LENGTH_MAX", "TOKENS_MAX", "balanced", "headroom", "measure"]
 
@@ -94,7 +94,7 @@ def measure(text: Any) -> None:
             depth -= 1
 
 
-_guard = threading.Lock()
+_guard = ModuleLock()
 _users = 0
 _before = 0
 
