@@ -132,6 +132,9 @@ class FakeDatabase:
     def streams(self) -> list[str]:
         return sorted(self.names)
 
+    def damaged(self) -> dict[str, str]:
+        return {}
+
     def stream(self, name: str) -> Any:
         if name not in self.names:
             raise StreamNotFound(f"no stream {name!r}")
