@@ -77,7 +77,7 @@ fork_waits_for(global_compiler_lock)
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function over arrays; see the module's docstring for what that promises."""
+    """Compile a function over arrays; without the GIL, cached on disk, with exact arithmetic."""
     try:
         compiled = numba.njit(nogil=True, cache=_CACHED, fastmath=False, error_model="numpy")(
             function

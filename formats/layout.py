@@ -59,7 +59,7 @@ class Field:
 
 
 class Layout:
-    """What is read into which columns; see the module.
+    """Which columns of a source are read, under which names, as which types.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Reading events: any format from any source into batches of one layout.
 
 Purpose
-    :class:`EventReader` is where the parts meet: bytes (``sources.py``) are told apart
+    :class:`EventReader` is where the parts meet: bytes (``sources.py``) are classified
     (``kinds.py``), cut into chunks of records (``csvtext.py``, ``jsontext.py``, ``columnar.py``),
     given types (``layout.py``, ``infer.py``), converted (``convert.py``, ``times.py``) and
     checked.  :func:`read_batches` is the short form for a stream that exists.
@@ -164,7 +164,7 @@ class EventReader:
             self.close()
 
     def close(self) -> None:
-        """Let go of the source."""
+        """Close the source."""
         self._source.close()
 
     # ------------------------------------------------------------------------------- one chunk

@@ -185,7 +185,7 @@ def recover(copies: Iterable[tuple[bytes, bytes]], used: Iterable[int]) -> Defin
         Identifiers of runs that there are.
 
     Two indexes of one identifier (as an earlier version could leave them) get new ones each: whose
-    the runs are cannot be told, so that they are built anew.
+    the runs are is not known, so that they are built anew.
     """
     identifiers: dict[str, int] = {}
     limits: dict[str, int] = {}

@@ -40,7 +40,7 @@ logger = logging.getLogger("chronicle.indexes")
 
 
 class StoreIndexes:
-    """See the module.
+    """The indexes of every stream of a store: opened on demand, told of new segments.
 
     Parameters
     ----------

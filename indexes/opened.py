@@ -63,7 +63,7 @@ RunKey = tuple[int, int, int]
 
 
 class OpenedIndexes:
-    """See the module.
+    """The runs of one stream's indexes, opened for reading.
 
     Parameters
     ----------
@@ -220,7 +220,7 @@ class OpenedIndexes:
                         self._load()
                     return
             except ChronicleError:
-                pass  # is told by opening it anew
+                pass  # opening it again says what is wrong
             self._disconnect()
             self._open()
 

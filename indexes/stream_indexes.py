@@ -70,7 +70,7 @@ logger = logging.getLogger("chronicle.indexes")
 
 
 class StreamIndexes(OpenedIndexes):
-    """See the module; parameters and attributes are those of :class:`OpenedIndexes`."""
+    """The indexes of a stream that is written to; built behind :class:`OpenedIndexes`."""
 
     _generations = 0
     """Where generations begin."""

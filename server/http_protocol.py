@@ -13,7 +13,7 @@ Guarantee
 
     An application finds in the scope, under :data:`~.middleware.ABORT`, how to end a
     connection at once: to close one waits until the client has taken what is on its way, and a
-    client that takes nothing is the very reason.
+    client that takes nothing is why the connection is ended.
 
 Limits
     The last piece that the socket gives is parsed before it is counted.

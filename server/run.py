@@ -133,9 +133,8 @@ def check_binding(settings: Settings) -> None:
         return
     raise InvalidArgument(
         f"refusing to listen on {settings.host}, which others can reach, without tokens: create "
-        "one with "
-        "`chronicle token create NAME --scope admin`, set CHRONICLE_TOKEN_FILE, or listen on "
-        "127.0.0.1"
+        "one with `chronicle token create NAME --scope admin`, set CHRONICLE_TOKEN_FILE, or "
+        "listen on 127.0.0.1"
     )
 
 
@@ -151,8 +150,7 @@ def _listen(settings: Settings) -> Iterator[socket.socket]:
     except OSError as error:
         raise InvalidArgument(
             f"cannot listen on {host} port {port}: {error.strerror or error}; choose another "
-            "address with "
-            "--host and --port (CHRONICLE_HOST, CHRONICLE_PORT)"
+            "address with --host and --port (CHRONICLE_HOST, CHRONICLE_PORT)"
         ) from None
     with listener:
         yield listener
@@ -172,7 +170,7 @@ def _print_url(url: str) -> None:
 def _warm(warm_up: Callable[[threading.Event], bool]) -> bool:
     """Warm up until a signal comes; False after SIGTERM, KeyboardInterrupt after SIGINT.
 
-    A handler that raised would do so anywhere in the compiler; this one only leaves word.
+    A handler that raised would do so anywhere in the compiler; this one only sets a flag.
     """
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():

@@ -1,4 +1,4 @@
-"""Who is asking, and may they: bearer tokens, and what protects a server that has none.
+"""Authentication and authorization: bearer tokens, and what protects a server that has none.
 
 Purpose
     :func:`authenticate` is the dependency of every ``/v1`` route.  It gives a :class:`Principal`,
@@ -15,7 +15,7 @@ Guarantee
     or not.
 
 Limits
-    TLS is the business of a proxy in front; tokens travel as they are.
+    Tokens are sent in clear text: a proxy in front has to provide TLS.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class Authenticator:
             )
 
     def principal(self, scope: Scope, secret: str | None) -> Principal:
-        """Who is asking.
+        """Identify the requester by address and token.
 
         Raises
         ------

@@ -7,7 +7,7 @@ Purpose
 
 Guarantee
     What a statement changes is looked at here, by scope and name, and what it reads, as the bound
-    statement has it (:class:`chronicle.query.contract.access.Access`).  What it may know of at all
+    statement says (:class:`chronicle.query.contract.access.Access`).  What it may know of at all
     is the business of :class:`chronicle.query.contract.access.VisibleStreams`, against which it
     then runs: to a token that is restricted to some streams the others do not exist.
 """
@@ -122,5 +122,5 @@ def check_predicate(text: str) -> None:
         raise error_at(
             text,
             position_of(inner),
-            "where is a condition on one event; write a query for what asks further",
+            "where is a condition on one event; write a query for anything more",
         )

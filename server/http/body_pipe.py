@@ -9,7 +9,7 @@ Layout
     ::
 
         worker thread                                event loop
-        write(bytes) -> blocks of >= 64 KiB  ->  [queue, <= 4 MiB]  ->  await read()
+        write(bytes) -> blocks of >= 64 KiB  ->  [queue, <= 4 MiB]  ->  await next_block()
 
 Guarantee
     Bytes arrive in order.  An exception of the thread arrives after the bytes written before it.
@@ -22,8 +22,10 @@ Limits
 from __future__ import annotations
 
 import asyncio
+import io
 import threading
 from collections import deque
+from typing import Any
 
 from ...errors import QueryCancelled
 
@@ -33,7 +35,7 @@ BLOCK_BYTES = 64 * 1024
 QUEUE_BYTES = 4 * 1024 * 1024
 
 
-class BodyPipe:
+class BodyPipe(io.RawIOBase):
     """A bounded queue of bytes; make it on the event loop that reads it."""
 
     def __init__(self) -> None:
@@ -49,28 +51,18 @@ class BodyPipe:
         self._abandoned = False
         self.written = 0
 
-    # --- the thread's side: a binary file
-
-    closed = False
+    # --- the thread's side: a binary file that is only written to
 
     def writable(self) -> bool:
-        """Part of being a file."""
+        """A file says so."""
         return True
-
-    def readable(self) -> bool:
-        """Part of being a file."""
-        return False
-
-    def seekable(self) -> bool:
-        """Part of being a file."""
-        return False
 
     def tell(self) -> int:
         """Bytes written so far."""
         return self.written
 
     def close(self) -> None:
-        """Part of being a file; the end is told by :meth:`end`."""
+        """Do nothing: encoders close their file, and :meth:`end` ends the answer."""
 
     def flush(self) -> None:
         """Hand on what has been gathered."""
@@ -78,7 +70,7 @@ class BodyPipe:
             block, self._block, self._block_bytes = b"".join(self._block), [], 0
             self._put(block)
 
-    def write(self, data: bytes) -> int:
+    def write(self, data: Any) -> int:
         """Take bytes; waits while the queue is full, raises when nobody reads any more."""
         piece = bytes(data)
         self._block.append(piece)
@@ -122,7 +114,7 @@ class BodyPipe:
         with self._space:
             return self._ended and self._error is None and not self._queue
 
-    async def read(self) -> bytes | None:
+    async def next_block(self) -> bytes | None:
         """The next block; None at the end; raises what the thread raised."""
         while True:
             with self._space:

@@ -45,7 +45,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def spec_body(model: type[BaseModel]) -> dict[str, Any]:
-    """What OpenAPI is told of the body."""
+    """The body of a route in the OpenAPI document."""
     schema = model.model_json_schema()
     schema = _inlined(schema, schema.pop("$defs", {}))
     content: dict[str, Any] = {"application/json": {"schema": schema}}

@@ -92,8 +92,7 @@ def to_ticks(schema: StreamSchema, text: str | None, precision: str | None = Non
         if per_second is None:
             raise InvalidArgument(
                 f"precision={precision} makes no sense here: the time attribute {schema.time!r} "
-                "counts "
-                "plain integers"
+                "counts plain integers"
             )
         value, rest = divmod(value * per_second, TICKS_PER_SECOND[precision])
         if rest:

@@ -77,7 +77,7 @@ async def keep_position(request: Request, principal: Requester, stream: PathName
 async def drop_position(
     request: Request, principal: Requester, stream: PathName, position: PathName
 ) -> Response:
-    """Let go of a position and of what is kept for it."""
+    """Drop a position, and stop keeping old segments for it."""
     principal.require("read", stream)
     server = server_of(request)
     await server.call(server.positions.drop, stream, principal.owner, position)

@@ -99,7 +99,7 @@ async def send_rows(
     limit : int, optional
         Rows that the client wants at most.
     looks_ahead : bool
-        Whether the rows go on beyond the limit, so that ``truncated`` can be told.
+        Whether the rows go on beyond the limit, so that ``truncated`` is known.
     """
     server = server_of(request)
     waited = time.perf_counter()
@@ -133,7 +133,7 @@ async def send_rows(
     job.add_done_callback(lambda job: loop.call_soon_threadsafe(ended, job))
     watch = asyncio.create_task(_watch(request, query, pipe))
     try:
-        first = await pipe.read()
+        first = await pipe.next_block()
     except BaseException as error:
         watch.cancel()
         query.cancellation.cancel()
@@ -225,7 +225,7 @@ class _Stream(Response):
         self.raw_headers = [item for item in self.raw_headers if item[0] != b"content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
+        """Send the headers, then blocks as they are ready; break off a client that is too slow."""
         request_id = scope["state"]["request_id"]
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
@@ -237,7 +237,7 @@ class _Stream(Response):
                 await asyncio.wait_for(send(message), max(0.0, self._pace.left(sent, waited)))
                 waited += time.perf_counter() - began
                 sent += len(block)
-                block = await self._pipe.read()
+                block = await self._pipe.next_block()
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         except TimeoutError:
             logger.warning(

@@ -60,7 +60,7 @@ async def readyz(
 ) -> Response:
     """200 when the store is open and SQL is answered; 503 while it starts, stops or cannot.
 
-    Who has a token is told of the store, too.
+    With a token the answer also describes the store.
     """
     server = server_of(request)
     if server.stopping or not server.ready:
@@ -105,7 +105,7 @@ async def metrics(
 ) -> Response:
     """Counters, gauges and histograms in the Prometheus text format; needs any valid token.
 
-    Gauges of indexes are told of the streams that the token may read.
+    Gauges of indexes cover the streams that the token may read.
     """
     server = server_of(request)
     try:

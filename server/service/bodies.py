@@ -8,7 +8,7 @@ Purpose
 Guarantee
     Neither the bytes on the wire nor the decoded ones ever exceed their limits, whatever a header
     says: a decompression bomb stops at the limit, not after it.  A client that falls silent, or
-    sends more slowly than :class:`Pace` asks for, is let go.  A body that ends early is never
+    sends more slowly than :class:`Pace` asks for, is disconnected.  A body that ends early is never
     parsed.
 
 Layout
@@ -121,7 +121,7 @@ class Body:
         return self._file
 
     def close(self) -> None:
-        """Let go of memory and file."""
+        """Free memory and file."""
         self._file.close()
 
 

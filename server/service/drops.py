@@ -1,4 +1,4 @@
-"""Streams that were dropped lately: what fails beside a DROP fails because of it.
+"""Recently dropped streams: a request that fails during a DROP fails because of it.
 
 Purpose
     A request that is at work on a stream while another one drops it may meet the drop anywhere: a
@@ -6,8 +6,8 @@ Purpose
     worth a 500.  :class:`Drops` knows which streams were dropped since a request came.
 
 Guarantee
-    Only what would have been answered 500 is told as a missing stream, and only when that stream
-    was being dropped while the request ran.
+    Only what would have been answered 500 is answered as a missing stream, and only when that
+    stream was being dropped while the request ran.
 """
 
 from __future__ import annotations

@@ -194,7 +194,7 @@ class IdempotencyKeys:
         entry.running = False
 
     def forget_stream(self, stream: str) -> None:
-        """Forget the keys of a stream that is no more."""
+        """Forget the keys of a dropped stream."""
         for name in [name for name in self._names() if name.partition("\n")[0] == stream]:
             self._forget(name)
 

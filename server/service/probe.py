@@ -6,7 +6,7 @@ Purpose
     :data:`KEEP_S` together.
 
 Guarantee
-    Trouble is told without the error's text, which may name paths: that goes to the log.
+    Trouble is reported without the error's text, which may name paths: that goes to the log.
 
 Limits
     A query that takes longer than :data:`LIMIT_S` counts as one that is not answered.

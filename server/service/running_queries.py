@@ -22,7 +22,7 @@ from ..access.auth import Principal
 __all__ = ["RunningQueries", "RunningQuery"]
 
 TEXT_CHARACTERS_MAX = 10_000
-"""As much of a query is told to who asks what runs."""
+"""Longest part of a query's text that the list of running queries shows."""
 
 
 @dataclass
@@ -62,7 +62,7 @@ class RunningQuery:
 
 
 class RunningQueries:
-    """All of them."""
+    """The running queries and reads of a server, by id."""
 
     def __init__(self) -> None:
         self._queries: dict[str, RunningQuery] = {}

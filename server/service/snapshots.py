@@ -10,7 +10,7 @@ Guarantee
 
 Limits
     Kept in this process for ``CHRONICLE_SNAPSHOT_TTL_MS`` after the last use.  A pin keeps the
-    files of its version from being deleted, so it is let go even when the client never says that
+    files of its version from being deleted, so it is released even when the client never says that
     it is done.
 """
 
@@ -114,16 +114,16 @@ class PinnedSnapshots:
             self._done(pin)
 
     def forget(self, stream: str) -> None:
-        """Let go of a stream's versions; those in use live until their readers are done."""
+        """Release a stream's versions; those in use live until their readers are done."""
         self._drop(lambda key, pin: key[0] == stream)
 
     def sweep(self) -> None:
-        """Let go of what nobody has used for too long."""
+        """Release what nobody has used for too long."""
         oldest = self._clock() - self._keep_s
         self._drop(lambda key, pin: pin.readers == 0 and pin.used < oldest)
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Release every version."""
         self._drop(lambda key, pin: True)
 
     def _add(self, stream: str, snapshot: Snapshot) -> _Pin:

@@ -30,7 +30,7 @@ def write(pipe: BodyPipe, pieces: list[bytes], error: Exception | None = None) -
 
 async def read_all(pipe: BodyPipe) -> bytes:
     blocks = []
-    while (block := await pipe.read()) is not None:
+    while (block := await pipe.next_block()) is not None:
         blocks.append(block)
     return b"".join(blocks)
 
@@ -64,9 +64,9 @@ def test_errors_come_after_the_bytes() -> None:
     async def main() -> None:
         pipe = BodyPipe()
         write(pipe, [b"a" * 70_000], ValueError("no"))
-        assert await pipe.read() == b"a" * 70_000
+        assert await pipe.next_block() == b"a" * 70_000
         with pytest.raises(ValueError, match="no"):
-            await pipe.read()
+            await pipe.next_block()
         assert not pipe.complete
 
     asyncio.run(main())
@@ -94,7 +94,7 @@ def test_a_small_answer_is_complete_with_its_first_block() -> None:
         for _ in range(200):
             pipe = BodyPipe()
             write(pipe, [b"a", b"b"])
-            assert await pipe.read() == b"ab"
+            assert await pipe.next_block() == b"ab"
             assert pipe.complete
 
     asyncio.run(main())
