@@ -35,7 +35,7 @@ from .errors import AttributeNotFound, InvalidArgument, SchemaMismatch, Unsuppor
 from .suggestion import did_you_mean
 from .ticks import INT64_MAX, INT64_MIN, NS_PER_SECOND, TICKS_PER_SECOND
 
-__all__ = ["Attribute", "Storage", "StreamSchema", "time_text"]
+__all__ = ["Attribute", "Storage", "StreamSchema", "storage_of", "time_text"]
 
 FOUR_DIGIT_YEARS = (-62_167_219_200, 253_402_300_800)
 """Seconds from the epoch to the beginnings of the years 0 and 10000."""
@@ -87,7 +87,7 @@ class Storage(Enum):
     DECIMAL = "decimal"  # 16 bytes each: count only
 
 
-def _storage_of(type_: pa.DataType) -> Storage | None:
+def storage_of(type_: pa.DataType) -> Storage | None:
     if pa.types.is_signed_integer(type_) or pa.types.is_timestamp(type_) or pa.types.is_date(type_):
         return Storage.SIGNED
     if pa.types.is_unsigned_integer(type_):
@@ -188,7 +188,7 @@ class StreamSchema:
                         f"the time attribute {time!r} must be a timestamp or an integer, found "
                         f"{type_}; cast it"
                     )
-            storage = _storage_of(type_)
+            storage = storage_of(type_)
             if storage is None:
                 raise UnsupportedType(
                     f"attribute {field.name!r} has type {type_}, which a stream cannot store; use "

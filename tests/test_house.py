@@ -17,12 +17,13 @@ ROOT = Path(__file__).resolve().parent.parent
 
 LAYERS: dict[str, int] = {
     "errors": 0,
-    "compiled": 0,
     "suggestion": 0,
     "atomic_file": 0,
     "ticks": 0,
     "ownership": 1,
+    "compiled": 2,
     "schema": 1,
+    "isolation": 1,
     "soundness": 1,
     "durations": 1,
     "lru": 2,
@@ -80,6 +81,7 @@ UNORDERED = {"."}
 IMPORTED_BY_NAME = {
     "bench/__main__.py",
     "ingest/engines.py",
+    "isolation/nursery.py",
     "query/binding/operators.py",
     "server/__init__.py",
     "spark_connector/discovery/pyspark_chronicle/__init__.py",

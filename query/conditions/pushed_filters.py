@@ -28,12 +28,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...schema import Attribute, Storage, StreamSchema
+from ...errors import UnsupportedType
+from ...schema import Attribute, Storage, StreamSchema, storage_of
 from ...store.prune import AllOf, IsNull, NotNull, Prune, Range
 from .bounds import Compiled, all_of, any_of, exact_bounds, ordered_bounds, widened_bounds
 from .ranges import TICK_MAX, TICK_MIN, tick_ns, time_bounds
 
-__all__ = ["Split", "split_filter"]
+__all__ = ["Split", "read_filter", "split_filter"]
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -143,12 +144,66 @@ def split_filter(expression: pc.Expression | None, schema: StreamSchema) -> Spli
     return Split(low, high, None if prune == AllOf(()) else prune, rest)
 
 
+def read_filter(text: str | None, schema: pa.Schema) -> tuple[pc.Expression | None, bool]:
+    """A filter from its text alone.
+
+    Parameters
+    ----------
+    text : str, optional
+        As Arrow prints an expression.
+    schema : pyarrow.Schema
+        Of the columns that it may name.
+
+    Returns
+    -------
+    expression : pyarrow.compute.Expression or None
+        Those of its conjuncts that could be built again.
+    exact : bool
+        Whether these are all of them.
+    """
+    if text is None:
+        return None, True
+    if any(not re.fullmatch(r"[^\W\d]\w*", n) or n in _RESERVED for n in schema.names):
+        return None, False
+    try:
+        reader = _Reader(text, _Columns(schema))
+        part = reader.expression()
+        reader.end()
+    except (_Unreadable, UnsupportedType, RecursionError):
+        return None, False
+    built, exact = None, True
+    for conjunct in part.conjuncts or (part,):
+        if conjunct.build is None:
+            exact = False
+        else:
+            built = conjunct.build if built is None else built & conjunct.build
+    return built, exact
+
+
+class _Columns:
+    """The columns of any relation as attributes, as far as streams could hold them."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+
+    def __contains__(self, name: str) -> bool:
+        return len(self._schema.get_all_field_indices(name)) == 1
+
+    def attribute(self, name: str) -> Attribute:
+        """The attribute of a name; raises :class:`UnsupportedType`."""
+        type_ = self._schema.field(name).type
+        storage = storage_of(type_)
+        if storage is None:
+            raise UnsupportedType(f"a stream cannot hold {type_}")
+        return Attribute(name, type_, True, storage)
+
+
 def _is_time_range(compiled: Compiled, time: str) -> bool:
     return compiled.exact and isinstance(compiled.prune, Range) and compiled.prune.column == time
 
 
 class _Reader:
-    def __init__(self, text: str, schema: StreamSchema) -> None:
+    def __init__(self, text: str, schema: StreamSchema | _Columns) -> None:
         self._schema = schema
         self._tokens: list[re.Match[str]] = []
         position = 0
@@ -254,12 +309,12 @@ class _Reader:
             parts.append((_bounds(attribute, "=", value), _bounds(attribute, "<>", value), value))
         if not parts:
             raise _Unreadable
-        values = [value for _, _, value in parts]
+        scalars = [_scalar(attribute.type, value) for _, _, value in parts]
         build = None
-        if all(_build(attribute, "=", value) is not None for value in values):
+        if all(scalar is not None for scalar in scalars):
             build = pc.if_else(
                 pc.field(attribute.name).is_valid(),
-                pc.field(attribute.name).isin(pa.array(values, attribute.type)),
+                pc.field(attribute.name).isin(pa.array(scalars, attribute.type)),
                 pc.scalar(pa.scalar(None, pa.bool_())),
             )
         return _Part(any_of([p[0] for p in parts]), all_of([p[1] for p in parts]), build)
@@ -341,18 +396,8 @@ def _bounds(attribute: Attribute, operator: str, value: Any) -> Compiled:
 
 def _build(attribute: Attribute, operator: str, value: Any) -> pc.Expression | None:
     """The comparison built again; None where the literal's own type might matter."""
-    type_ = attribute.type
-    fits = (
-        (pa.types.is_integer(type_) and type(value) is int)
-        or (pa.types.is_float64(type_) and type(value) in (int, float))
-        or (pa.types.is_string(type_) and isinstance(value, str))
-        or (pa.types.is_boolean(type_) and isinstance(value, bool))
-    )
-    if not fits:
-        return None
-    try:
-        scalar = pa.scalar(value, type_)
-    except (pa.ArrowInvalid, OverflowError):
+    scalar = _scalar(attribute.type, value)
+    if scalar is None:
         return None
     left, right = pc.field(attribute.name), pc.scalar(scalar)
     built: pc.Expression = {
@@ -364,3 +409,26 @@ def _build(attribute: Attribute, operator: str, value: Any) -> pc.Expression | N
         "<>": left != right,
     }[operator]
     return built
+
+
+def _scalar(type_: pa.DataType, value: Any) -> pa.Scalar | None:
+    """A literal in the type of the column it is compared with; None where it does not fit it."""
+    types = pa.types
+    if isinstance(value, _Moment):
+        if not (types.is_timestamp(type_) or types.is_date32(type_)):
+            return None
+        ticks, rest = divmod(value.nanoseconds, tick_ns(type_))
+        bits = type_.bit_width
+        if rest or not -(1 << bits - 1) <= ticks < 1 << bits - 1:
+            return None
+        return pa.scalar(ticks, pa.int32() if bits == 32 else pa.int64()).cast(type_)
+    fits = (
+        (types.is_integer(type_) and type(value) is int)
+        or (types.is_float64(type_) and type(value) in (int, float))
+        or (types.is_string(type_) and isinstance(value, str))
+        or (types.is_boolean(type_) and isinstance(value, bool))
+    )
+    try:
+        return pa.scalar(value, type_) if fits else None
+    except (pa.ArrowInvalid, OverflowError):
+        return None

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from ..contract.cancellation import QueryControl
-from .scans import FailureBox, Scannable, ScanRequest
+from .scans import FailureBox, ReadFilter, Scannable, ScanRequest
 
 __all__ = ["ScanDataset"]
 
@@ -64,6 +64,33 @@ class ScanDataset(ds.InMemoryDataset):  # type: ignore[misc]
         if columns is not None:
             schema = pa.schema([schema.field(name) for name in columns])
         return _Scanner(schema, lambda: self._batches(request))
+
+    def narrowed(
+        self, columns: list[str], needed: list[str], text: str | None, read: ReadFilter
+    ) -> tuple[bool, Iterator[pa.RecordBatch]]:
+        """Begin a scan for an executor that can say its filter as text only.
+
+        Parameters
+        ----------
+        columns : list of str
+        needed : list of str
+            Those, and what the filter reads.
+        text : str, optional
+            The filter, as Arrow prints it.
+        read : callable
+            Makes a filter of a text again.
+
+        Returns
+        -------
+        applied : bool
+            Whether the batches have ``columns`` of exactly the rows that pass; else they have
+            ``needed`` of at least these rows.
+        batches : iterator of RecordBatch
+        """
+        filter, applied = read(text, self._relation.schema)
+        request = ScanRequest(columns if applied else needed, filter)
+        self.requests.append(request)
+        return applied, self._batches(request)
 
     def _batches(self, request: ScanRequest) -> Iterator[pa.RecordBatch]:
         try:

@@ -2,16 +2,24 @@
 
 Purpose
     :func:`open_empty` makes an instance that cannot be changed; :func:`admit` looks at a text once
-    more, as DuckDB itself reads it, before it is run.
+    more, as DuckDB itself reads it, before it is run; :func:`failure_of` says what an error that
+    comes out means.  The executor of this process, that of a worker and expressions beside a query
+    (:mod:`.evaluation`) all pass here.
 
 Guarantee
     An instance is an empty database that is open for reading only, without files, network,
-    extensions and Python variables, its configuration locked: no statement can leave a macro, a
-    view, a table or a setting behind for another one.  What a cursor registers is its own and ends
-    with it.  A text passes when DuckDB's own parser finds in it exactly one statement, a SELECT,
-    which reads no table but the relations that were given, calls no function and no collation that
-    is not in :mod:`..sql.rendering.vocabulary`, and names no schema.  This does not depend on
-    sqlglot, nor on the forms of :mod:`..sql.rendering`: an error there is caught here.
+    extensions and Python variables, its configuration locked, its sessions in UTC: no statement can
+    leave a macro, a view, a table or a setting behind for another one.  What a cursor registers is
+    its own and ends with it.  A text passes when DuckDB's own parser finds in it exactly one
+    statement, a SELECT, which reads no table but the relations that were given, calls no function
+    and no collation that is not in :mod:`..sql.rendering.vocabulary`, and names no schema.  This
+    does not depend on sqlglot, nor on the forms of :mod:`..sql.rendering`: an error there is caught
+    here.
+
+Limits
+    Where there is no place for the empty file, the database is in memory and could be written to:
+    :func:`admit` stands alone there.  DuckDB's memory limit is not a hard cap (see
+    :mod:`..sql.gate`).
 
 Cost
     An instance 15 ms, once for a database; a text about 1 ms the first time, 20 microseconds
@@ -42,8 +50,17 @@ from ..sql.rendering.vocabulary import (
     TABLE_FUNCTIONS,
     UNQUOTED,
 )
+from .scans import SPILL_BYTES, Failure
 
-__all__ = ["admit", "is_broken", "open_empty"]
+__all__ = [
+    "admit",
+    "failure_of",
+    "hugeints_of",
+    "is_broken",
+    "lock",
+    "open_empty",
+    "open_unlocked",
+]
 
 _ADMITTED_MAX = 4096
 _FROM = frozenset(
@@ -61,36 +78,87 @@ _guard = ModuleLock()
 _admitted: OrderedDict[bytes, None] = OrderedDict()
 
 
-def open_empty(directory: Path | None = None, **settings: Any) -> Any:
+def open_unlocked(**settings: Any) -> Any:
+    """An empty instance; :func:`lock` it before it is used for foreign SQL."""
+    settings = {
+        "python_enable_replacements": "false",
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+        **settings,
+    }
+    try:
+        place = tempfile.TemporaryDirectory(prefix="chronicle-empty-")
+    except OSError:  # a read-only system without any place for files
+        connection = duckdb.connect(config=settings)
+    else:
+        with place as directory:
+            path = str(Path(directory) / "empty")
+            duckdb.connect(path).close()
+            connection = duckdb.connect(path, read_only=True, config=settings)
+    connection.execute("SET TimeZone = 'UTC'")
+    # relations have no known size, so that an ASOF join would always be taken for a tiny one
+    connection.execute("SET asof_loop_join_threshold = 0")
+    return connection
+
+
+def lock(
+    connection: Any,
+    *,
+    directory: Path | str | None = None,
+    memory_bytes: int | None = None,
+    threads: int = 1,
+) -> None:
+    """Give an instance its limits and its only directory, for good; without one it never spills."""
+    place = "" if directory is None else str(directory).replace("'", "''")
+    connection.execute(f"SET threads = {threads}")
+    if memory_bytes is not None:
+        connection.execute(f"SET memory_limit = '{memory_bytes}B'")
+    connection.execute(f"SET max_temp_directory_size = '{SPILL_BYTES}B'")
+    connection.execute(f"SET temp_directory = '{place}'")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+
+
+def open_empty(
+    directory: Path | None = None, *, memory_bytes: int | None = None, threads: int = 1
+) -> Any:
     """An instance of DuckDB that nothing can be written to.
 
     Parameters
     ----------
     directory : Path, optional
         Where it may spill; nowhere unless given.
-    **settings
-        Further settings of DuckDB, such as ``memory_limit``.
+    memory_bytes : int, optional
+    threads : int
     """
-    with tempfile.TemporaryDirectory(prefix="chronicle-empty-") as own:
-        path = str(Path(own) / "empty")
-        duckdb.connect(path).close()
-        connection = duckdb.connect(
-            path,
-            read_only=True,
-            config={
-                "enable_external_access": "false",
-                "python_enable_replacements": "false",
-                "autoinstall_known_extensions": "false",
-                "autoload_known_extensions": "false",
-                "temp_directory": "" if directory is None else str(directory),
-                **settings,
-            },
-        )
-    connection.execute("SET TimeZone = 'UTC'")
-    # relations have no known size, so that an ASOF join would always be taken for a tiny one
-    connection.execute("SET asof_loop_join_threshold = 0")
-    connection.execute("SET lock_configuration = true")
+    connection = open_unlocked(threads=threads)
+    lock(connection, directory=directory, memory_bytes=memory_bytes, threads=threads)
     return connection
+
+
+def failure_of(error: BaseException) -> Failure | None:
+    """An error as DuckDB, or the door, meant it; None when it is none of theirs."""
+    message = str(error)
+    if isinstance(error, duckdb.InterruptException) or "INTERRUPT Error" in message:
+        return Failure("interrupted", message)
+    if isinstance(error, (duckdb.OutOfMemoryException, MemoryError)) or message.startswith(
+        ("Out of Memory Error", "std::bad_alloc")
+    ):
+        return Failure("memory", message)
+    if is_broken(error):
+        return Failure("broken", message)
+    if isinstance(error, (duckdb.Error, OSError, SqlError)):
+        return Failure("sql", message)
+    return None
+
+
+def hugeints_of(relation: Any) -> tuple[int, ...]:
+    """Positions of the columns of a relation whose type Arrow does not know."""
+    return tuple(
+        position
+        for position, type_ in enumerate(relation.types)
+        if str(type_) in ("HUGEINT", "UHUGEINT")
+    )
 
 
 def is_broken(error: BaseException) -> bool:

@@ -1,9 +1,9 @@
 """The relational executor: DuckDB, locked down, reading nothing but our relations.
 
 Purpose
-    Joins, grouping, sorting and expressions are DuckDB's work.  :class:`Executor` owns one
-    in-memory connection for a database, runs each query on a cursor of its own and streams its
-    batches.
+    :class:`Executor` is the relational executor in this process: one in-memory connection for a
+    database, each query on a cursor of its own, its batches streamed.  What a worker does
+    (:mod:`.sql_worker`) is the same; they share :mod:`.door`.
 
 Guarantee
     The connection reaches no file (but its own spill directory), no network, no extension and no
@@ -21,57 +21,29 @@ Limits
 
 from __future__ import annotations
 
-import re
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
-from ...errors import QueryCancelled, ResourceLimit, SqlError, StoreClosed
+from ...errors import StoreClosed
 from ...ownership import Owner, leave_to_parent
 from ..contract.cancellation import QueryControl, interruptibly
-from ..sql.dialect import error_at
-from .door import admit, is_broken, open_empty
-from .error_position import error_offset
-from .scans import FailureBox, Scanned
+from .door import admit, failure_of, hugeints_of, open_empty
+from .evaluation import evaluate_here
+from .interface import Answer, RelationalExecutor, translated
+from .scans import BATCH_ROWS, Failure, FailureBox, Scanned
 
-__all__ = ["Answer", "Executor"]
-
-BATCH_ROWS = 65_536
-TEMPORARY_BYTES_MAX = "8GB"
-CONSTANTS_MAX = 1000
-CONSTANT_LENGTH_MAX = 1000
+__all__ = ["Executor"]
 
 
-@dataclass
-class Answer:
-    """A running query.
-
-    Attributes
-    ----------
-    schema : pyarrow.Schema
-        As DuckDB names and types the columns.
-    hugeints : tuple of int
-        Positions of the columns whose type in DuckDB is HUGEINT or UHUGEINT.
-    batches : iterator of RecordBatch
-    close : callable
-        Ends the query; may be called more than once.
-    """
-
-    schema: pa.Schema
-    hugeints: tuple[int, ...]
-    batches: Iterator[pa.RecordBatch]
-    close: Callable[[], None]
-
-
-class Executor:
+class Executor(RelationalExecutor):
     """DuckDB for one database; safe to use from many threads.
 
     Parameters
@@ -81,13 +53,13 @@ class Executor:
     """
 
     def __init__(self, memory_bytes: int, threads: int) -> None:
+        super().__init__()
         self._memory_bytes = memory_bytes
         self._threads = threads
         self._connection: Any = None
         self._directory: Path | None = None
         self._guard = threading.Lock()
         self._closed = False
-        self._constants: dict[str, pa.Scalar | None] = {}
         leave_to_parent(self)
 
     def _cursor(self) -> Any:
@@ -102,17 +74,10 @@ class Executor:
         # a read-only system may have no place for temporary files: nothing is spilled then
         with suppress(OSError):
             self._directory = Path(tempfile.mkdtemp(prefix="chronicle-spill-"))
-        return open_empty(
-            self._directory,
-            memory_limit=f"{self._memory_bytes}B",
-            max_temp_directory_size=TEMPORARY_BYTES_MAX,
-            threads=self._threads,
-        )
+        return open_empty(self._directory, memory_bytes=self._memory_bytes, threads=self._threads)
 
-    def _replace(self, error: BaseException) -> None:
+    def _replace(self) -> None:
         """Forget an instance that DuckDB has given up; the next query starts another one."""
-        if not is_broken(error):
-            return
         with self._guard:
             broken, self._connection = self._connection, None
             directory, self._directory = self._directory, None
@@ -127,6 +92,10 @@ class Executor:
                 if self._connection is None and not self._closed:
                     self._connection, self._directory = broken, directory
 
+    def warm(self, count: int) -> None:
+        """Connect."""
+        self._cursor().close()
+
     def close(self) -> None:
         """Close the connection and remove what was spilled."""
         with self._guard:
@@ -138,31 +107,9 @@ class Executor:
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
 
-    def constant(self, sql: str, values: Mapping[str, Any] | None = None) -> pa.Scalar | None:
-        """The value of an expression without columns; None when it has none.
-
-        Expressions without parameters are remembered.
-        """
-        if not values and sql in self._constants:
-            return self._constants[sql]
-        cursor = self._cursor()
-        try:
-            admit(cursor, f"SELECT {sql}")
-            table = cursor.sql(f"SELECT {sql}", params=values or None).to_arrow_table()
-            found = table.column(0)[0]
-        except SqlError:
-            found = None
-        except duckdb.Error as error:
-            self._replace(error)
-            found = None
-        finally:
-            cursor.close()
-        if not values:
-            if len(self._constants) > CONSTANTS_MAX:
-                self._constants.clear()
-            if len(sql) <= CONSTANT_LENGTH_MAX:
-                self._constants[sql] = found
-        return found
+    def evaluate(self, sql: str, tables: Mapping[str, pa.Table], control: QueryControl) -> pa.Table:
+        """All rows of a query over tables, in order; by one thread beside all queries."""
+        return evaluate_here(sql, tables)
 
     def columns(
         self, sql: str, relations: Mapping[str, Scanned], values: Mapping[str, Any], text: str
@@ -176,8 +123,7 @@ class Executor:
             relation = cursor.sql(sql, params=values or None)
             return list(zip(relation.columns, map(str, relation.types), strict=True))
         except duckdb.Error as error:
-            self._replace(error)
-            raise _sql_error(error, text) from None
+            raise self._meant(error, text, QueryControl(), FailureBox()) from None
         finally:
             cursor.close()
 
@@ -206,8 +152,7 @@ class Executor:
             with control.interrupting(cursor.interrupt):
                 return interruptibly(explain, cursor.interrupt)
         except BaseException as error:
-            self._replace(error)
-            raise _translated(error, text, control, failures) from None
+            raise self._meant(error, text, control, failures) from None
         finally:
             cursor.close()
 
@@ -220,25 +165,7 @@ class Executor:
         control: QueryControl,
         failures: FailureBox,
     ) -> Answer:
-        """Start a query.
-
-        Parameters
-        ----------
-        sql : str
-            Written by :func:`..sql.dialect.to_text` from a tree that passed the gate.
-        relations : mapping of str to ScanDataset
-        values : mapping
-            Parameters that occur in ``sql``.
-        text : str
-            What the user wrote, for positions in messages.
-        control : QueryControl
-        failures : FailureBox
-            Shared with the datasets.
-
-        Returns
-        -------
-        Answer
-        """
+        """Start a query; see :class:`.interface.RelationalExecutor`."""
         cursor = self._cursor()
         try:
             admit(cursor, sql, relations)
@@ -246,19 +173,14 @@ class Executor:
                 cursor.register(name, dataset)
             with control.interrupting(cursor.interrupt):
                 relation = cursor.sql(sql, params=values or None)
-                hugeints = tuple(
-                    position
-                    for position, type_ in enumerate(relation.types)
-                    if str(type_) in ("HUGEINT", "UHUGEINT")
-                )
+                hugeints = hugeints_of(relation)
                 reader = interruptibly(
                     lambda: relation.to_arrow_reader(BATCH_ROWS), cursor.interrupt
                 )
         except BaseException as error:
             with suppress(duckdb.Error):
                 cursor.close()
-            self._replace(error)
-            raise _translated(error, text, control, failures) from None
+            raise self._meant(error, text, control, failures) from None
 
         running = _Running(cursor, relation, reader)
 
@@ -276,8 +198,7 @@ class Executor:
                         try:
                             batch = interruptibly(take, cursor.interrupt)
                         except BaseException as error:
-                            self._replace(error)
-                            raise _translated(error, text, control, failures) from None
+                            raise self._meant(error, text, control, failures) from None
                     if failures.error is not None:
                         raise failures.error
                     if batch is None:
@@ -287,6 +208,23 @@ class Executor:
                 running.close()
 
         return Answer(reader.schema, hugeints, batches(), running.close)
+
+    def _meant(
+        self, error: BaseException, text: str, control: QueryControl, failures: FailureBox
+    ) -> BaseException:
+        """What an error that came out of a call into DuckDB means to the user."""
+        failure = failure_of(error)
+        if failure is not None and failure.kind == "broken":
+            self._replace()
+        if failures.error is not None:
+            return failures.error
+        if isinstance(error, KeyboardInterrupt) or (
+            isinstance(error, RuntimeError) and "interrupted" in str(error).lower()
+        ):
+            return KeyboardInterrupt()
+        if failure is None and not control.stopped:
+            return error
+        return translated(failure or Failure("interrupted", ""), text, control, failures)
 
 
 class _Running(Owner):
@@ -308,49 +246,3 @@ class _Running(Owner):
                 reader.close()
             with suppress(duckdb.Error):
                 cursor.close()
-
-
-def _translated(
-    error: BaseException, text: str, control: QueryControl, failures: FailureBox
-) -> BaseException:
-    """What an error that came out of DuckDB means to the user."""
-    if failures.error is not None:
-        return failures.error
-    message = str(error)
-    if isinstance(error, KeyboardInterrupt) or (
-        isinstance(error, RuntimeError) and "interrupted" in message.lower()
-    ):
-        return KeyboardInterrupt()
-    interrupted = isinstance(error, duckdb.InterruptException) or "INTERRUPT Error" in message
-    if interrupted or control.stopped:
-        try:
-            control.check()
-        except (QueryCancelled, Exception) as ended:  # the reason, as the caller knows it
-            return ended
-        if interrupted:
-            return QueryCancelled("the query was interrupted")
-    if isinstance(error, duckdb.OutOfMemoryException) or message.startswith("Out of Memory Error"):
-        return ResourceLimit(
-            "the query needs more memory than it may take; narrow its time range, aggregate "
-            f"earlier, or raise query_memory_bytes ({_first_line(message)})"
-        )
-    if is_broken(error):
-        return SqlError(
-            "this query made the relational executor fail, or ran beside one that did; the "
-            "executor was started anew: run it again, and write it another way if it fails again"
-        )
-    if isinstance(error, (duckdb.Error, OSError)):
-        return _sql_error(error, text)
-    return error
-
-
-def _first_line(message: str) -> str:
-    return message.strip().splitlines()[0] if message.strip() else ""
-
-
-def _sql_error(error: BaseException, text: str) -> SqlError:
-    message = str(error).split("\nLINE ")[0].strip()
-    message = re.sub(r"^[A-Z][A-Za-z ]*(?:Error|Exception): ?", "", message)
-    message = re.sub(r"\bchronicle_+\d+\b", "the stream", message)
-    message = re.split(r"\s*Candidate functions:", " ".join(message.split()))[0]
-    return error_at(text, error_offset(str(error), text), message or "the query cannot be run")

@@ -8,13 +8,45 @@ Purpose
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["FailureBox", "ScanRequest", "Scannable", "Scanned"]
+__all__ = [
+    "BATCH_ROWS",
+    "SPILL_BYTES",
+    "Failure",
+    "FailureBox",
+    "ReadFilter",
+    "ScanRequest",
+    "Scannable",
+    "Scanned",
+]
+
+ReadFilter = Callable[[str | None, pa.Schema], tuple[pc.Expression | None, bool]]
+"""Gives what of a filter's text it understands, and whether that is all of it."""
+
+BATCH_ROWS = 65_536
+"""Rows of a batch that the executor gives."""
+
+SPILL_BYTES = 8 << 30
+"""Most bytes that one executor spills to disk."""
+
+
+class Failure(NamedTuple):
+    """An error that came out of DuckDB.
+
+    Attributes
+    ----------
+    kind : {"sql", "memory", "interrupted", "broken"}
+        ``broken``: the executor is of no use any more.
+    message : str
+    """
+
+    kind: str
+    message: str
 
 
 class FailureBox:

@@ -18,7 +18,7 @@ Limits
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -209,3 +209,32 @@ def _fits_int64(column: pa.Array) -> bool:
         return True
     bounds = pc.min_max(column)
     return bool(bounds["min"].as_py() >= -(2**63) and bounds["max"].as_py() < 2**63)
+
+
+def declared_types(schema: pa.Schema, declared: Sequence[pa.DataType | None] | None) -> pa.Schema:
+    """Result types: attributes as their streams declare them, zones under their usual name."""
+    fields = []
+    for position, column in enumerate(schema):
+        type_ = column.type
+        if declared is not None and len(declared) == len(schema):
+            wanted = declared[position]
+            if wanted is not None and _same_kind(type_, wanted):
+                type_ = wanted
+        if pa.types.is_timestamp(type_) and type_.tz == "Etc/UTC":
+            type_ = pa.timestamp(type_.unit, "UTC")
+        fields.append(pa.field(column.name, type_, True))
+    return pa.schema(fields)
+
+
+def _same_kind(found: pa.DataType, declared: pa.DataType) -> bool:
+    """Whether DuckDB's type is what it makes of the declared one."""
+    types = pa.types
+    if found == declared:
+        return True
+    if types.is_timestamp(found) and types.is_timestamp(declared):
+        return (found.tz is None) == (declared.tz is None)
+    return bool(
+        (types.is_date(found) and types.is_date(declared))
+        or (types.is_string(found) and types.is_large_string(declared))
+        or (types.is_binary(found) and types.is_large_binary(declared))
+    )

@@ -138,6 +138,7 @@ class _Append:
                 found.event_schema,
                 self.precision,
                 server.settings.max_decoded_bytes,
+                server.reader,
                 columns_max=server.settings.max_columns,
                 skip=self.on_error == "skip",
             )

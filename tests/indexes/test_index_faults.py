@@ -425,7 +425,7 @@ def test_a_reader_without_temporary_files_replays(
 ) -> None:
     make(tmp_path / "s", "x")
 
-    def nowhere(**_: object) -> str:
+    def nowhere(*_: object, **__: object) -> str:
         raise FileNotFoundError(2, "No usable temporary directory found")
 
     monkeypatch.setattr("chronicle.indexes.storage.mkdtemp", nowhere)

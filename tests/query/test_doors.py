@@ -454,3 +454,15 @@ def test_streams_out_of_reach_are_as_those_that_do_not_exist(database, sql):
 def test_only_visible_streams_are_shown(database):
     rows = database.sql("SHOW STREAMS", visible=lambda stream: stream == "s").fetchall()
     assert [row[0] for row in rows] == ["s"]
+
+
+def test_an_instance_opens_without_a_place_for_files(monkeypatch):
+    def nowhere(*_, **__):
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr("tempfile.mkdtemp", nowhere)
+    with door.open_empty() as connection:
+        assert connection.execute("SELECT 1").fetchall() == [(1,)]
+        for statement in ("SET threads = 2", "ATTACH 'x' AS x", "COPY (SELECT 1) TO 'x'"):
+            with pytest.raises(duckdb.Error):
+                connection.execute(statement)
