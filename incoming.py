@@ -145,7 +145,7 @@ def _table_of_rows(rows: Sequence[Any], schema: StreamSchema) -> pa.Table:
 
 
 def _array_of(values: list[Any], attribute: Attribute) -> pa.Array:
-    """An array of the values' own type: pyarrow would truncate if it were told the target."""
+    """An array of the values' own type: pyarrow would truncate if it were given the target."""
     type_ = attribute.type
     _refuse_absurd_decimals(attribute.name, values)
     try:

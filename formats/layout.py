@@ -7,10 +7,10 @@ Purpose
 
 Guarantee
     With a ``target`` the batches have exactly the stream's schema.  Without one, the types are
-    told from the first records (``infer.py``) and may widen while reading, never narrow: a column
-    that has shown whole numbers becomes floating point when a fraction comes, microseconds become
-    nanoseconds, a column without values takes its type from the first one.  :func:`conform` brings
-    earlier batches up to the final schema without loss.
+    inferred from the first records (``infer.py``) and may widen while reading, never narrow: a
+    column that has shown whole numbers becomes floating point when a fraction comes, microseconds
+    become nanoseconds, a column without values takes its type from the first one.  :func:`conform`
+    brings earlier batches up to the final schema without loss.
 
 Layout
     Renames come first; selection, types and the time column speak the new names.  Names are matched

@@ -110,13 +110,13 @@ class OpenedIndexes:
     def _read_definitions(self) -> None:
         """What the file says; where it says nothing, the copy in the database will."""
         self._recovering, self.notice = False, ""
-        told: Definitions | None = None
+        defined: Definitions | None = None
         try:
-            told = definitions.read(self.path)
+            defined = definitions.read(self.path)
         except (CorruptStore, OSError) as error:
             self.notice = str(error)
-        if told is not None:
-            self._definitions = told
+        if defined is not None:
+            self._definitions = defined
             return
         self._recovering = True
         if not self.notice:

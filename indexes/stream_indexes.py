@@ -189,8 +189,8 @@ class StreamIndexes(OpenedIndexes):
     def _undefine(self, attribute: str, index: int) -> None:
         """Remove a definition, durably where it is durable; then its runs, as far as possible."""
         changed = self._definitions.without(attribute)
-        told = definitions.read(self.path)
-        if told is not None and attribute in told.identifiers:
+        defined = definitions.read(self.path)
+        if defined is not None and attribute in defined.identifiers:
             self._define(changed)
         with self._lock:
             self._definitions, self._catalogue = changed, None

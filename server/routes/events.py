@@ -39,15 +39,12 @@ from ..service.state import Server, server_of
 from .event_scan import ScanRange, open_scan
 from .parameters import (
     Columns,
-    Compression,
     End,
-    EndMarker,
+    EventEncoding,
     FormatName,
-    Int64AsString,
     Limit,
     Precision,
     Start,
-    answer_encoding,
     column_names,
     to_ticks,
 )
@@ -158,6 +155,7 @@ class _Append:
 async def read_stream(
     request: Request,
     principal: Requester,
+    encoding: EventEncoding,
     stream: PathName,
     start: Start = None,
     end: End = None,
@@ -166,23 +164,12 @@ async def read_stream(
         str | None, Query(description="SQL predicate, such as altitude > 10000.")
     ] = None,
     limit: Limit = None,
-    format: FormatName = None,
     precision: Precision = None,
     version: Version = None,
-    end_marker: EndMarker = False,
-    int64_as_string: Int64AsString = False,
-    compression: Compression = "none",
 ) -> Response:
     """Events of `[start, end)` in time order, ties in order of arrival; streamed."""
     principal.require("read", stream)
     server = server_of(request)
-    encoding = answer_encoding(
-        request,
-        envelope=False,
-        end_marker=end_marker,
-        int64_as_string=int64_as_string,
-        compression=compression,
-    )
     wanted = ScanRange(
         lambda schema: (to_ticks(schema, start, precision), to_ticks(schema, end, precision)),
         column_names(columns),

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal
 
-from fastapi import Query, Request
+from fastapi import Depends, Query, Request
 from fastapi.exceptions import RequestValidationError
 
 from ...errors import InvalidArgument
@@ -30,15 +30,13 @@ from ..service.encoding import Encoding
 
 __all__ = [
     "Columns",
-    "Compression",
     "End",
-    "EndMarker",
+    "EventEncoding",
     "FormatName",
-    "Int64AsString",
     "Limit",
     "Precision",
+    "ResultEncoding",
     "Start",
-    "answer_encoding",
     "column_names",
     "only_known",
     "to_ticks",
@@ -120,24 +118,33 @@ def column_names(given: list[str] | None) -> list[str] | None:
     return names
 
 
-def answer_encoding(
-    request: Request,
-    *,
-    envelope: bool,
-    end_marker: bool = False,
-    int64_as_string: bool = False,
-    compression: str = "none",
-) -> Encoding:
-    """How the rows of an answer are to be written."""
-    name = answer_format(request)
-    return Encoding(
-        name,
-        envelope=envelope and name == "json",
-        end_marker=end_marker and name == "ndjson",
-        int64_as_string=int64_as_string,
-        compression=None if compression == "none" else compression,
-        gzip=name in ("json", "ndjson", "csv") and wants_gzip(request),
-    )
+def _encoding(*, envelope: bool) -> Callable[..., Encoding]:
+    """A dependency that reads how the rows of an answer are to be written."""
+
+    def read(
+        request: Request,
+        format: FormatName = None,
+        end_marker: EndMarker = False,
+        int64_as_string: Int64AsString = False,
+        compression: Compression = "none",
+    ) -> Encoding:
+        name = answer_format(request)
+        return Encoding(
+            name,
+            envelope=envelope and name == "json",
+            end_marker=end_marker and name == "ndjson",
+            int64_as_string=int64_as_string,
+            compression=None if compression == "none" else compression,
+            gzip=name in ("json", "ndjson", "csv") and wants_gzip(request),
+        )
+
+    return read
+
+
+EventEncoding = Annotated[Encoding, Depends(_encoding(envelope=False))]
+"""How the rows of a read are written."""
+ResultEncoding = Annotated[Encoding, Depends(_encoding(envelope=True))]
+"""How the rows of a query are written: JSON with the envelope of :mod:`.encoding`."""
 
 
 def only_known(request: Request, principal: Requester) -> None:

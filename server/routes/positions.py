@@ -23,15 +23,11 @@ from .event_scan import Patience
 from .json_bodies import read_spec, spec_body
 from .parameters import (
     Columns,
-    Compression,
     End,
-    EndMarker,
-    FormatName,
-    Int64AsString,
+    EventEncoding,
     Limit,
     Precision,
     Start,
-    answer_encoding,
     column_names,
     to_ticks,
 )
@@ -110,6 +106,7 @@ async def changes(
 async def read_changes(
     request: Request,
     principal: Requester,
+    encoding: EventEncoding,
     stream: PathName,
     until: Until,
     after: After = None,
@@ -120,22 +117,11 @@ async def read_changes(
         int, Query(ge=0, le=INT64_MAX, description="New events to leave out at the start.")
     ] = 0,
     limit: Limit = None,
-    format: FormatName = None,
     precision: Precision = None,
-    end_marker: EndMarker = False,
-    int64_as_string: Int64AsString = False,
-    compression: Compression = "none",
 ) -> Response:
     """Events committed between two positions, of a time range, in time order; streamed."""
     principal.require("read", stream)
     server = server_of(request)
-    encoding = answer_encoding(
-        request,
-        envelope=False,
-        end_marker=end_marker,
-        int64_as_string=int64_as_string,
-        compression=compression,
-    )
 
     def open_rows(query: RunningQuery) -> Rows:
         schema: StreamSchema = server.database.stream(stream).event_schema

@@ -27,12 +27,8 @@ from ..service.running_queries import RunningQuery
 from ..service.state import server_of
 from .json_bodies import read_spec, spec_body
 from .parameters import (
-    Compression,
-    EndMarker,
-    FormatName,
-    Int64AsString,
     Limit,
-    answer_encoding,
+    ResultEncoding,
 )
 from .row_responses import Rows, send_rows
 
@@ -82,19 +78,9 @@ class ExplainSpec(BaseModel):
 async def post_query(
     request: Request,
     principal: Requester,
-    format: FormatName = None,
-    end_marker: EndMarker = False,
-    int64_as_string: Int64AsString = False,
-    compression: Compression = "none",
+    encoding: ResultEncoding,
 ) -> Response:
     """Any statement of the dialect; rows come as they are computed."""
-    encoding = answer_encoding(
-        request,
-        envelope=True,
-        end_marker=end_marker,
-        int64_as_string=int64_as_string,
-        compression=compression,
-    )
     spec = await read_spec(request, QuerySpec)
     return await _run(request, principal, spec, encoding, read_only=False)
 
@@ -103,22 +89,12 @@ async def post_query(
 async def get_query(
     request: Request,
     principal: Requester,
+    encoding: ResultEncoding,
     q: Annotated[str, Query(description="One query.")],
     limit: Limit = None,
     timeout_ms: Annotated[int | None, Query(ge=1)] = None,
-    format: FormatName = None,
-    end_marker: EndMarker = False,
-    int64_as_string: Int64AsString = False,
-    compression: Compression = "none",
 ) -> Response:
     """For curl and browsers; statements that change something are refused."""
-    encoding = answer_encoding(
-        request,
-        envelope=True,
-        end_marker=end_marker,
-        int64_as_string=int64_as_string,
-        compression=compression,
-    )
     spec = QuerySpec(sql=q, params=None, limit=limit, timeout_ms=timeout_ms)
     return await _run(request, principal, spec, encoding, read_only=True)
 

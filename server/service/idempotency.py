@@ -140,7 +140,7 @@ class IdempotencyKeys:
             self._damage = error
             logger.error("Idempotency-Keys are refused: %s", error)
         self._begun = self._served - clock()
-        self._told = self._served
+        self._clock_noted = self._served
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -205,8 +205,8 @@ class IdempotencyKeys:
         with self._guard:
             self._forget_old()
         now = self._now()
-        if now - self._told >= CLOCK_EVERY_S:
-            self._told = now
+        if now - self._clock_noted >= CLOCK_EVERY_S:
+            self._clock_noted = now
             self._log.append({"op": "clock", "at": now})
         self._log.tidy(len(self._entries))
 

@@ -3,7 +3,7 @@
 Purpose
     :class:`KeyLog` makes the records of :mod:`.idempotency` durable.  It is a
     :class:`chronicle.store.log.LogWriter`: checksums that tie a record to its place, one sync for
-    all threads that wait, half-written records cut off, torn tails told from damage.
+    all threads that wait, half-written records cut off, torn tails distinguished from damage.
 
 Layout
     ``<store>/server/idempotency.wal``, laid out as in :mod:`chronicle.store.log`; the payload of

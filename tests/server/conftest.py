@@ -339,3 +339,11 @@ def live() -> Iterator[Callable[..., Live]]:
 def client(fake: FakeDatabase, serve_app: Callable[..., Client]) -> Client:
     """A client of an application around the fake database, with default settings."""
     return serve_app(fake)
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 15.0) -> None:
+    """Wait until something has happened, or fail."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.005)
