@@ -149,7 +149,7 @@ def when_compiling(tell: Callable[[], None]) -> None:
 
 
 class CompilingStopped(BaseException):
-    """A kernel was about to be compiled, and nobody waits for it any more.
+    """A kernel was about to be compiled, and its result is no longer needed.
 
     No :class:`Exception`, so that nothing on the way takes it for a failure of its own.
     """

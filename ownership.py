@@ -115,7 +115,7 @@ class ModuleLock:
         _MODULES.add(self)
 
     def renew(self) -> None:
-        """Have it free, whoever held it in the parent."""
+        """Free it, no matter which thread of the parent held it."""
         self._lock = threading.Lock()
 
     def __enter__(self) -> None:

@@ -1,9 +1,9 @@
-"""The columns that are to come out of a reading: names, types, and how they were settled.
+"""The columns that a read gives: their names, their types, and how these were decided.
 
 Purpose
     One ingest may read many files of several formats into one stream.  A :class:`Layout` is shared
     by the readers of all of them: it knows what was asked for (time, types, renames, selection),
-    what the stream has already, and what the files have shown so far.
+    what the stream already has, and what the files have contained so far.
 
 Guarantee
     With a ``target`` the batches have exactly the stream's schema.  Without one, the types are

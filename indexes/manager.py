@@ -156,7 +156,7 @@ class StoreIndexes:
 
     @contextmanager
     def dropping(self, stream: str) -> Iterator[None]:
-        """Around the removal of a stream: its indexes are closed, and nobody opens them again."""
+        """Around the removal of a stream: its indexes are closed and stay closed."""
         with self._lock:
             indexes = self._known.pop(stream, None)
             self._handles.pop(stream, None)

@@ -18,7 +18,7 @@ Guarantee
     ======================  ======================================================================
 
 Threads
-    ``_build_lock`` is held by whoever writes, and taken first; ``_lock`` guards what is in memory.
+    ``_build_lock`` is held while writing, and taken first; ``_lock`` guards what is in memory.
     Mappings are replaced or changed under ``_lock`` alone.
 """
 

@@ -23,7 +23,7 @@ Guarantee
     What RocksDB raises arrives as an error of :mod:`chronicle.errors`: :class:`StorageFull`,
     :class:`CorruptStore` for bytes that do not fit their checksum or files that are missing,
     :class:`StorageFailed` for the rest.  After a write that failed RocksDB takes no other one, and
-    what had not been flushed may be gone: whoever wrote closes the database, opens it anew and
+    what had not been flushed may be gone: the writer closes the database, opens it anew and
     believes what it says then.
 
 Limits

@@ -160,7 +160,7 @@ class StreamIndexes(OpenedIndexes):
         try:
             self.catch_up(state)
             with self._build_lock:
-                if self._definitions.identifiers.get(attribute) == index:  # nobody has dropped it
+                if self._definitions.identifiers.get(attribute) == index:  # it was not dropped
                     self._define(self._definitions)
         except BaseException:
             with self._build_lock, suppress(ChronicleError):

@@ -58,7 +58,7 @@ def serve(settings: Settings | None = None, announce: Callable[[str], None] | No
     Raises
     ------
     InvalidArgument
-        When the address cannot be bound, or must not be for want of tokens.
+        When the address cannot be bound, or must not be bound without tokens.
     StoreLocked, NotAStore
         When the store cannot be opened.
     KeyboardInterrupt

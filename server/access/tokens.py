@@ -2,7 +2,7 @@
 
 Purpose
     A token is 256 random bits that its holder sends as ``Authorization: Bearer chr_...``.  The
-    store keeps only their SHA-256, so whoever reads the file cannot call the API.  (A slow
+    store keeps only their SHA-256, so reading the file does not give access to the API.  (A slow
     password hash would add nothing: there is nothing to guess in 256 random bits.)
 
 Layout
@@ -18,9 +18,10 @@ Layout
 
 Guarantee
     Created and revoked tokens count in a running server with its next request: the file is read
-    again whenever it was replaced.  A file that cannot be read lets nobody in.  A store that has
-    had a token says so in its own manifest, for ever: without ``server/``, restored from a backup
-    or after the last token was revoked, it is served to nobody rather than to everybody.
+    again whenever it was replaced.  With a file that cannot be read every request is refused.  A
+    store that has had a token says so in its own manifest, for ever: without ``server/``, restored
+    from a backup or after the last token was revoked, it refuses every request rather
+    than serve openly.
 
 Limits
     Writers (``chronicle token ...``) take turns by a lock file; works on local file systems.

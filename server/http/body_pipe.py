@@ -71,7 +71,7 @@ class BodyPipe(io.RawIOBase):
             self._put(block)
 
     def write(self, data: Any) -> int:
-        """Take bytes; waits while the queue is full, raises when nobody reads any more."""
+        """Take bytes; waits while the queue is full, raises when the reader has given up."""
         piece = bytes(data)
         self._block.append(piece)
         self._block_bytes += len(piece)

@@ -295,5 +295,5 @@ async def drop_index(
 
 
 def _require_any(principal: Principal, stream: str) -> None:
-    """Whoever may read or write a stream may also see what it looks like."""
+    """A right to read or to write a stream includes the right to see its schema."""
     principal.require("read" if principal.may("read") else "write", stream)

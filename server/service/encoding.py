@@ -107,7 +107,7 @@ class Tally:
 
     @property
     def truncated(self) -> bool | None:
-        """Whether there were more rows; None when nobody looked beyond the last one."""
+        """Whether there were more rows; None when that was not looked up."""
         if self.rows == self._limit and not self._looks_ahead and not self.cut_off:
             return None
         return self.cut_off

@@ -33,7 +33,7 @@ What is known of a key
 
 Guarantee
     No append happens twice under one key, whatever fails.  A stored append is answered as stored:
-    when ``end`` cannot be written, for want of space, the answer goes out all the same, the record
+    when ``end`` cannot be written because the disk is full, the answer is sent anyway, the record
     follows as soon as there is space, and a crash before that leaves the key in doubt.
 
 Time

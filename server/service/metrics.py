@@ -122,7 +122,7 @@ class Metrics:
         Parameters
         ----------
         indexes : dict of str to list of dict, optional
-            Of the streams that who asks may read; without any index there are no gauges of them.
+            Of the streams that the requester may read; without any index there are no gauges.
         """
         text = generate_latest(self.registry)
         if not any((indexes or {}).values()):

@@ -11,7 +11,7 @@ Guarantee
 
 Limits
     Input without any order becomes a run for each ``memory_bytes``; they are merged when they are
-    read, until compaction.  Whoever sends large parts sorts them first.
+    read, until compaction.  Sort large parts before sending them.
 """
 
 from __future__ import annotations

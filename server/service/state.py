@@ -74,7 +74,7 @@ class Server:
     Parameters
     ----------
     database : Database
-        Open; whoever opened it closes it.
+        Open; it is closed by its opener, not here.
     """
 
     def __init__(self, database: Database, settings: Settings) -> None:
@@ -244,7 +244,7 @@ class Server:
             return await self.call(function)
 
     async def build(self, function: Callable[[], Result]) -> Result:
-        """Run blocking work that may take minutes, a few at a time, out of the others' way."""
+        """Run blocking work that may take minutes, a few at a time, in threads of their own."""
         return await asyncio.wrap_future(self._put(self._builders, function))
 
     def _put(

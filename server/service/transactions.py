@@ -22,7 +22,7 @@ Guarantee
 Limits
     Parts that overlap in time are merged when they are read, until compaction, and so is a large
     part that is not in time order.  That a transaction was dropped is forgotten when the
-    server restarts: a part that comes after that is staged in vain, and swept after a day.
+    server restarts: a part that comes after that is staged, never committed, and swept after a day.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class Transactions:
         self._end(handle, self._job(handle, transaction))
 
     def sweep(self) -> None:
-        """Forget what nobody has committed or dropped for a day."""
+        """Remove transactions that were neither committed nor dropped for a day."""
         oldest = self._clock() - 24 * 3600
         for name in self._database.streams():
             with contextlib.suppress(ChronicleError):
