@@ -30,7 +30,7 @@ from ..service.running_queries import RunningQuery
 from ..service.state import Server
 from .row_responses import Rows
 
-__all__ = ["Patience", "ScanRange", "open_scan"]
+__all__ = ["Patience", "ScanRange", "distinct_columns", "open_scan"]
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,7 @@ def open_scan(server: Server, stream: str, wanted: ScanRange, query: RunningQuer
         snapshot = stack.enter_context(server.snapshots.use(found.name, wanted.version))
         schema: StreamSchema = snapshot.schema
         start, end = wanted.bounds(schema)
-        columns = schema.select(wanted.columns)
-        if len(set(columns)) != len(columns):
-            raise InvalidArgument(f"each column can be read once, found {', '.join(columns)}")
+        columns = distinct_columns(schema, wanted.columns)
         patience = Patience(query, server.settings.query_timeout)
         if wanted.where is None:
             batches = snapshot.scan(start, end, columns, limit=wanted.limit, check=patience.check)
@@ -84,6 +82,14 @@ def open_scan(server: Server, stream: str, wanted: ScanRange, query: RunningQuer
         arrow = pa.schema([schema.arrow.field(name) for name in columns])
         return Rows(arrow, patience.watch(batches), stack.pop_all().close)
     raise AssertionError("unreachable")
+
+
+def distinct_columns(schema: StreamSchema, names: list[str] | None) -> list[str]:
+    """The columns to read, all of them for None; raises when one is named twice."""
+    columns = schema.select(names)
+    if len(set(columns)) != len(columns):
+        raise InvalidArgument(f"each column can be read once, found {', '.join(columns)}")
+    return columns
 
 
 class Patience(QueryControl):

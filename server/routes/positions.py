@@ -19,7 +19,7 @@ from ..http.request_head import PathName
 from ..http.responses import reply
 from ..service.running_queries import RunningQuery
 from ..service.state import server_of
-from .event_scan import Patience
+from .event_scan import Patience, distinct_columns
 from .json_bodies import read_spec, spec_body
 from .parameters import (
     Columns,
@@ -125,9 +125,7 @@ async def read_changes(
 
     def open_rows(query: RunningQuery) -> Rows:
         schema: StreamSchema = server.database.stream(stream).event_schema
-        names = schema.select(column_names(columns))
-        if len(set(names)) != len(names):
-            raise InvalidArgument(f"each column can be read once, found {', '.join(names)}")
+        names = distinct_columns(schema, column_names(columns))
         patience = Patience(query, server.settings.query_timeout)
         batches = server.positions.events(
             stream,

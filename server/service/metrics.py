@@ -17,6 +17,7 @@ Limits
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -49,68 +50,40 @@ class Metrics:
     def __init__(self) -> None:
         registry = self.registry = CollectorRegistry()
         ProcessCollector(namespace="chronicle", registry=registry)
-        self.requests = Counter(
-            "chronicle_http_requests_total",
-            "Requests answered.",
-            ["method", "route", "status"],
-            registry=registry,
+        counter = partial(Counter, namespace="chronicle", registry=registry)
+        seconds = partial(Histogram, namespace="chronicle", buckets=SECONDS, registry=registry)
+        self.requests = counter(
+            "http_requests_total", "Requests answered.", ["method", "route", "status"]
         )
-        self.request_seconds = Histogram(
-            "chronicle_http_request_duration_seconds",
+        self.request_seconds = seconds(
+            "http_request_duration_seconds",
             "From the first byte of a request to the last of its answer.",
             ["method", "route"],
-            buckets=SECONDS,
-            registry=registry,
         )
         self.requests_running = Gauge(
             "chronicle_http_requests_running", "Requests being answered.", registry=registry
         )
-        self.received_bytes = Counter(
-            "chronicle_http_received_bytes_total", "Body bytes received.", registry=registry
+        self.received_bytes = counter("http_received_bytes_total", "Body bytes received.")
+        self.sent_bytes = counter("http_sent_bytes_total", "Body bytes sent.")
+        self.appended_events = counter("appended_events_total", "Events appended.", ["format"])
+        self.late_events = counter(
+            "late_events_total", "Events appended that were older than what was stored."
         )
-        self.sent_bytes = Counter(
-            "chronicle_http_sent_bytes_total", "Body bytes sent.", registry=registry
+        self.append_seconds = seconds(
+            "append_duration_seconds", "Parsing and storing one append, without receiving it."
         )
-        self.appended_events = Counter(
-            "chronicle_appended_events_total", "Events appended.", ["format"], registry=registry
+        self.queries = counter("queries_total", "Queries and reads ended.", ["kind", "outcome"])
+        self.query_seconds = seconds(
+            "query_duration_seconds", "Time of a query or read, its answer included.", ["kind"]
         )
-        self.late_events = Counter(
-            "chronicle_late_events_total",
-            "Events appended that were older than what was stored.",
-            registry=registry,
-        )
-        self.append_seconds = Histogram(
-            "chronicle_append_duration_seconds",
-            "Parsing and storing one append, without receiving it.",
-            buckets=SECONDS,
-            registry=registry,
-        )
-        self.queries = Counter(
-            "chronicle_queries_total",
-            "Queries and reads ended.",
-            ["kind", "outcome"],
-            registry=registry,
-        )
-        self.query_seconds = Histogram(
-            "chronicle_query_duration_seconds",
-            "Time of a query or read, its answer included.",
-            ["kind"],
-            buckets=SECONDS,
-            registry=registry,
-        )
-        self.result_rows = Counter(
-            "chronicle_result_rows_total", "Rows sent as answers.", ["format"], registry=registry
-        )
-        self.rejected = Counter(
-            "chronicle_rejected_requests_total",
-            "Requests turned away by a limit.",
-            ["reason"],
-            registry=registry,
+        self.result_rows = counter("result_rows_total", "Rows sent as answers.", ["format"])
+        self.rejected = counter(
+            "rejected_requests_total", "Requests turned away by a limit.", ["reason"]
         )
 
     def watch(self, name: str, description: str, read: Callable[[], float]) -> None:
         """Add a gauge whose value is asked for at each scrape."""
-        Gauge(name, description, registry=self.registry).set_function(read)
+        Gauge(f"chronicle_{name}", description, registry=self.registry).set_function(read)
 
     def watch_store(self, read: Callable[[], dict[str, float]]) -> None:
         """Add the store's gauges; ``read`` gives them by name, without prefix."""

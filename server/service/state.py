@@ -133,30 +133,18 @@ class Server:
         self._watch()
 
     def _watch(self) -> None:
-        metrics = self.metrics
-        metrics.watch(
-            "chronicle_queries_running", "Queries that run.", lambda: self.queries.running
+        watch = self.metrics.watch
+        watch("queries_running", "Queries that run.", lambda: self.queries.running)
+        watch("queries_waiting", "Queries that wait.", lambda: self.queries.waiting)
+        watch("reads_running", "Reads of events.", lambda: self.reads.running)
+        watch(
+            "uploads_running", "Bodies of events received and stored.", lambda: self.bodies.running
         )
-        metrics.watch(
-            "chronicle_queries_waiting", "Queries that wait.", lambda: self.queries.waiting
-        )
-        metrics.watch("chronicle_reads_running", "Reads of events.", lambda: self.reads.running)
-        metrics.watch(
-            "chronicle_uploads_running",
-            "Bodies of events received and stored.",
-            lambda: self.bodies.running,
-        )
-        metrics.watch("chronicle_appends_running", "Appends.", lambda: self.appends.running)
-        metrics.watch("chronicle_upload_bytes", "Bytes held by uploads.", lambda: self.uploads.used)
-        metrics.watch(
-            "chronicle_snapshots_pinned", "Pinned versions of streams.", lambda: len(self.snapshots)
-        )
-        metrics.watch(
-            "chronicle_idempotency_keys",
-            "Remembered Idempotency-Keys.",
-            lambda: len(self._keys or ()),
-        )
-        metrics.watch_store(self.store_gauges)
+        watch("appends_running", "Appends.", lambda: self.appends.running)
+        watch("upload_bytes", "Bytes held by uploads.", lambda: self.uploads.used)
+        watch("snapshots_pinned", "Pinned versions of streams.", lambda: len(self.snapshots))
+        watch("idempotency_keys", "Remembered Idempotency-Keys.", lambda: len(self._keys or ()))
+        self.metrics.watch_store(self.store_gauges)
 
     @property
     def keys(self) -> IdempotencyKeys:
