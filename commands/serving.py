@@ -41,8 +41,8 @@ def serve(
     Everything else is set by the environment (CHRONICLE_...): see docs/server.md.
     """
     try:
+        from ..server.access.settings import load_settings
         from ..server.run import serve as run
-        from ..server.settings import load_settings
     except ImportError as error:
         raise _needs_server(error) from None
     settings = load_settings(

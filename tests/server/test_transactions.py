@@ -14,8 +14,8 @@ from chronicle.database import open_database
 from chronicle.errors import InvalidArgument, StreamNotFound
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.schema import StreamSchema
-from chronicle.server.problems import Problem
-from chronicle.server.transactions import Commit, Transactions
+from chronicle.server.http.problems import Problem
+from chronicle.server.service.transactions import Commit, Transactions
 from chronicle.store import Store
 
 SCHEMA = StreamSchema(pa.schema([pa.field("t", pa.int64(), False), ("x", pa.int64())]), "t")

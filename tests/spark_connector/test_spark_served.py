@@ -33,7 +33,7 @@ GIVEN = spark_schema(SCHEMA.arrow)
 SERVE = """
 import sys
 from chronicle.server.run import serve
-from chronicle.server.settings import load_settings
+from chronicle.server.access.settings import load_settings
 serve(load_settings(store=sys.argv[1], port=0), announce=lambda url: print(url, flush=True))
 """
 
