@@ -339,11 +339,11 @@ def failing(copy: Path, cache: Path, mutant: Mutant) -> list[str]:
     """Tests that fail in the copy with the mutant in it; what raised first, where nothing else."""
     path = source_of(copy, mutant)
     text, times = path.read_text(encoding="utf-8"), path.stat()
-    path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
     own = cache
     if "@kernel" in text:  # what it compiles is thrown away, what is compiled already stays
         own = cache.with_name("kernels-of-this-one")
         shutil.copytree(cache, own)
+    path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
     try:
         done = subprocess.run(
             [
