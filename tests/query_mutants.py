@@ -197,14 +197,14 @@ QUERY_MUTANTS = [
         "query",
         "if not _cheap(pricing) and estimate.total_ns > CLEARLY * full:",
         "if False:",
-        GOLDEN,
+        f"{GOLDEN}[replay_choice]",
     ),
     (
         "patterns are always replayed",
         "query",
         "if not _cheap(pricing) and estimate.total_ns > CLEARLY * full:",
         "if True:",
-        GOLDEN,
+        f"{GOLDEN}[replay_intervals]",
     ),
     (
         "lookups never end early",
@@ -232,14 +232,14 @@ QUERY_MUTANTS = [
         "query",
         'return "index" if self._costs.index <= self._costs.replay else "replay"',
         'return "index"',
-        GOLDEN,
+        f"{GOLDEN}[window_plans]",
     ),
     (
         "windows are always replayed",
         "query",
         'return "index" if self._costs.index <= self._costs.replay else "replay"',
         'return "replay"',
-        GOLDEN,
+        f"{GOLDEN}[window_plans]",
     ),
     # -- parts of a query -------------------------------------------------------------------------
     (
@@ -522,7 +522,7 @@ QUERY_MUTANTS = [
         "        for condition in self._bound.conditions:\n"
         "            query = query.where(condition.copy())\n",
         "",
-        f"windows/test_window_sql.py {PREDICATES}",
+        "test_moments.py",
     ),
     # -- pruning ----------------------------------------------------------------------------------
     (
@@ -581,14 +581,14 @@ QUERY_MUTANTS = [
         "query",
         "        if not sound and kinds:\n",
         "        if False:\n",
-        f"{PREDICATES}",
+        f"{PREDICATES}::test_conditions_that_were_once_pruned_wrongly",
     ),
     (
         "doubles are compared exactly",
         "query",
         "return value - 2 * step, value + 2 * step",
         "return value, value",
-        PREDICATES,
+        f"{PREDICATES}::test_what_is_pushed_down_follows_from_the_condition",
     ),
     (
         "OR forgets the side that it does not understand",
@@ -609,28 +609,28 @@ QUERY_MUTANTS = [
         "query",
         '    "day": _DAY_NS,\n    "week"',
         '    "day": 3_600_000_000_000,\n    "week"',
-        PREDICATES,
+        f"{PREDICATES}::test_what_is_pushed_down_follows_from_the_condition",
     ),
     (
         "an outer join's missing rows are pruned like others",
         "query",
         "    if nullable and condition.where:\n",
         "    if False:\n",
-        f"test_sql_differential.py {PREDICATES}",
+        "test_sql_differential.py::test_random_joins_equal_those_of_duckdb",
     ),
     (
         "an IS NULL beside a range rejects missing rows",
         "query",
         "return any(_accepts_nulls(item) for item in prune.items)",
         "return all(_accepts_nulls(item) for item in prune.items)",
-        f"test_sql_differential.py {PREDICATES}",
+        "test_sql_differential.py::test_random_joins_equal_those_of_duckdb",
     ),
     (
         "the greatest tick of a range is left out",
         "query",
         "return None if low == TICK_MIN else low, None if high == TICK_MAX else high + 1",
         "return None if low == TICK_MIN else low, None if high == TICK_MAX else high",
-        "test_sql_differential.py",
+        "test_sql_differential.py::test_random_aggregates_over_time_equal_those_of_a_scan",
     ),
     # -- plans ------------------------------------------------------------------------------------
     (
@@ -638,28 +638,28 @@ QUERY_MUTANTS = [
         "query",
         "if rows is not None and spec.exact:",
         "if rows is not None:",
-        "test_sql_differential.py",
+        "test_statements.py::test_limits_reach_a_scan_only_where_they_may",
     ),
     (
         "a limit is pushed below DISTINCT",
         "query",
         '"group", "having", "limit", "offset", "distinct", "qualify"',
         '"group", "having", "limit", "offset", "qualify"',
-        "test_sql_differential.py",
+        "test_statements.py::test_limits_reach_a_scan_only_where_they_may",
     ),
     (
         "a limit forgets what is skipped before it",
         "query",
         "for node in (rows.limit, rows.offset):",
         "for node in (rows.limit,):",
-        "test_statements.py::test_order_by_time_and_limits_reach_the_scan test_sql_differential.py",
+        "test_statements.py::test_order_by_time_and_limits_reach_the_scan",
     ),
     (
         "the newest events are one too few",
         "query",
         "        if events(middle) >= rows:\n",
         "        if events(middle) >= rows - 1:\n",
-        "test_statements.py::test_order_by_time_and_limits_reach_the_scan test_sql_differential.py",
+        "test_statements.py::test_limits_reach_a_scan_only_where_they_may",
     ),
     (
         "ORDER BY time DESC is dropped",
@@ -673,14 +673,14 @@ QUERY_MUTANTS = [
         "query",
         "if not column.table and _hidden(select, column):",
         "if False:",
-        "test_sql_differential.py",
+        "test_statements.py::test_limits_reach_a_scan_only_where_they_may",
     ),
     (
         "ORDER BY of a join is dropped",
         "query",
         'if select.args.get("joins") or select.args.get("laterals"):\n        return None\n    limit',
         "if False:\n        return None\n    limit",
-        "test_sql_differential.py",
+        "test_statements.py::test_limits_reach_a_scan_only_where_they_may",
     ),
     (
         "the tree answers aggregates under any condition",
@@ -694,14 +694,14 @@ QUERY_MUTANTS = [
         "query",
         "exact = _covers_where(site) and all(",
         "exact = all(",
-        "test_sql_differential.py",
+        "test_statements.py::test_the_tree_answers_only_what_it_knows",
     ),
     (
         "the tree answers aggregates with FILTER",
         "query",
         "(exp.Window, exp.Filter, exp.WithinGroup, exp.Column, exp.Star)",
         "(exp.Window, exp.WithinGroup, exp.Column, exp.Star)",
-        "test_sql_differential.py",
+        "test_statements.py::test_the_tree_answers_only_what_it_knows",
     ),
     (
         "two relations of one query see two states of a stream",
@@ -715,7 +715,7 @@ QUERY_MUTANTS = [
         "query",
         "inner._snapshots = self._snapshots",
         "inner._snapshots = {}",
-        f"{ENGINE}",
+        "test_moments.py::test_an_operator_and_what_feeds_it_see_one_state",
     ),
     (
         "now() is asked at every place",
@@ -723,6 +723,21 @@ QUERY_MUTANTS = [
         "        _keep_name(node)\n        node.replace(made)\n    return found",
         "    return found",
         f"{ENGINE}::test_now_is_one_moment_and_narrows_the_scan",
+    ),
+    (
+        "an operator's input has a moment of its own",
+        "query",
+        "        inner._values.update(self._values)\n",
+        "        inner._values.update(self._values | {NOW: moment()})\n",
+        "test_moments.py::test_all_of_a_query_has_one_moment",
+    ),
+    (
+        "ORDER BY time beside a subquery is dropped",
+        "query",
+        "if any(node is not select and isinstance(node, exp.Query) for node in select.walk()):\n"
+        "            return None  # a subquery",
+        "if False:\n            return None  # a subquery",
+        "test_statements.py::test_order_by_time_holds_beside_subqueries",
     ),
     (
         "positional parameters begin at zero",
