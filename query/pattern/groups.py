@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...compiled import kernel
-from ..key_values import comparable
+from ..conditions.key_values import comparable
 from .columns import flat
 
 __all__ = ["KeyCodes", "group_rows", "take_ranges"]

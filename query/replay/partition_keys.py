@@ -34,7 +34,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...schema import StreamSchema
-from ..key_values import comparable
+from ..conditions.key_values import comparable
 from .base_reader import read_arrays
 from .timeline import Timeline, near
 

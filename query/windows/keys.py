@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..key_values import comparable
+from ..conditions.key_values import comparable
 
 __all__ = ["KeyTable"]
 

@@ -12,13 +12,13 @@ import pytest
 
 import chronicle
 from chronicle.indexes.stream_indexes import StreamIndexes
-from chronicle.query.match import compile_match
-from chronicle.query.match_clause import clause_of_text
+from chronicle.query.pattern.compiled import compile_match
 from chronicle.query.replay.partition_keys import PartitionKeys
 from chronicle.query.replay.partition_spans import positions, ranks
 from chronicle.query.replay.planning import plan_match
 from chronicle.query.replay.running import ReplayRun, run_match
 from chronicle.query.replay.timeline import Timeline
+from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
 
