@@ -792,8 +792,8 @@ QUERY_MUTANTS = [
     (
         "the executor can be written to",
         "query",
-        "            read_only=True,\n            config={",
-        "            config={",
+        "duckdb.connect(path, read_only=True, config=settings)",
+        "duckdb.connect(path, config=settings)",
         "test_doors.py test_lockdown.py::test_the_executor_is_locked",
     ),
     (

@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 
 from chronicle.indexes.stream_indexes import StreamIndexes
-from chronicle.query.match import compile_match
-from chronicle.query.match_clause import clause_of_text
+from chronicle.query.pattern.compiled import compile_match
 from chronicle.query.replay.coarse import coarse_map
 from chronicle.query.replay.planning import plan_match
 from chronicle.query.replay.replay_plan import ReplayPlan
 from chronicle.query.replay.running import run_match
 from chronicle.query.replay.symbols import outline
 from chronicle.query.replay.timeline import Timeline
+from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
 
