@@ -230,7 +230,7 @@ QUERY_MUTANTS = [
         "query",
         'return "index" if self._costs.index <= self._costs.replay else "replay"',
         'return "index"',
-        f"{GOLDEN}[window_plans]",
+        f"{GOLDEN}[time_windows]",
     ),
     (
         "windows are always replayed",
@@ -255,10 +255,10 @@ QUERY_MUTANTS = [
         "split/test_split_matches.py::test_a_match_over_a_cut_is_carried_to_one_part",
     ),
     (
-        "MATCH_NUMBER counts in every part anew",
+        "MATCH_NUMBER counts in every group of intervals anew",
         "query",
-        "    if numbered and not compiled.partition_by:\n",
-        "    if False:\n",
+        "wanted = 1 if numbered else max(1, parts(plan.replayed()))",
+        "wanted = max(1, parts(plan.replayed()))",
         "split/test_split_matches.py::test_what_depends_on_all_matches_before_is_not_cut",
     ),
     # -- patterns ---------------------------------------------------------------------------------

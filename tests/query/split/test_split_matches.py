@@ -224,8 +224,13 @@ def test_a_match_over_a_cut_is_carried_to_one_part(tmp_path: Path) -> None:
     )
     stream.append(table)
     snapshot = stream.snapshot()
-    body = "MEASURES FIRST(t) AS f, LAST(t) AS l PATTERN (A B+) WITHIN 60 DEFINE B AS x < PREV(x)"
-    for partition in ("", "PARTITION BY k"):
+    # those of four rows tile a fall from its beginning: until it ends, some begin behind the cut
+    cases = [("A B+", ""), ("A B+", "PARTITION BY k"), ("A B{1,3}", "")]
+    for pattern, partition in cases:
+        body = (
+            f"MEASURES FIRST(t) AS f, LAST(t) AS l PATTERN ({pattern}) WITHIN 60 "
+            "DEFINE B AS x < PREV(x)"
+        )
         text = f"SELECT * FROM s MATCH_RECOGNIZE ({partition} ORDER BY t {body})"
         compiled = compile_match(clause_of_text(text), SCHEMA)
         plan = plan_match(snapshot, compiled, None, "replay")
@@ -294,17 +299,19 @@ def test_a_long_interval_is_divided_inside(
         store.close()
 
 
-def test_what_depends_on_all_matches_before_is_not_cut(tmp_path: Path) -> None:
+def test_what_depends_on_all_matches_before_is_not_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Matches of two rows where every row matches: even or odd is decided at the beginning."""
     store = Store.open(tmp_path, "rw")
     stream = store.create_stream("s", SCHEMA, StreamOptions(leaf_bytes=4096))
     stream.append(stream_rows(random.Random(1), 5000, 0, 5000))
     snapshot = stream.snapshot()
 
-    def split_of(clause: str, keys: str = "") -> Any:
+    def split_of(clause: str, keys: str = "", strategy: str = "replay") -> Any:
         text = f"SELECT * FROM s MATCH_RECOGNIZE ({keys} ORDER BY t {clause} DEFINE A AS t >= 0)"
         compiled = compile_match(clause_of_text(text), SCHEMA)
-        plan = plan_match(snapshot, compiled, None, "replay")
+        plan = plan_match(snapshot, compiled, None, strategy)
         return split_match(snapshot, compiled, plan, lambda _: 4)
 
     chained = split_of("MEASURES FIRST(t) AS f PATTERN (A A) WITHIN 30")
@@ -315,6 +322,10 @@ def test_what_depends_on_all_matches_before_is_not_cut(tmp_path: Path) -> None:
     numbered = split_of("MEASURES MATCH_NUMBER() AS n PATTERN (A B) WITHIN 30")
     assert numbered.parts == (None,)
     assert "MATCH_NUMBER" in numbered.reason
+    monkeypatch.setattr(long_intervals, "LEAST_EVENTS", 0)
+    for measure, parts in (("MATCH_NUMBER()", 1), ("FIRST(t)", 4)):
+        clause = f"MEASURES {measure} AS n AFTER MATCH SKIP TO NEXT ROW PATTERN (A B) WITHIN 30"
+        assert len(split_of(clause, "PARTITION BY k", "none").parts) == parts, measure
     each = split_of("MEASURES FIRST(t) AS f AFTER MATCH SKIP TO NEXT ROW PATTERN (A A) WITHIN 30")
     assert [type(part) for part in each.parts] == [RangePart] * 4
     endless = split_of("MEASURES FIRST(t) AS f PATTERN (A B+)")
