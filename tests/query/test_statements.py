@@ -302,8 +302,11 @@ def test_limits_reach_a_scan_only_where_they_may(db):
     db.sql(
         "INSERT INTO s SELECT i // 2, -i, CASE WHEN i % 3 = 0 THEN 1 ELSE 0 END FROM range(20) r(i)"
     )
+    in_pairs = [i // 2 for i in range(20)]
     for query, expected in (
         ("SELECT x FROM s WHERE y = 1 LIMIT 3", [0, -3, -6]),
+        ("SELECT x FROM s WHERE x % 5 = -4 LIMIT 2", [-4, -9]),
+        ("SELECT x FROM s WHERE y = 1 ORDER BY t DESC LIMIT 3", [-18, -15, -12]),
         ("SELECT x FROM s WHERE y = 1 ORDER BY t LIMIT 3 OFFSET 1", [-3, -6, -9]),
         ("SELECT x FROM s WHERE y = 1 ORDER BY t DESC LIMIT 1", [-18]),
         ("SELECT DISTINCT y FROM s ORDER BY y LIMIT 2", [0, 1]),
@@ -314,8 +317,8 @@ def test_limits_reach_a_scan_only_where_they_may(db):
         ("SELECT x FROM s ORDER BY x LIMIT 2", [-19, -18]),
         ("SELECT sum(y) FROM s LIMIT 1", [7]),
         # each side in the reverse order of the other: one of them is not that of the join
-        ("SELECT a.t FROM s a JOIN s b ON a.x = -19 - b.x ORDER BY a.t", [i // 2 for i in range(20)]),
-        ("SELECT b.t FROM s a JOIN s b ON a.x = -19 - b.x ORDER BY b.t", [i // 2 for i in range(20)]),
+        ("SELECT a.t FROM s a JOIN s b ON a.x = -19 - b.x ORDER BY a.t", in_pairs),
+        ("SELECT b.t FROM s a JOIN s b ON a.x = -19 - b.x ORDER BY b.t", in_pairs),
     ):  # fmt: skip
         found = [row[0] for row in db.sql(query).fetchall()]
         assert found == expected, query
