@@ -166,13 +166,6 @@ SQL_MUTANTS = [
         "test_statements.py::test_limits_reach_a_scan_only_where_they_may",
     ),
     (
-        "ORDER BY of a join is dropped",
-        "query",
-        'if select.args.get("joins") or select.args.get("laterals"):\n        return None\n    limit',
-        "if False:\n        return None\n    limit",
-        "test_statements.py::test_limits_reach_a_scan_only_where_they_may",
-    ),
-    (
         "the tree answers aggregates under any condition",
         "query",
         "return frozenset(i for i in self._prepared.candidates if specs[i].exact)",
