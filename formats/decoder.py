@@ -9,8 +9,8 @@ Layout
     ::
 
         owner: {"job": "read", format, schema, ...} + the file
-        worker: {"bad": [row, ...]} and {"batch"} in the order of the source, then {"end"}, or
-                {"error": [class, message, row]}
+        worker: {"bad": [row, ...]} and {"batch"} in the order of the source, the last one with
+                "end", or {"error": [class, message, row]}
 
 Guarantee
     The file can be read, not the store; nothing can be written.  What a decoder does not survive
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["prepare", "readable", "serve"]
 
 BAD_ROWS_TOGETHER = 64
+SMALL_ROWS = 4096
 _READ_FROM_THE_END = (b"PAR1", b"ARROW1")
 TEXT_CHARACTERS = 1 << 16
 
@@ -84,17 +85,20 @@ def serve(channel: Channel, spec: Mapping[str, Any], confined: Confinement) -> N
         assert file is not None
         try:
             with os.fdopen(file, "rb") as source:
-                _read(channel, source, job)
-            channel.send({"end": True})
+                message, pieces = _read(channel, source, job)
+            channel.send({**message, "end": True}, pieces)
         except ChannelClosed:
             raise
         except BaseException as error:
             channel.send({"error": _told(error, job)})
-        pa.default_memory_pool().release_unused()
 
 
-def _read(channel: Channel, source: Any, job: dict[str, Any]) -> None:
+def _read(
+    channel: Channel, source: Any, job: dict[str, Any]
+) -> tuple[dict[str, Any], Sequence[Any]]:
+    """Read a body; what is left is its last message."""
     bad: list[dict[str, Any]] = []
+    held: list[tuple[dict[str, Any], Sequence[Any]]] = []
 
     def note(row: BadRow) -> None:
         bad.append({**asdict(row), "record": row.record[:TEXT_CHARACTERS]})
@@ -102,6 +106,9 @@ def _read(channel: Channel, source: Any, job: dict[str, Any]) -> None:
             flush()
 
     def flush() -> None:
+        for message in held:
+            channel.send(*message)
+        held.clear()
         if bad:
             channel.send({"bad": bad})
             bad.clear()
@@ -122,8 +129,13 @@ def _read(channel: Channel, source: Any, job: dict[str, Any]) -> None:
     ):
         flush()
         node, pieces = pack(batch)
-        channel.send({"batch": node}, pieces)
-    flush()
+        if batch.num_rows < SMALL_ROWS and not bad:  # most likely the last one
+            held.append(({"batch": node}, pieces))
+        else:
+            channel.send({"batch": node}, pieces)
+    if bad:
+        flush()
+    return held.pop() if held else ({}, ())
 
 
 def _told(error: BaseException, job: dict[str, Any]) -> list[Any]:

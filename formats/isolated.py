@@ -117,18 +117,23 @@ class IsolatedReader:
                 "options": options,
             }
             lease.channel.send(job, file=file)
-            while True:
+            ended = False
+            while not ended:
                 message, data = self._message(lease)
-                if "batch" in message:
-                    yield unpack(schema.arrow, message["batch"], data)
-                elif "bad" in message:
-                    for row in _bad_rows(message["bad"]):
-                        on_bad(row)
-                elif "end" in message:
-                    break
-                else:
+                if "error" in message:
                     raise self._error(message, lease)
-            lease.give_back()
+                for row in _bad_rows(message.get("bad", [])):
+                    on_bad(row)
+                batch = None
+                if "batch" in message:
+                    batch = unpack(schema.arrow, message["batch"], data)
+                elif not message.keys() & {"bad", "end"}:
+                    raise Garbage("the worker's answer is no message")
+                ended = "end" in message
+                if ended:
+                    lease.give_back()
+                if batch is not None:
+                    yield batch
         except (ChannelClosed, Garbage) as error:
             raise lease.lost(error) from None
         finally:

@@ -49,7 +49,8 @@ _PASSED_ON = (
 """Variables of the environment that a worker may see; tokens are not among them."""
 
 _SETTINGS = {
-    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "ARROW_DEFAULT_MEMORY_POOL": "mimalloc",
+    "MIMALLOC_ARENA_RESERVE": "65536",
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
     "MALLOC_ARENA_MAX": "2",
     "OPENBLAS_NUM_THREADS": "1",

@@ -19,6 +19,7 @@ Limits
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import signal
 import socket
@@ -90,6 +91,8 @@ def serve(settings: Settings | None = None, announce: Callable[[str], None] | No
             logger.info("stopped before it was warm")
             return
         app.state.server.warm_workers()
+        gc.collect()
+        gc.freeze()  # a collection beside a large statement then walks that, not all the libraries
         config = uvicorn_config(app, settings)
         url = _url(listener)
         server = Listening(

@@ -224,8 +224,9 @@ class _Binder:
         node.set("hint", None)
         found: dict[str, str] = {}
         for item in hint.expressions:
-            name = item.name.lower() if isinstance(item, exp.Anonymous) else str(item).lower()
-            value = item.expressions[0].name.lower() if item.expressions else ""
+            call = isinstance(item, exp.Anonymous)  # what the parser cannot read is one text
+            name = item.name.lower() if call else str(item).lower()
+            value = item.expressions[0].name.lower() if call and item.expressions else ""
             if not value and _ALL_HINT.search(self.text):  # ALL is a keyword: it leaves no argument
                 value = "all"
             if name != "strategy" or value not in _STRATEGIES:

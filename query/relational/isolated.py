@@ -38,6 +38,7 @@ from .scans import SPILL_BYTES, Failure, FailureBox, ReadFilter, Scanned
 __all__ = ["IsolatedExecutor", "pool_of_queries"]
 
 CREDIT_MAX = 64
+SMALL_ROWS = 4096
 FAILURE_KINDS = ("sql", "memory", "interrupted", "broken")
 
 
@@ -100,7 +101,6 @@ class IsolatedExecutor(RelationalExecutor):
             job.begin("columns", sql, values)
             message, _ = job.answer()
             found = job.believed(lambda: [(str(n), str(t)) for n, t in message["columns"]])
-            job.answer()
         return cast("list[tuple[str, str]]", found)
 
     def explain(
@@ -119,7 +119,6 @@ class IsolatedExecutor(RelationalExecutor):
             job.begin("explain", sql, values, analyze=analyze)
             message, _ = job.answer()
             plan = job.believed(lambda: str(message["plan"]))
-            job.answer()
         return cast("str", plan)
 
     def run(
@@ -157,12 +156,17 @@ class IsolatedExecutor(RelationalExecutor):
         def batches() -> Iterator[pa.RecordBatch]:
             with closing(job):
                 message, buffer = head, data
-                while "end" not in message:
+                while True:
+                    ended = "end" in message
                     if "batch" in message:
                         node = message["batch"]
                         found = job.believed(lambda: unpack(schema, node, buffer))  # noqa: B023
+                        if ended:
+                            job.close()
                         control.check()
                         yield found
+                    if ended:
+                        return
                     control.check()
                     message, buffer = job.answer()
 
@@ -186,6 +190,7 @@ class _Scan:
         self.batches = batches
         self.applied = applied
         self.credit = 1
+        self.ahead: pa.RecordBatch | None = None
 
 
 class _Job:
@@ -239,7 +244,7 @@ class _Job:
             raise self._lease.lost(error) from None
 
     def answer(self) -> tuple[dict[str, Any], pa.Buffer | None]:
-        """The worker's next message about its work, ``{"end": ...}`` last.
+        """The worker's next message about its work; the last one has an ``"end"``.
 
         Meanwhile inputs are produced as it asks for them.
         """
@@ -253,7 +258,253 @@ class _Job:
             raise lost from None
         if "end" in message:
             self._done = True
+        elif "error" in message:
+            kind, reason = self.believed(lambda: _failure(message["error"]))
+            self._done = kind in ("sql", "interrupted")
             self.close()
+            failure = Failure(kind, reason)
+            raise translated(failure, self._text, self._control, self._failures) from None
+        return message, data
+
+    def believed(self, read: Any) -> Any:
+        """What reading a message gives; a message that cannot be read is the worker's end."""
+        try:
+            return read()
+        except (Garbage, TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
+            lost = self._lease.lost(Garbage(f"the worker's answer is none ({error})"))
+            raise lost from None
+
+    def _attend(self) -> tuple[dict[str, Any], pa.Buffer | None]:
+        channel = self._lease.channel
+        while True:
+            if not channel.waiting():
+                ready = next((item for item in self._scans.items() if item[1].credit > 0), None)
+                if ready is not None:
+                    self._produce(*ready)
+                    continue
+            message, data = channel.receive()
+            if not isinstance(message, dict):
+                raise Garbage("the worker's answer is no message")
+            if "scan" in message:
+                self._open(message)
+            elif "next" in message:
+                scan = self._scans.get(_whole(message["next"]))
+                if scan is not None:
+                    scan.credit = min(CREDIT_MAX, scan.credit + _whole(message.get("count")))
+            else:
+                return message, data
+
+    def _open(self, message: dict[str, Any]) -> None:
+        dataset = self._relations.get(str(message.get("relation")))
+        number, text = _whole(message.get("scan")), message.get("filter")
+        known = () if dataset is None else dataset.schema.names
+        if dataset is None or number in self._scans or not isinstance(text, str | None):
+            raise Garbage("the worker asks for what it was not given")
+        columns, needed = message.get("columns"), message.get("needed")
+        if not isinstance(columns, list) or not isinstance(needed, list):
+            raise Garbage("the worker asks for no columns")
+        if any(name not in known for name in (*columns, *needed)):
+            raise Garbage("the worker asks for columns that are not there")
+        applied, batches = dataset.narrowed(columns, needed, text, self._read_filter)
+        self._scans[number] = _Scan(batches, applied)
+
+    def _produce(self, number: int, scan: _Scan) -> None:
+        batch, scan.ahead = scan.ahead, None
+        if batch is None:
+            batch = next(scan.batches, None)
+        channel = self._lease.channel
+        if batch is None:
+            del self._scans[number]
+            channel.send({"scanned": number})
+            return
+        node, pieces = pack(batch)
+        message = {"scanned": number, "applied": scan.applied, "batch": node}
+        if batch.num_rows < SMALL_ROWS:  # most likely the last one, which spares a message
+            scan.ahead = next(scan.batches, None)
+            if scan.ahead is None:
+                del self._scans[number]
+                message["last"] = True
+        scan.credit -= 1
+        channel.send(message, pieces)
+
+    def close(self) -> None:
+        """Let go of the workers."""
+        if not self._closed.is_set():
+            self._closed.set()
+            self.pool.close()
+
+    def evaluate(self, sql: str, tables: Mapping[str, pa.Table], control: QueryControl) -> pa.Table:
+        """All rows of a query over tables, in order; the tables go with the text."""
+        given = {name: table.combine_chunks() for name, table in tables.items()}
+        answer = self._run(sql, {}, given, {}, "", control, FailureBox())
+        return pa.Table.from_batches(answer.batches, answer.schema)
+
+    def columns(
+        self, sql: str, relations: Mapping[str, Scanned], values: Mapping[str, Any], text: str
+    ) -> list[tuple[str, str]]:
+        """Names and DuckDB types of a query's columns, without running it."""
+        job = _Job(self.pool, self._read_filter, relations, text, QueryControl(), FailureBox())
+        with closing(job):
+            job.begin("columns", sql, values)
+            message, _ = job.answer()
+            found = job.believed(lambda: [(str(n), str(t)) for n, t in message["columns"]])
+        return cast("list[tuple[str, str]]", found)
+
+    def explain(
+        self,
+        sql: str,
+        relations: Mapping[str, Scanned],
+        values: Mapping[str, Any],
+        text: str,
+        control: QueryControl,
+        failures: FailureBox,
+        analyze: bool,
+    ) -> str:
+        """DuckDB's own plan of a query as JSON; with ``analyze`` the query runs."""
+        job = _Job(self.pool, self._read_filter, relations, text, control, failures)
+        with closing(job):
+            job.begin("explain", sql, values, analyze=analyze)
+            message, _ = job.answer()
+            plan = job.believed(lambda: str(message["plan"]))
+        return cast("str", plan)
+
+    def run(
+        self,
+        sql: str,
+        relations: Mapping[str, Scanned],
+        values: Mapping[str, Any],
+        text: str,
+        control: QueryControl,
+        failures: FailureBox,
+    ) -> Answer:
+        """Start a query; see :class:`.interface.RelationalExecutor`."""
+        return self._run(sql, relations, {}, values, text, control, failures)
+
+    def _run(
+        self,
+        sql: str,
+        relations: Mapping[str, Scanned],
+        given: Mapping[str, pa.Table],
+        values: Mapping[str, Any],
+        text: str,
+        control: QueryControl,
+        failures: FailureBox,
+    ) -> Answer:
+        job = _Job(self.pool, self._read_filter, relations, text, control, failures)
+        try:
+            job.begin("run", sql, values, given)
+            head, data = job.answer()
+            schema = job.believed(lambda: schema_of(head["schema"]))
+            hugeints = job.believed(lambda: _positions(head["hugeints"], schema))
+        except BaseException:
+            job.close()
+            raise
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            with closing(job):
+                message, buffer = head, data
+                while True:
+                    ended = "end" in message
+                    if "batch" in message:
+                        node = message["batch"]
+                        found = job.believed(lambda: unpack(schema, node, buffer))  # noqa: B023
+                        if ended:
+                            job.close()
+                        control.check()
+                        yield found
+                    if ended:
+                        return
+                    control.check()
+                    message, buffer = job.answer()
+
+        return Answer(schema, hugeints, batches(), job.close)
+
+
+def _positions(listed: Any, schema: pa.Schema) -> tuple[int, ...]:
+    positions = tuple(listed)
+    for at in positions:
+        if type(at) is not int or not 0 <= at < len(schema):
+            raise ValueError
+        if not pa.types.is_decimal(schema.field(at).type):
+            raise ValueError
+    return positions
+
+
+class _Scan:
+    """An input that the worker reads."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch], applied: bool) -> None:
+        self.batches = batches
+        self.applied = applied
+        self.credit = 1
+        self.ahead: pa.RecordBatch | None = None
+
+
+class _Job:
+    """One piece of work in one worker: its messages, and the inputs that it asks for."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        read_filter: ReadFilter,
+        relations: Mapping[str, Scanned],
+        text: str,
+        control: QueryControl,
+        failures: FailureBox,
+    ) -> None:
+        self._relations = cast("Mapping[str, ScanDataset]", relations)
+        self._read_filter = read_filter
+        self._text = text
+        self._control = control
+        self._failures = failures
+        self._scans: dict[int, _Scan] = {}
+        self._closing = threading.Lock()
+        self._done = False
+        self._lease: Lease = pool.lease()
+        self._limits = ExitStack()
+        self._limits.enter_context(control.interrupting(self._lease.kill))
+
+    def begin(
+        self,
+        job: str,
+        sql: str,
+        values: Mapping[str, Any],
+        given: Mapping[str, pa.Table] = MappingProxyType({}),
+        **more: Any,
+    ) -> None:
+        """Give the worker its work; what is ``given`` goes with it, in one chunk each."""
+        inputs = {name: dataset.schema for name, dataset in self._relations.items()}
+        pieces: list[memoryview] = []
+        nodes: dict[str, Any] = {}
+        for name, table in given.items():
+            inputs[name] = table.schema
+            nodes[name] = None
+            if table.num_rows:
+                (batch,) = table.to_batches()
+                begin = sum(-(-len(piece) // 64) * 64 for piece in pieces)
+                nodes[name], more_pieces = pack(batch, begin)
+                pieces += more_pieces
+        request = {"job": job, "sql": sql, "values": dict(values), "inputs": inputs, **more}
+        try:
+            self._lease.channel.send({**request, "given": nodes}, pieces)
+        except ChannelClosed as error:
+            raise self._lease.lost(error) from None
+
+    def answer(self) -> tuple[dict[str, Any], pa.Buffer | None]:
+        """The worker's next message about its work; the last one has an ``"end"``.
+
+        Meanwhile inputs are produced as it asks for them.
+        """
+        try:
+            message, data = self._attend()
+        except (ChannelClosed, Garbage) as error:
+            lost = self._lease.lost(error)
+            if self._failures.error is not None:
+                raise self._failures.error from None
+            self._control.check()
+            raise lost from None
+        if "end" in message:
+            self._done = True
         elif "error" in message:
             kind, reason = self.believed(lambda: _failure(message["error"]))
             self._done = kind in ("sql", "interrupted")

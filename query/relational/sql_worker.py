@@ -13,9 +13,12 @@ Layout
         {"job": "run", sql, values, inputs}                ->     DuckDB plans, scans begin
                           {"scan": id, relation, columns,
                      <-    needed, filter text}
-        {"scanned": id, applied} + batch, batch, ... end   ->     [queue] -> DuckDB
+        {"scanned": id, applied} + batch, ..., "last" too  ->     [queue] -> DuckDB
                      <-   {"next": id}, for every batch taken
-                     <-   {"schema", "hugeints"}, {"batch"} ..., {"end"}
+                     <-   {"schema", "hugeints"}, {"batch"} ..., "end" too
+
+    Each message costs a turn of two processes, which for a small query is most of the price: a
+    batch that is the last one says so itself.
 
 Guarantee
     A filter that was pushed is applied exactly: by the owner where it understood all of its text
@@ -30,12 +33,14 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.acero
 import pyarrow.compute as pc
@@ -83,6 +88,7 @@ def serve(channel: Channel, spec: Mapping[str, Any], confined: Confinement) -> N
 
 
 _Message = tuple[dict[str, Any], pa.Buffer | None]
+_Answer = tuple[dict[str, Any], Sequence[Any]]
 
 
 class _Worker:
@@ -94,7 +100,7 @@ class _Worker:
         self._scans: dict[int, queue.SimpleQueue[Any]] = {}
         self._ids = count(1)
         self._scan_error: BaseException | None = None
-        self._kinds: dict[str, Callable[[Any, dict[str, Any]], None]] = {
+        self._kinds: dict[str, Callable[[Any, dict[str, Any]], _Answer]] = {
             "run": self._run,
             "columns": self._columns,
             "explain": self._explain,
@@ -105,27 +111,34 @@ class _Worker:
         threading.Thread(target=self._listen, daemon=True).start()
         while (arrived := self._jobs.get()) is not None:
             job, data = arrived
+            cursor = _instance.cursor()
             try:
-                cursor = _instance.cursor()
-                try:
-                    admit(cursor, job["sql"], job["inputs"])
-                    for name, schema in job["inputs"].items():
-                        rows = partial(self._scan, name, schema)
-                        if name in job["given"]:
-                            rows = partial(_rows_of, schema, job["given"][name], data)
-                        cursor.register(name, _Input(schema, rows))
-                    self._kinds[job["job"]](cursor, job)
-                finally:
-                    cursor.close()
-                self._scans.clear()
-                self._channel.send({"end": True})
+                last = self._done(cursor, job, data)
             except ChannelClosed:
                 return
             except BaseException as error:
                 cause, self._scan_error = self._scan_error or error, None
                 failure = failure_of(cause) or ("sql", f"{type(cause).__name__}: {cause}")
-                self._scans.clear()
-                self._channel.send({"error": [failure[0], failure[1][:4000]]})
+                last = {"error": [failure[0], failure[1][:4000]]}, ()
+            finally:
+                with suppress(duckdb.Error):
+                    cursor.close()
+            self._scans.clear()
+            try:
+                self._channel.send(*last)
+            except ChannelClosed:
+                return
+
+    def _done(self, cursor: Any, job: dict[str, Any], data: pa.Buffer | None) -> _Answer:
+        """Do a job; what is left is its last message."""
+        admit(cursor, job["sql"], job["inputs"])
+        for name, schema in job["inputs"].items():
+            rows = partial(self._scan, name, schema)
+            if name in job["given"]:
+                rows = partial(_rows_of, schema, job["given"][name], data)
+            cursor.register(name, _Input(schema, rows))
+        message, pieces = self._kinds[job["job"]](cursor, job)
+        return {**message, "end": True}, pieces
 
     def _listen(self) -> None:
         """Take what comes in, always, so that the owner never waits to send what was asked for."""
@@ -145,26 +158,30 @@ class _Worker:
 
     # ------------------------------------------------------------------------------------- jobs
 
-    def _run(self, cursor: Any, job: dict[str, Any]) -> None:
+    def _run(self, cursor: Any, job: dict[str, Any]) -> _Answer:
         relation = cursor.sql(job["sql"], params=job["values"] or None)
         reader = relation.to_arrow_reader(BATCH_ROWS)
-        head = {"schema": describe(reader.schema), "hugeints": hugeints_of(relation)}
+        message = {"schema": describe(reader.schema), "hugeints": hugeints_of(relation)}
+        pieces: Sequence[Any] = ()
         for batch in reader:
-            node, pieces = pack(batch)
-            self._channel.send({**head, "batch": node}, pieces)
-            head = {}
-        if head:
-            self._channel.send(head)
+            if "batch" in message:
+                self._channel.send(message, pieces)
+                message = {}
+            message["batch"], pieces = pack(batch)
+            if batch.num_rows >= BATCH_ROWS:  # else it is the last one
+                self._channel.send(message, pieces)
+                message, pieces = {}, ()
+        return message, pieces
 
-    def _columns(self, cursor: Any, job: dict[str, Any]) -> None:
+    def _columns(self, cursor: Any, job: dict[str, Any]) -> _Answer:
         relation = cursor.sql(job["sql"], params=job["values"] or None)
         types = map(str, relation.types)
-        self._channel.send({"columns": list(zip(relation.columns, types, strict=True))})
+        return {"columns": list(zip(relation.columns, types, strict=True))}, ()
 
-    def _explain(self, cursor: Any, job: dict[str, Any]) -> None:
+    def _explain(self, cursor: Any, job: dict[str, Any]) -> _Answer:
         options = "ANALYZE, FORMAT json" if job["analyze"] else "FORMAT json"
         rows = cursor.execute(f"EXPLAIN ({options}) {job['sql']}", job["values"] or None).fetchall()
-        self._channel.send({"plan": str(rows[0][-1])})
+        return {"plan": str(rows[0][-1])}, ()
 
     # ------------------------------------------------------------------------------------ scans
 
@@ -200,15 +217,17 @@ class _Worker:
                 return
             taken += 1
             ahead = min(AHEAD_MAX, taken + 1)
-            if (more := taken + ahead - asked) > 0:
+            if "last" not in message and (more := taken + ahead - asked) > 0:
                 asked += more
                 self._channel.send({"next": scan, "count": more})
             if message["applied"]:
                 yield unpack(wanted, message["batch"], data, trusted=True)
-                continue
-            batch = unpack(whole, message["batch"], data, trusted=True).filter(filter)
-            if batch.num_rows:
-                yield batch.select(columns)
+            else:
+                batch = unpack(whole, message["batch"], data, trusted=True).filter(filter)
+                if batch.num_rows:
+                    yield batch.select(columns)
+            if "last" in message:
+                return
 
 
 def _rows_of(

@@ -61,7 +61,7 @@ class Settings(BaseSettings):
         256 * MIB, ge=1, description="Largest request body, as sent (compressed)."
     )
     max_decoded_bytes: int = Field(
-        1024 * MIB,
+        512 * MIB,
         ge=1,
         description="Largest request body after gzip or zstd is undone, and the most that its "
         "events may take in memory.",

@@ -466,3 +466,20 @@ def test_an_instance_opens_without_a_place_for_files(monkeypatch):
         for statement in ("SET threads = 2", "ATTACH 'x' AS x", "COPY (SELECT 1) TO 'x'"):
             with pytest.raises(duckdb.Error):
                 connection.execute(statement)
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        "strategy(replay",
+        "strategy(replay[k, NULL][1:2]",
+        "strategy(replay()",
+        "strategy(replay)10",
+        "strategy('../x' ",
+        "((((( x ",
+        "strategy(replay) [1]",
+    ],
+)
+def test_a_hint_that_cannot_be_read_is_an_error_with_a_position(shared, hint):
+    with pytest.raises(SqlError, match=r"the plan hint is strategy\(x\).*line 1, column 8"):
+        shared.sql(f"SELECT /*+ {hint} */ x FROM s")
