@@ -83,7 +83,7 @@ def keep_no_machine_code() -> None:
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function over arrays; see the module's docstring for what that promises."""
+    """Compile a function over arrays; without the GIL, cached on disk, with exact arithmetic."""
     try:
         compiled = numba.njit(nogil=True, cache=_CACHED, fastmath=False, error_model="numpy")(
             function
@@ -149,7 +149,7 @@ def when_compiling(tell: Callable[[], None]) -> None:
 
 
 class CompilingStopped(BaseException):
-    """A kernel was about to be compiled, and nobody waits for it any more.
+    """A kernel was about to be compiled, and its result is no longer needed.
 
     No :class:`Exception`, so that nothing on the way takes it for a failure of its own.
     """

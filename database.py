@@ -26,11 +26,10 @@ import re
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -60,44 +59,6 @@ QUERY_MEMORY_BYTES = 1 << 30
 """Memory that the relational part of all running queries may take before it spills to disk."""
 
 Parameters = Mapping[str, Any] | Sequence[Any]
-
-
-class IndexManager(Protocol):
-    """What keeps the secondary indexes of a store, as the database uses it."""
-
-    def create(
-        self, stream: str, attribute: str, wait: bool, lag_events_max: int | None = None
-    ) -> None:
-        """Build an index; raises IndexExists."""
-
-    def drop(self, stream: str, attribute: str) -> None:
-        """Remove an index; raises IndexNotFound."""
-
-    def dropping(self, stream: str) -> AbstractContextManager[None]:
-        """Around the removal of a stream; its indexes go with it."""
-
-    def list(self, stream: str) -> Sequence[dict[str, Any]]:
-        """The indexes of a stream: attribute, state, covered fraction."""
-
-    def of(self, stream: str) -> Any:
-        """The indexes of a stream, for plans; None without any."""
-
-    def backup(self, path: Path) -> None:
-        """Copy the indexes into a copy of the store that was just made."""
-
-    def check(self, repair: bool = False) -> Sequence[str]:
-        """Compare indexes with events; returns what is wrong, ``stream: problem``."""
-
-    def close(self) -> None:
-        """Release what is open; called before the store closes."""
-
-
-def open_indexes(store: Store) -> IndexManager:
-    """Make the index manager of a store."""
-    with LOADING:
-        from .indexes import StoreIndexes
-
-    return StoreIndexes(store)
 
 
 _OPEN: weakref.WeakSet[Database] = weakref.WeakSet()
@@ -135,7 +96,10 @@ class Database:
         isolation: str = "none",
     ) -> None:
         self._store = store
-        self._indexes = open_indexes(store)
+        with LOADING:
+            from .indexes import StoreIndexes
+
+        self._indexes = StoreIndexes(store)
         self._streams: dict[str, Stream] = {}
         self._engine: QueryEngine | None = None
         self._guard = threading.Lock()
@@ -460,8 +424,8 @@ class Database:
 
         self._check_open()
         report = self._store.check(repair=repair)
-        for told in self._indexes.check(repair):
-            name, _, what = told.partition(": ")
+        for problem in self._indexes.check(repair):
+            name, _, what = problem.partition(": ")
             report.problems.append(Problem(name, "indexes", what))
         return report
 

@@ -9,7 +9,7 @@ Guarantee
     encodings).  What does not fit is refused before anything is stored: columns and types with
     :class:`SchemaMismatch`, values with :class:`InvalidData` and the row, counted from 1.  Time is
     never null, NaN or NaT.  Arrow data is verified in full before anything else
-    (``soundness.py``), whoever made it: a false offset would be stored, and end the process
+    (``soundness.py``), no matter what made it: a false offset would be stored, and end the process
     when it is read.
 
 Layout
@@ -145,7 +145,7 @@ def _table_of_rows(rows: Sequence[Any], schema: StreamSchema) -> pa.Table:
 
 
 def _array_of(values: list[Any], attribute: Attribute) -> pa.Array:
-    """An array of the values' own type: pyarrow would truncate if it were told the target."""
+    """An array of the values' own type: pyarrow would truncate if it were given the target."""
     type_ = attribute.type
     _refuse_absurd_decimals(attribute.name, values)
     try:

@@ -23,9 +23,10 @@ Guarantee
     What the child opens itself works as anywhere.
 
 Limits
-    A process is told by its number.  Linux gives a number again only when the process that had it
-    is gone, so a child never has its parent's.  What another library imports on its first use, in
-    another thread, in the moment of a fork, keeps its lock in the child: no fork waits for that.
+    A process is identified by its number.  Linux gives a number again only when the process that
+    had it is gone, so a child never has its parent's.  What another library
+    imports on its first use, in another thread, in the moment of a fork, keeps its lock in the
+    child: no fork waits for that.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ class ModuleLock:
         _MODULES.add(self)
 
     def renew(self) -> None:
-        """Have it free, whoever held it in the parent."""
+        """Free it, no matter which thread of the parent held it."""
         self._lock = threading.Lock()
 
     def __enter__(self) -> None:

@@ -4,7 +4,7 @@ Purpose
     An Arrow array is a claim about memory: lengths, offsets, indices, counts of nulls.  Everything
     that computes on arrays trusts them, as the C++ library does, so that a false one reads other
     memory of the process, or ends it.  :func:`require_sound` is the one gate through which
-    tables and batches come in, whatever they were read from and whoever made them.
+    tables and batches come in, whatever they were read from.
 
 Guarantee
     Behind it, offsets never decrease and stay within their buffers, indices within their

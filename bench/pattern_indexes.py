@@ -83,8 +83,8 @@ class _Setting:
             return
         self.expected.append(choice.estimate.intervals)
         self.errors.append(abs(plan.needed - choice.estimate.events) / plan.needed)
-        told = choice.estimate_uniform()
-        self.uniform_errors.append(abs(plan.needed - told.events) / plan.needed)
+        uniform = choice.estimate_uniform()
+        self.uniform_errors.append(abs(plan.needed - uniform.events) / plan.needed)
 
 
 def _measure(bed: Bed, symbols: int, special: str, queries: int) -> _Setting:
@@ -184,7 +184,7 @@ def _random(bed: Bed, section: Section, queries: int) -> None:
             min(every) >= 0.9,
         )
     )
-    told = [
+    parts = [
         f"auto {what} in {len(some)} of the {queries} random queries, least {min(some):.2f}x"
         for what, some in (
             ("replayed intervals", ratios[False]),
@@ -193,7 +193,7 @@ def _random(bed: Bed, section: Section, queries: int) -> None:
         if some
     ]
     section.notes.append(
-        "; ".join(told) + f". The faster of two runs each, of {2 + PAIRS_MORE} where auto was "
+        "; ".join(parts) + f". The faster of two runs each, of {2 + PAIRS_MORE} where auto was "
         "behind after two."
     )
 

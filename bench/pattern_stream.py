@@ -188,10 +188,10 @@ def drop_pages(directory: Path) -> float:
         finally:
             os.close(descriptor)
     try:
-        told = subprocess.run(
+        listing = subprocess.run(
             ["fincore", "--bytes", "--noheadings", "--output", "RES", *map(str, files)],
             capture_output=True, text=True, check=True,
         )  # fmt: skip
-        return sum(int(word) for word in told.stdout.split()) / max(1, size)
+        return sum(int(word) for word in listing.stdout.split()) / max(1, size)
     except (OSError, subprocess.CalledProcessError, ValueError):
         return float("nan")

@@ -15,7 +15,7 @@ Guarantee
     All sides give out windows with the same counts and sums: each run makes a digest of what it
     read, in which every window has the weight of its place, and different digests end the
     benchmark.  DuckDB does not give out the windows that reach past the last event, so digests
-    leave those out; ours are made and read all the same.
+    leave those out; ours are made and read nevertheless.
 
 Limits
     Warm: every form runs once before it is counted.  What takes more than :data:`LONG_SECONDS` is

@@ -1,6 +1,6 @@
 """External formats: JSON, NDJSON, CSV, Arrow and Parquet, in and out, compressed or not.
 
-Reading: :class:`EventReader` with a :class:`Layout` (types told or given, times, bad rows), or
+Reading: :class:`EventReader` with a :class:`Layout` (types inferred or given, times, bad rows), or
 :func:`read_batches` for a stream that exists.  Writing: :func:`encode` turns record batches into
 chunks of bytes.  This package knows neither store nor server.
 

@@ -15,11 +15,11 @@ Layout
         Footer           2 dictionaries   3 record batches (offset, metadata length, body length)
 
 Guarantee
-    A stream that ends without its end-of-stream marker is told by :attr:`FramedStream.ended`.
+    A stream that ends without its end-of-stream marker is recognised by :attr:`FramedStream.ended`.
     Nothing is allocated by a length that the source does not have bytes for.
 
 Limits
-    Malformed flatbuffers are for the library to refuse; here they are told as damaged.
+    Malformed flatbuffers are for the library to refuse; here they are reported as damaged.
 """
 
 from __future__ import annotations

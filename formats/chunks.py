@@ -29,7 +29,7 @@ CHUNK_BYTES = 4 << 20
 """Text read at a time."""
 
 SAMPLE_BYTES = 8 << 20
-"""Text in the first chunk of a source, from which types are told."""
+"""Text in the first chunk of a source, from which types are inferred."""
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Texts:
         Text (or typed) columns by the names in the source.
     quoted : frozenset of str
         Columns whose values are text in the source too (JSON strings): not to be read as numbers
-        when types are told.
+        when types are inferred.
     records : int64 array
         For each row of the columns, the number of its record in the chunk.
     broken : list of (int, str)

@@ -5,7 +5,7 @@ Purpose
     stays bounded and every row has a number; Arrow's parser does the rest.
 
 Guarantee
-    RFC 4180 with the usual liberties: any single-character separator (told from the header line
+    RFC 4180 with the usual liberties: any single-character separator (inferred from the header line
     among comma, semicolon, tab and bar), CR LF or LF, line breaks inside quotes, ``""`` for a
     quote, blank lines skipped, a UTF-8 byte order mark skipped.  A record with too few or too many
     values, or with a lone CR outside of quotes, is a bad row.  A number that its type cannot hold
@@ -299,7 +299,7 @@ class CsvRecords:
     Parameters
     ----------
     separator : str, optional
-        One ASCII character; told from the header line by default.
+        One ASCII character; inferred from the header line by default.
     columns : sequence of str, optional
         Names of the columns, for a file without a header line.
     nulls : sequence of str

@@ -20,8 +20,8 @@ Layout
 
 Limits
     The inside of a record is not judged here, except that its brackets count; kinds of brackets
-    are not matched with each other.  Keys are told apart by a hash of 64 bits and of their path, so
-    that two of them may rarely count as one.
+    are not matched with each other.  Keys are distinguished by a hash of 64 bits and of their path,
+    so that two of them may rarely count as one.
 """
 
 from __future__ import annotations

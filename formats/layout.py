@@ -1,16 +1,16 @@
-"""The columns that are to come out of a reading: names, types, and how they were settled.
+"""The columns that a read gives: their names, their types, and how these were decided.
 
 Purpose
     One ingest may read many files of several formats into one stream.  A :class:`Layout` is shared
     by the readers of all of them: it knows what was asked for (time, types, renames, selection),
-    what the stream has already, and what the files have shown so far.
+    what the stream already has, and what the files have contained so far.
 
 Guarantee
     With a ``target`` the batches have exactly the stream's schema.  Without one, the types are
-    told from the first records (``infer.py``) and may widen while reading, never narrow: a column
-    that has shown whole numbers becomes floating point when a fraction comes, microseconds become
-    nanoseconds, a column without values takes its type from the first one.  :func:`conform` brings
-    earlier batches up to the final schema without loss.
+    inferred from the first records (``infer.py``) and may widen while reading, never narrow: a
+    column that has shown whole numbers becomes floating point when a fraction comes, microseconds
+    become nanoseconds, a column without values takes its type from the first one.  :func:`conform`
+    brings earlier batches up to the final schema without loss.
 
 Layout
     Renames come first; selection, types and the time column speak the new names.  Names are matched
@@ -59,7 +59,7 @@ class Field:
 
 
 class Layout:
-    """What is read into which columns; see the module.
+    """Which columns of a source are read, under which names, as which types.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Reading events: any format from any source into batches of one layout.
 
 Purpose
-    :class:`EventReader` is where the parts meet: bytes (``sources.py``) are told apart
+    :class:`EventReader` is where the parts meet: bytes (``sources.py``) are classified
     (``kinds.py``), cut into chunks of records (``csvtext.py``, ``jsontext.py``, ``columnar.py``),
     given types (``layout.py``, ``infer.py``), converted (``convert.py``, ``times.py``) and
     checked.  :func:`read_batches` is the short form for a stream that exists.
@@ -55,7 +55,7 @@ class EventReader:
     ----------
     source : path, "-", bytes, binary file, or iterable of bytes
     format : {"json", "ndjson", "csv", "arrow", "parquet"}, optional
-        Told from the name and the first bytes by default.
+        Inferred from the name and the first bytes by default.
     layout : Layout
         Shared by the readers of one ingest.
     on_bad : callable
@@ -164,7 +164,7 @@ class EventReader:
             self.close()
 
     def close(self) -> None:
-        """Let go of the source."""
+        """Close the source."""
         self._source.close()
 
     # ------------------------------------------------------------------------------- one chunk
@@ -389,7 +389,7 @@ class EventReader:
 
 
 def _ladder(type_: pa.DataType) -> tuple[pa.DataType, ...]:
-    """Types that a told type may widen to."""
+    """Types that an inferred type may widen to."""
     if pa.types.is_integer(type_):
         return (pa.int64(), pa.float64())
     if pa.types.is_timestamp(type_):
@@ -421,7 +421,7 @@ def read_batches(
     source : path, "-", bytes, binary file, or iterable of bytes
         Chunks of a request body are fine.
     format : {"json", "ndjson", "csv", "arrow", "parquet"}, optional
-        Told from the name and the first bytes by default.
+        Inferred from the name and the first bytes by default.
     schema : StreamSchema
     time_format : str
         ``"iso"`` refuses numbers as times, ``s``, ``ms``, ``us``, ``ns`` say what they count,

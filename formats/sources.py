@@ -5,7 +5,7 @@ Purpose
     bytes in order with a look ahead, and for formats that need it a file that can be seeked in.
 
 Guarantee
-    Compression is told by its magic bytes.  A compressed source that ends too early is an
+    Compression is recognised by its magic bytes.  A compressed source that ends too early is an
     :class:`~chronicle.errors.InvalidData`, never a short but plausible answer.  ``consumed``
     counts the raw bytes taken so far, for a progress bar.  Memory is bounded by the reads that are
     asked for.

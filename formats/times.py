@@ -80,7 +80,7 @@ class TimeRule:
     pattern : str, optional
         The strptime pattern.
     assumed : bool
-        The unit was told from magnitudes: values outside of 1980-2100 are refused.
+        The unit was inferred from magnitudes: values outside of 1980-2100 are refused.
     """
 
     kind: str

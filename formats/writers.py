@@ -44,7 +44,7 @@ def encode(
 ) -> Iterator[bytes]:
     """Encode batches as they come.
 
-    Intervals with months are told before anything is written where a format has no place for them.
+    Intervals with months are refused before anything is written where a format cannot hold them.
 
     Parameters
     ----------

@@ -52,8 +52,8 @@ class Catalogue:
 
 def descriptor_of(times: TimeRange) -> tuple[bytes, bytes]:
     """Key and value that make the times of a range exist."""
-    told = {"end": times.end, "generation": times.generation, "size": times.size}
-    return time_key(times.segment, times.first), json.dumps(told).encode()
+    record = {"end": times.end, "generation": times.generation, "size": times.size}
+    return time_key(times.segment, times.first), json.dumps(record).encode()
 
 
 def blocks_of(run: Run) -> list[tuple[bytes, int]]:

@@ -185,15 +185,15 @@ def recover(copies: Iterable[tuple[bytes, bytes]], used: Iterable[int]) -> Defin
         Identifiers of runs that there are.
 
     Two indexes of one identifier (as an earlier version could leave them) get new ones each: whose
-    the runs are cannot be told, so that they are built anew.
+    the runs are is not known, so that they are built anew.
     """
     identifiers: dict[str, int] = {}
     limits: dict[str, int] = {}
     for key, value in copies:
-        name, told = key[1:].decode(), json.loads(value)
-        identifiers[name] = int(told["id"])
-        if told.get("lag_events_max") is not None:
-            limits[name] = int(told["lag_events_max"])
+        name, entry = key[1:].decode(), json.loads(value)
+        identifiers[name] = int(entry["id"])
+        if entry.get("lag_events_max") is not None:
+            limits[name] = int(entry["lag_events_max"])
     number = max([0, *identifiers.values(), *used]) + 1
     shared = list(identifiers.values())
     for name, index in identifiers.items():

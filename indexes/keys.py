@@ -16,7 +16,7 @@ Layout
 
 Guarantee
     An index answers with at least the events whose value lies in the range.  It answers with
-    exactly those except where strings are cut to eight bytes; whoever uses the answer checks it on
+    exactly those except where strings are cut to eight bytes; the caller checks the answer on
     the events.
 
 Limits

@@ -42,7 +42,7 @@ Atom = Range | IsNull | NotNull
 
 @dataclass
 class IndexMetrics:
-    """What lookups touched; added up by whoever passes it in."""
+    """What lookups touched; each adds to the object that it is given."""
 
     entries_read: int = 0
     blocks_read: int = 0

@@ -40,7 +40,7 @@ logger = logging.getLogger("chronicle.indexes")
 
 
 class StoreIndexes:
-    """See the module.
+    """The indexes of every stream of a store: opened on demand, built behind appends.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class StoreIndexes:
         self._known: dict[str, StreamIndexes] = {}
         self._handles: dict[str, Any] = {}
         self._versions: dict[str, tuple[int, int]] = {}
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
         self._lock = threading.RLock()
         self._wake = threading.Condition()
         self._todo: set[str] = set()
@@ -128,9 +128,9 @@ class StoreIndexes:
                     pass
             except Exception as error:
                 # the events are committed: what is not indexed costs time, not answers
-                if self._told.get(name) != str(error):
+                if self._reported.get(name) != str(error):
                     logger.exception("%s: indexes lag further behind than they should", name)
-                self._told[name] = str(error)
+                self._reported[name] = str(error)
 
         return heard
 
@@ -156,7 +156,7 @@ class StoreIndexes:
 
     @contextmanager
     def dropping(self, stream: str) -> Iterator[None]:
-        """Around the removal of a stream: its indexes are closed, and nobody opens them again."""
+        """Around the removal of a stream: its indexes are closed and stay closed."""
         with self._lock:
             indexes = self._known.pop(stream, None)
             self._handles.pop(stream, None)
@@ -278,15 +278,15 @@ class StoreIndexes:
                 self._busy = name
             try:
                 self._advance(name)
-                self._told.pop(name, None)
+                self._reported.pop(name, None)
             except (ChronicleError, OSError) as error:
                 # what is not indexed is replayed: a failure here costs time, not answers
-                if self._told.get(name) != str(error) and not self._closed:
+                if self._reported.get(name) != str(error) and not self._closed:
                     logger.warning(
                         "%s: building indexes failed; it is tried again at the next commit: %s",
                         name, error,
                     )  # fmt: skip
-                self._told[name] = str(error)
+                self._reported[name] = str(error)
             except Exception:
                 logger.exception("%s: building indexes failed", name)
             finally:

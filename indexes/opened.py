@@ -18,7 +18,7 @@ Guarantee
     ======================  ======================================================================
 
 Threads
-    ``_build_lock`` is held by whoever writes, and taken first; ``_lock`` guards what is in memory.
+    ``_build_lock`` is held while writing, and taken first; ``_lock`` guards what is in memory.
     Mappings are replaced or changed under ``_lock`` alone.
 """
 
@@ -49,7 +49,7 @@ from .storage import (
     time_key,
 )
 
-__all__ = ["OpenedIndexes", "Place"]
+__all__ = ["OpenedIndexes", "RunKey"]
 
 logger = logging.getLogger("chronicle.indexes")
 
@@ -58,12 +58,12 @@ CACHE_BYTES = 64 << 20
 twice for every lookup: a pattern over four million events of irregular times takes 9 ms of
 processor time with them, 15 ms without."""
 
-Place = tuple[int, int, int]
+RunKey = tuple[int, int, int]
 """Index, segment and first position of a run; times have index 0."""
 
 
 class OpenedIndexes:
-    """See the module.
+    """The runs of one stream's indexes, opened for reading.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class OpenedIndexes:
         Why no run can be read, or (of a writer) none be written; empty when all is well.
     broken : bool
         Whether that is damage.
-    damaged : dict of Place to (int, str)
+    damaged : dict of RunKey to (int, str)
         Generation of the runs and times that were set aside, and why.
     notice : str
         Damage that could be made good from a copy, until that is written.
@@ -91,14 +91,14 @@ class OpenedIndexes:
         self.writable = writable
         self.fault = self.notice = ""
         self.broken = False
-        self.damaged: dict[Place, tuple[int, str]] = {}
+        self.damaged: dict[RunKey, tuple[int, str]] = {}
         self.heard: Callable[[], None] | None = None
         self._storage: IndexStorage | None = None
         self._closed = False
         self._lock = threading.RLock()
         self._build_lock = threading.RLock()
         self._definitions = Definitions()
-        self._runs: dict[Place, Run] = {}
+        self._runs: dict[RunKey, Run] = {}
         self._times: dict[tuple[int, int], TimeRange] = {}
         self._catalogue: Catalogue | None = None
         self._cache = Lru[bytes, bytes](CACHE_BYTES, len)
@@ -110,13 +110,13 @@ class OpenedIndexes:
     def _read_definitions(self) -> None:
         """What the file says; where it says nothing, the copy in the database will."""
         self._recovering, self.notice = False, ""
-        told: Definitions | None = None
+        defined: Definitions | None = None
         try:
-            told = definitions.read(self.path)
+            defined = definitions.read(self.path)
         except (CorruptStore, OSError) as error:
             self.notice = str(error)
-        if told is not None:
-            self._definitions = told
+        if defined is not None:
+            self._definitions = defined
             return
         self._recovering = True
         if not self.notice:
@@ -181,14 +181,14 @@ class OpenedIndexes:
         storage = self._storage
         assert storage is not None
         known = set(self._definitions.identifiers.values())
-        runs: dict[Place, Run] = {}
+        runs: dict[RunKey, Run] = {}
         strangers: set[int] = set()
         for key, value in storage.scan(b"d"):
-            place = parse_descriptor_key(key)
-            if place[0] in known:
-                runs[place] = Run.from_bytes(*place, value)
+            run_key = parse_descriptor_key(key)
+            if run_key[0] in known:
+                runs[run_key] = Run.from_bytes(*run_key, value)
             else:
-                strangers.add(place[0])
+                strangers.add(run_key[0])
         times: dict[tuple[int, int], TimeRange] = {}
         for key, value in storage.scan(b"D"):
             at = parse_time_key(key)
@@ -220,7 +220,7 @@ class OpenedIndexes:
                         self._load()
                     return
             except ChronicleError:
-                pass  # is told by opening it anew
+                pass  # opening it again says what is wrong
             self._disconnect()
             self._open()
 
@@ -300,22 +300,22 @@ class OpenedIndexes:
     def times(self, times: TimeRange) -> npt.NDArray[np.int64]:
         """The packed times of a range, for the kernels; raises :class:`RunsChanged`."""
         key = time_key(times.segment, times.first, times.generation)
-        place = (0, times.segment, times.first)
-        return np.frombuffer(self._remembered(key, place, times.generation), np.int64)
+        run_key = (0, times.segment, times.first)
+        return np.frombuffer(self._remembered(key, run_key, times.generation), np.int64)
 
     def dictionary(self, run: Run) -> bytes:
         """The dictionary of a run of strings, as it is stored; raises :class:`RunsChanged`."""
         key = block_key(b"s", run.index, run.segment, run.first, run.generation)
         return self._remembered(key, (run.index, run.segment, run.first), run.generation)
 
-    def _remembered(self, key: bytes, place: Place, generation: int) -> bytes:
+    def _remembered(self, key: bytes, run_key: RunKey, generation: int) -> bytes:
         """What every plan reads again; see :data:`CACHE_BYTES`."""
         with self._lock:
             known = self._cache.get(key)
             if known is not None:
                 return known
             cache = self._cache
-        data = self._fetch(key, place, generation)
+        data = self._fetch(key, run_key, generation)
         with self._lock:
             if cache is self._cache:  # nothing was built anew meanwhile
                 cache.put(key, data)
@@ -326,7 +326,7 @@ class OpenedIndexes:
         self._runs, self._times, self._catalogue = {}, {}, None
         self._cache = Lru(CACHE_BYTES, len)
 
-    def _fetch(self, key: bytes, place: Place, generation: int) -> bytes:
+    def _fetch(self, key: bytes, run_key: RunKey, generation: int) -> bytes:
         storage = self._storage
         why = "a block is missing"
         try:
@@ -338,25 +338,25 @@ class OpenedIndexes:
             raise RunsChanged from None
         except (StorageFailed, CorruptStore) as error:
             why = str(error)
-        if self._set_aside(place, generation, why, storage):
+        if self._set_aside(run_key, generation, why, storage):
             raise RunsChanged(why)
         raise RunsChanged
 
     def _set_aside(
-        self, place: Place, generation: int, why: str, storage: IndexStorage | None
+        self, run_key: RunKey, generation: int, why: str, storage: IndexStorage | None
     ) -> bool:
         """Do without a run (or times) of which a block could not be read, if it is still there."""
-        index, segment, first = place
+        index, segment, first = run_key
         with self._lock:
             known: Run | TimeRange | None
-            known = self._runs.get(place) if index else self._times.get((segment, first))
+            known = self._runs.get(run_key) if index else self._times.get((segment, first))
             if known is None or known.generation != generation or self._storage is not storage:
                 return False  # replaced or dropped meanwhile
             if index:
-                del self._runs[place]
+                del self._runs[run_key]
             else:
                 del self._times[segment, first]
-            self.damaged[place] = (generation, why)
+            self.damaged[run_key] = (generation, why)
             self._catalogue = None
         names = {number: name for name, number in self._definitions.identifiers.items()}
         logger.warning(

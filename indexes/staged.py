@@ -120,9 +120,9 @@ def _entries(
     for first in range(0, view.events, RUN_EVENTS):
         end = min(first + RUN_EVENTS, view.events)
         packed = build_times(leaves.ticks(first, end))
-        told = {"end": end, "generation": 0, "size": len(packed)}
+        record = {"end": end, "generation": 0, "size": len(packed)}
         puts.append((time_key(segment, first, 0), packed))
-        puts.append((time_key(segment, first), json.dumps(told).encode()))
+        puts.append((time_key(segment, first), json.dumps(record).encode()))
         for name, index in known.items():
             column = leaves.column(name, first, end)
             attribute = schema.attribute(name)

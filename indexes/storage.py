@@ -23,7 +23,7 @@ Guarantee
     What RocksDB raises arrives as an error of :mod:`chronicle.errors`: :class:`StorageFull`,
     :class:`CorruptStore` for bytes that do not fit their checksum or files that are missing,
     :class:`StorageFailed` for the rest.  After a write that failed RocksDB takes no other one, and
-    what had not been flushed may be gone: whoever wrote closes the database, opens it anew and
+    what had not been flushed may be gone: the writer closes the database, opens it anew and
     believes what it says then.
 
 Limits
@@ -124,20 +124,20 @@ def _translated(doing: str, path: Path) -> Iterator[None]:
         raise
     except Exception as error:
         text = " ".join(str(error).split())
-        told = f"the indexes in {path} cannot be {doing}: {text}"
+        message = f"the indexes in {path} cannot be {doing}: {text}"
         code = error.errno if isinstance(error, OSError) else None
         if (named := _CODE.search(text)) is not None:
             code = int(named.group(1))
         if code in (errno.ENOSPC, errno.EDQUOT) or any(full in text for full in _FULL):
-            raise StorageFull(f"{told}; free some space, then repeat") from error
+            raise StorageFull(f"{message}; free some space, then repeat") from error
         if code in (errno.ENOTDIR, errno.EEXIST, errno.ENOENT) or (
             text.startswith("Corruption") or _MISSING in text
         ):
             raise CorruptStore(
-                f"{told}; queries answer the same without; `chronicle check --repair` builds them "
-                "again"
+                f"{message}; queries answer the same without; `chronicle check --repair` builds "
+                "them again"
             ) from error
-        raise StorageFailed(f"{told}; queries answer the same without") from error
+        raise StorageFailed(f"{message}; queries answer the same without") from error
 
 
 def write_table(path: Path, puts: list[tuple[bytes, bytes]]) -> None:

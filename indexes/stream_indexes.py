@@ -55,7 +55,7 @@ from . import definitions
 from .catalogue import Catalogue, RunsChanged, TimeRange, blocks_of, descriptor_of
 from .definitions import Definitions
 from .keys import indexable
-from .opened import OpenedIndexes, Place
+from .opened import OpenedIndexes, RunKey
 from .runs import RUN_EVENTS, Run, build_run, build_times
 from .storage import IndexStorage, block_key, descriptor_key, remove_database, time_key
 from .verify import verify_indexes
@@ -70,7 +70,7 @@ logger = logging.getLogger("chronicle.indexes")
 
 
 class StreamIndexes(OpenedIndexes):
-    """See the module; parameters and attributes are those of :class:`OpenedIndexes`."""
+    """The indexes of a stream that is written to; built behind :class:`OpenedIndexes`."""
 
     _generations = 0
     """Where generations begin."""
@@ -160,7 +160,7 @@ class StreamIndexes(OpenedIndexes):
         try:
             self.catch_up(state)
             with self._build_lock:
-                if self._definitions.identifiers.get(attribute) == index:  # nobody has dropped it
+                if self._definitions.identifiers.get(attribute) == index:  # it was not dropped
                     self._define(self._definitions)
         except BaseException:
             with self._build_lock, suppress(ChronicleError):
@@ -189,8 +189,8 @@ class StreamIndexes(OpenedIndexes):
     def _undefine(self, attribute: str, index: int) -> None:
         """Remove a definition, durably where it is durable; then its runs, as far as possible."""
         changed = self._definitions.without(attribute)
-        told = definitions.read(self.path)
-        if told is not None and attribute in told.identifiers:
+        defined = definitions.read(self.path)
+        if defined is not None and attribute in defined.identifiers:
             self._define(changed)
         with self._lock:
             self._definitions, self._catalogue = changed, None
@@ -303,9 +303,9 @@ class StreamIndexes(OpenedIndexes):
             index = self._definitions.identifiers.get(name)
             if index is None:
                 continue
-            place = (index, segment, first)
-            old = self._runs.get(place)
-            generation = self._generation(place, old)
+            run_key = (index, segment, first)
+            old = self._runs.get(run_key)
+            generation = self._generation(run_key, old)
             column = leaves.column(name, first, end)
             attribute = schema.attribute(name)
             built = build_run(index, segment, first, generation, end - first, column, attribute)
@@ -320,18 +320,18 @@ class StreamIndexes(OpenedIndexes):
             with self._writing() as storage:
                 storage.write(puts)
                 with self._lock:
-                    self._runs[place] = built.run
-                    self.damaged.pop(place, None)
+                    self._runs[run_key] = built.run
+                    self.damaged.pop(run_key, None)
                     self._catalogue = None
                 # what queries know of goes when they know what replaces it
                 if old is not None:
-                    at = (*place, old.generation)
+                    at = (*run_key, old.generation)
                     gone = [block_key(kind, *at, number) for kind, number in blocks_of(old)]
                     storage.write([], gone)
 
-    def _generation(self, place: Place, old: Run | TimeRange | None) -> int:
+    def _generation(self, run_key: RunKey, old: Run | TimeRange | None) -> int:
         """A number that neither what is replaced nor what was set aside has."""
-        used = [-1 if old is None else old.generation, self.damaged.get(place, (-1, ""))[0]]
+        used = [-1 if old is None else old.generation, self.damaged.get(run_key, (-1, ""))[0]]
         return max(self._generations, max(used) + 1)
 
     def forget(self, state: StreamState, opened: bool = False) -> None:
@@ -349,16 +349,16 @@ class StreamIndexes(OpenedIndexes):
         with self._build_lock:
             with self._lock:
                 runs, times = self._false(alive, opened)
-                for place in runs:
-                    del self._runs[place]
+                for run_key in runs:
+                    del self._runs[run_key]
                 for at in times:
                     del self._times[at]
                 self.damaged = {at: why for at, why in self.damaged.items() if at[1] in alive}
                 self._catalogue = None
             try:
                 with self._writing() as storage:
-                    for place in runs:
-                        self._drop_run(storage, place)
+                    for run_key in runs:
+                        self._drop_run(storage, run_key)
                     self._drop_times(storage, times)
                     if opened:
                         storage.flush()
@@ -371,7 +371,7 @@ class StreamIndexes(OpenedIndexes):
 
     def _false(
         self, alive: dict[int, int], opened: bool
-    ) -> tuple[list[Place], list[tuple[int, int]]]:
+    ) -> tuple[list[RunKey], list[tuple[int, int]]]:
         """Runs and times that say nothing about the segments that there are."""
         runs = [at for at in self._runs if at[1] not in alive]
         times = [at for at in self._times if at[0] not in alive]
@@ -381,10 +381,10 @@ class StreamIndexes(OpenedIndexes):
         return runs, times
 
     @staticmethod
-    def _drop_run(storage: IndexStorage, place: Place) -> None:
-        storage.write([], [descriptor_key(*place)])
+    def _drop_run(storage: IndexStorage, run_key: RunKey) -> None:
+        storage.write([], [descriptor_key(*run_key)])
         for kind in (b"k", b"p", b"n", b"s"):
-            storage.delete_prefix(kind + descriptor_key(*place)[1:])
+            storage.delete_prefix(kind + descriptor_key(*run_key)[1:])
 
     def _drop_times(self, storage: IndexStorage, places: list[tuple[int, int]]) -> None:
         for at in places:

@@ -38,7 +38,7 @@ def verify_indexes(indexes: OpenedIndexes, state: StreamState) -> list[str]:
     A reader passes over the runs of segments that are gone: the writer removes them when it comes
     to it.  A run that is replaced meanwhile is passed over, too.
     """
-    problems = [told for told in (indexes.notice, indexes.fault) if told]
+    problems = [text for text in (indexes.notice, indexes.fault) if text]
     catalogue = indexes.catalogue()
     views = {view.file.segment_id: view for view in state.segments}
     names = {index: name for name, index in catalogue.attributes.items()}

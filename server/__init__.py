@@ -1,20 +1,13 @@
 """The REST face: FastAPI around an open database, served by one Uvicorn process.
 
 ``serve(settings)`` is the process, ``create_app(database, settings)`` the ASGI application alone.
-Reading order::
+Reading order, bottom up; each folder imports only those above it in this list::
 
-    what goes wrong   problems  replies  jsonable
-    a connection      protocol  door  logs  edge
-    who may           settings  places  tokens  guard  statements
-    how much          limits  metrics  pipe
-    what is asked     specs  negotiation  encoding  parameters
-    a body in         bodies  parsing  ordering
-    what is kept      key_log  idempotency  snapshots  positions  transactions  drops  running
-                      probe  state
-    rows out          answers  reading
-    routes            service_routes  stream_routes  event_routes  query_routes  position_routes
-                      transaction_routes
-    the process       app  listening  warmup  run
+    http           what HTTP says: errors, JSON, addresses, formats, bytes on their way
+    access         who may do what, and how much at once: settings, tokens, limits
+    service        what requests share: bodies, idempotency, transactions, metrics, the state
+    routes         a module for each kind of route
+    the process    logs  http_protocol  app  listening  warmup  run
 
 Names are imported when asked for: managing tokens must not load a web framework.
 """
@@ -35,12 +28,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Settings": "settings",
+    "Settings": "access.settings",
     "create_app": "app",
-    "create_token": "tokens",
-    "list_tokens": "tokens",
-    "load_settings": "settings",
-    "revoke_token": "tokens",
+    "create_token": "access.tokens",
+    "list_tokens": "access.tokens",
+    "load_settings": "access.settings",
+    "revoke_token": "access.tokens",
     "serve": "run",
 }
 

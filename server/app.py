@@ -1,14 +1,14 @@
-"""The application: routes, errors, door and life cycle around an open database.
+"""The application: routes, errors and life cycle around an open database.
 
 Purpose
-    :func:`create_app` makes the ASGI application; :mod:`chronicle.server.run` serves it.
+    :func:`create_app` makes the ASGI application; :mod:`.run` serves it.
 
 Layout
     ::
 
-        Edge (request id, timing, metrics, door)  ->  CORS  ->  errors to problems  ->  routes
-                                                                                        |
-                                          Server: database, gates, threads, snapshots, keys
+        RequestMiddleware (id, timing, metrics, origin)  ->  CORS  ->  errors to problems
+                                                                                |
+                  Server: database, gates, threads, snapshots, keys  <-  routes  <
 
 Guarantee
     Every error leaves as a problem document, also 404, 405 and 422.  Stopping ends what runs
@@ -35,13 +35,13 @@ from starlette.responses import Response
 
 from .. import __version__
 from ..errors import ChronicleError, StreamNotFound
-from .door import SLASH
-from .edge import Edge
-from .parameters import only_known
-from .problems import Problem, as_problem, problem_response
-from .settings import Settings, load_settings
-from .state import TIDY_EVERY_S, Server
-from .statements import visible_to
+from .access.settings import Settings, load_settings
+from .access.statement_rights import visible_to
+from .http.problems import Problem, as_problem, problem_response
+from .http.request_head import SLASH
+from .routes.parameters import only_known
+from .service.middleware import RequestMiddleware
+from .service.state import TIDY_EVERY_S, Server
 from .warmup import warm_up
 
 if TYPE_CHECKING:
@@ -79,14 +79,7 @@ def create_app(
     close_database : bool
         Whether to flush and close the database when the application stops.
     """
-    from . import (
-        event_routes,
-        position_routes,
-        query_routes,
-        service_routes,
-        stream_routes,
-        transaction_routes,
-    )
+    from .routes import events, positions, queries, service, streams, transactions
 
     server = Server(database, settings or load_settings())
 
@@ -115,14 +108,8 @@ def create_app(
         redoc_url=None,
     )
     app.state.server = server
-    app.include_router(service_routes.router)
-    for module in (
-        stream_routes,
-        event_routes,
-        position_routes,
-        transaction_routes,
-        query_routes,
-    ):
+    app.include_router(service.router)
+    for module in (streams, events, positions, transactions, queries):
         app.include_router(module.router, dependencies=[Depends(only_known)])
     if server.settings.cors_origins:
         app.add_middleware(
@@ -132,7 +119,12 @@ def create_app(
             allow_headers=["*"],
             expose_headers=["X-Request-Id", "X-Query-Id", "X-Row-Count", "X-Truncated"],
         )
-    app.add_middleware(Edge, guard=server.guard, metrics=server.metrics, drops=server.drops)
+    app.add_middleware(
+        RequestMiddleware,
+        authenticator=server.authenticator,
+        metrics=server.metrics,
+        drops=server.drops,
+    )
     for kind in (ChronicleError, Problem, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, _answer_error)
     return app

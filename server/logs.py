@@ -1,4 +1,4 @@
-"""Log lines, as text or JSON, that nobody outside can forge.
+"""Log lines, as text or JSON, that a client cannot forge.
 
 Purpose
     :func:`configure_logging` sends the log of Chronicle and Uvicorn to stderr.
@@ -17,7 +17,7 @@ import re
 import sys
 import time
 
-from .settings import Settings
+from .access.settings import Settings
 
 __all__ = ["JsonFormatter", "TextFormatter", "configure_logging"]
 

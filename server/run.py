@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..database import open_database
 from ..errors import InvalidArgument, MissingDependency
+from .access.settings import Settings, is_loopback, load_settings
+from .access.tokens import TokenFile
 from .logs import configure_logging
-from .settings import Settings, is_loopback, load_settings
-from .tokens import TokenFile
 
 if TYPE_CHECKING:
     import uvicorn
@@ -59,7 +59,7 @@ def serve(settings: Settings | None = None, announce: Callable[[str], None] | No
     Raises
     ------
     InvalidArgument
-        When the address cannot be bound, or must not be for want of tokens.
+        When the address cannot be bound, or must not be bound without tokens.
     StoreLocked, NotAStore
         When the store cannot be opened.
     KeyboardInterrupt
@@ -108,7 +108,7 @@ def uvicorn_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
     """How Uvicorn serves the application: with bounds for headers, and nothing but HTTP."""
     import uvicorn
 
-    from .protocol import bounded
+    from .http_protocol import bounded
 
     return uvicorn.Config(
         app,
@@ -143,9 +143,8 @@ def check_binding(settings: Settings) -> None:
         return
     raise InvalidArgument(
         f"refusing to listen on {settings.host}, which others can reach, without tokens: create "
-        "one with "
-        "`chronicle token create NAME --scope admin`, set CHRONICLE_TOKEN_FILE, or listen on "
-        "127.0.0.1"
+        "one with `chronicle token create NAME --scope admin`, set CHRONICLE_TOKEN_FILE, or "
+        "listen on 127.0.0.1"
     )
 
 
@@ -161,8 +160,7 @@ def _listen(settings: Settings) -> Iterator[socket.socket]:
     except OSError as error:
         raise InvalidArgument(
             f"cannot listen on {host} port {port}: {error.strerror or error}; choose another "
-            "address with "
-            "--host and --port (CHRONICLE_HOST, CHRONICLE_PORT)"
+            "address with --host and --port (CHRONICLE_HOST, CHRONICLE_PORT)"
         ) from None
     with listener:
         yield listener
@@ -182,7 +180,7 @@ def _print_url(url: str) -> None:
 def _warm(warm_up: Callable[[threading.Event], bool]) -> bool:
     """Warm up until a signal comes; False after SIGTERM, KeyboardInterrupt after SIGINT.
 
-    A handler that raised would do so anywhere in the compiler; this one only leaves word.
+    A handler that raised would do so anywhere in the compiler; this one only sets a flag.
     """
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():

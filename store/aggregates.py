@@ -541,13 +541,6 @@ class LightweightAggregates:
         """Add another element over the same attributes to this one."""
         merge_words(other.words, self.kinds, self.words)
 
-    @classmethod
-    def of_column(cls, table: Words, kinds: Words) -> Words:
-        """Merge all columns of a table of attributes (``kinds`` each) into an element's words."""
-        words = np.zeros(HEAD_WORDS + ROWS_PER_ATTRIBUTE * len(kinds), np.int64)
-        merge_children(table, 0, table.shape[1], np.arange(len(kinds)), kinds, words)
-        return words
-
 
 assert ROW_ATTRIBUTES == 5  # the kernels above count on it
 assert ROWS_PER_ATTRIBUTE == 5

@@ -58,7 +58,6 @@ __all__ = [
     "codec_of",
     "decode_chunk",
     "decode_values",
-    "dtype_of",
     "prefix_words",
 ]
 
@@ -522,8 +521,3 @@ def decode_chunk(
     if validity is not None:
         bitmap = pa.py_buffer(_bits(np.frombuffer(validity, np.uint8), first, rows))
     return pa.Array.from_buffers(type_, rows, [bitmap, buffer])
-
-
-def dtype_of(attribute: Attribute) -> Any:
-    """NumPy type of a fixed-width attribute's raw values."""
-    return _dtype(attribute.type)

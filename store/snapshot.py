@@ -207,7 +207,6 @@ class Snapshot:
         own = Selection(view.file.schema, selection.names)
         partial = own.words()
         view.aggregate(own, low, high, partial, metrics)
-        part = LightweightAggregates(own.names, own.kinds, partial)
         widened = selection.words()
         widened[:3] = partial[:3]
         for i, name in enumerate(selection.names):
@@ -216,7 +215,6 @@ class Snapshot:
                 widened[3 + 5 * i : 8 + 5 * i] = partial[3 + 5 * j : 8 + 5 * j]
         whole = LightweightAggregates(selection.names, selection.kinds, words)
         whole.merge(LightweightAggregates(selection.names, selection.kinds, widened))
-        del part
 
     def scan(
         self,

@@ -10,13 +10,14 @@ Purpose
     with 1.
 
 Layout
-    Those of the store are here, those of queries in :mod:`query_mutants`; the latter name a folder,
-    so that they outlive a move of their text to another file.  ``tests/store/test_mutants.py``
-    holds both lists against the sources in every test run: a text that no longer stands there
-    exactly once is found there, not at the next long run.
+    Those of the store are here, those of queries in :mod:`query_mutants` and :mod:`sql_mutants`:
+    the latter mostly name a folder, so that they outlive a move of their text to another file.
+    ``tests/store/test_mutants.py`` holds all of them against the sources in every test run: a text
+    that does not stand there exactly once is found there, not at the next long run.
 
     Compiled kernels are cached by the path and the time of their source.  The copy begins with
-    those of the project, under paths of its own; each mutant has a cache that is thrown away with it.
+    those of the project, under paths of its own; what a changed kernel compiles to is thrown away
+    with the mutant.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from query_mutants import QUERY_MUTANTS
+from sql_mutants import SQL_MUTANTS
 
 __all__ = ["MUTANTS", "Mutant", "source_of"]
 
@@ -295,7 +297,7 @@ MUTANTS = [
         "                self._take_back(start, records)\n",
         "                self._closed = True\n",
     ),
-    *(Mutant(*entry, below="query") for entry in QUERY_MUTANTS),
+    *(Mutant(*entry, below="query") for entry in QUERY_MUTANTS + SQL_MUTANTS),
 ]
 
 
@@ -339,11 +341,11 @@ def failing(copy: Path, cache: Path, mutant: Mutant) -> list[str]:
     """Tests that fail in the copy with the mutant in it; what raised first, where nothing else."""
     path = source_of(copy, mutant)
     text, times = path.read_text(encoding="utf-8"), path.stat()
-    path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
     own = cache
     if "@kernel" in text:  # what it compiles is thrown away, what is compiled already stays
         own = cache.with_name("kernels-of-this-one")
         shutil.copytree(cache, own)
+    path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
     try:
         done = subprocess.run(
             [

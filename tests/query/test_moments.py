@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import chronicle
@@ -56,3 +59,23 @@ def test_all_of_a_query_has_one_moment(db: Database, monkeypatch: pytest.MonkeyP
     assert row[0] == asked[0]
     moments = db.sql(text.replace("now(), count(*)", "DISTINCT m = now()")).fetchall()
     assert moments == [(True,)]
+
+
+def test_an_operator_and_what_feeds_it_see_one_state(db: Database) -> None:
+    """What is appended when the query has begun to run is in none of its relations."""
+    stream = db.stream("s")
+    late = {"t": [dt.datetime(2100, 1, 1)], "x": [99]}
+    text = (
+        "SELECT count(*), (SELECT count(*) FROM s) FROM (SELECT t, x FROM s WHERE x % 1 = 0) "
+        "MATCH_RECOGNIZE (ORDER BY t MEASURES A.x AS x PATTERN (A))"
+    )
+    plain = engine.Execution._subquery
+
+    def subquery(self: engine.Execution, tree: Any) -> Any:
+        stream.append(pa.table(late, schema=stream.schema))
+        return plain(self, tree)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine.Execution, "_subquery", subquery)
+        ((matches, events),) = db.sql(text).fetchall()
+    assert matches == events

@@ -294,3 +294,52 @@ def test_order_by_time_holds_beside_subqueries(db):
         assert len(times) == 20_000
         found = db.sql(f"SELECT {select} ORDER BY t LIMIT 5 OFFSET 2").fetchall()
         assert [row[0] for row in found] == [2, 3, 4, 5, 6]
+
+
+def test_limits_reach_a_scan_only_where_they_may(db):
+    """Twenty events in pairs of one time; x falls, y is 1 for every third."""
+    db.sql("CREATE STREAM s (t BIGINT, x BIGINT, y BIGINT) TIMESTAMP BY t")
+    db.sql(
+        "INSERT INTO s SELECT i // 2, -i, CASE WHEN i % 3 = 0 THEN 1 ELSE 0 END FROM range(20) r(i)"
+    )
+    in_pairs = [i // 2 for i in range(20)]
+    for query, expected in (
+        ("SELECT x FROM s WHERE y = 1 LIMIT 3", [0, -3, -6]),
+        ("SELECT x FROM s WHERE x % 5 = -4 LIMIT 2", [-4, -9]),
+        ("SELECT x FROM s WHERE y = 1 ORDER BY t DESC LIMIT 3", [-18, -15, -12]),
+        ("SELECT x FROM s WHERE y = 1 ORDER BY t LIMIT 3 OFFSET 1", [-3, -6, -9]),
+        ("SELECT x FROM s WHERE y = 1 ORDER BY t DESC LIMIT 1", [-18]),
+        ("SELECT DISTINCT y FROM s ORDER BY y LIMIT 2", [0, 1]),
+        ("SELECT count(*) FROM (SELECT DISTINCT t FROM s LIMIT 10)", [10]),
+        ("SELECT t FROM s ORDER BY t DESC LIMIT 3", [9, 9, 8]),
+        ("SELECT t FROM s ORDER BY t DESC LIMIT 2 OFFSET 2", [8, 8]),
+        ("SELECT x AS t FROM s ORDER BY t LIMIT 2", [-19, -18]),
+        ("SELECT x FROM s ORDER BY x LIMIT 2", [-19, -18]),
+        ("SELECT sum(y) FROM s LIMIT 1", [7]),
+        # each side in the reverse order of the other: one of them is not that of the join
+        ("SELECT a.t FROM s a JOIN s b ON a.x = -19 - b.x ORDER BY a.t", in_pairs),
+        ("SELECT b.t FROM s a JOIN s b ON a.x = -19 - b.x ORDER BY b.t", in_pairs),
+    ):  # fmt: skip
+        found = [row[0] for row in db.sql(query).fetchall()]
+        assert found == expected, query
+
+
+def test_the_tree_answers_only_what_it_knows(db):
+    db.sql("CREATE STREAM s (t BIGINT, x BIGINT, k VARCHAR) TIMESTAMP BY t")
+    db.sql("INSERT INTO s SELECT i, i % 7, 'k' || (i % 3) FROM range(100) r(i)")
+    for query, expected in (
+        ("SELECT count(*) FROM s WHERE t < 50", (50,)),
+        ("SELECT sum(x) FROM s WHERE t < 50 AND x = 3", (21,)),
+        ("SELECT sum(x) FILTER (WHERE x > 4), count(*) FROM s", (154, 100)),
+        (
+            "SELECT max(x) FROM s WHERE t < 50 AND EXISTS (SELECT 1 FROM s b WHERE b.t > 1000)",
+            (None,),
+        ),
+        ("SELECT count(*) FROM s WHERE t < 50 AND random() > 2", (0,)),
+        ("SELECT count(*) FROM s WHERE t < 50 AND (t < 20 OR x = 3)", (24,)),
+        ("SELECT count(DISTINCT x), max(k) FROM s", (7, "k2")),
+        ("SELECT count(*) FROM s WHERE t < 50 OR x = 3", (57,)),
+        ("SELECT min(t), max(t) FROM s WHERE t BETWEEN 10 AND 19", (10, 19)),
+        ("SELECT min(t), max(t) FROM s WHERE t > 10 AND t < 19", (11, 18)),
+    ):
+        assert db.sql(query).fetchall() == [expected], query

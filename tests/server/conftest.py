@@ -22,10 +22,10 @@ from chronicle.query.contract.access import Access
 from chronicle.query.contract.cancellation import QueryControl
 from chronicle.query.engine import QueryEngine
 from chronicle.schema import StreamSchema
+from chronicle.server.access.settings import Settings
 from chronicle.server.app import create_app
 from chronicle.server.listening import Listening
 from chronicle.server.run import uvicorn_config
-from chronicle.server.settings import Settings
 from chronicle.store.files import RealFiles
 from chronicle.store.manifest import write_manifest
 
@@ -140,6 +140,9 @@ class FakeDatabase:
 
     def streams(self) -> list[str]:
         return sorted(self.names)
+
+    def damaged(self) -> dict[str, str]:
+        return {}
 
     def stream(self, name: str) -> Any:
         if name not in self.names:
@@ -336,3 +339,11 @@ def live() -> Iterator[Callable[..., Live]]:
 def client(fake: FakeDatabase, serve_app: Callable[..., Client]) -> Client:
     """A client of an application around the fake database, with default settings."""
     return serve_app(fake)
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 15.0) -> None:
+    """Wait until something has happened, or fail."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.005)

@@ -15,18 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from .conftest import wait_until
+
 ARROW = "application/vnd.apache.arrow.stream"
 
 
 def query(client: Any, sql: str = "SELECT 2", path: str = "/v1/query", **body: Any) -> Any:
     return client.post(path, json={"sql": sql, **body})
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.002)
 
 
 def idle(client: Any) -> bool:
@@ -228,7 +223,7 @@ def test_a_running_query_is_listed_and_cancelled(fake: Any, teach: Any, client: 
 def test_queries_of_others_are_out_of_sight(
     fake: Any, teach: Any, serve_app: Callable[..., Any]
 ) -> None:
-    from chronicle.server.tokens import create_token
+    from chronicle.server.access.tokens import create_token
 
     bearers = {}
     for name, scope in (("a", "read"), ("b", "read"), ("boss", "admin")):

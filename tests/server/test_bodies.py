@@ -15,9 +15,9 @@ import pytest
 from starlette.requests import ClientDisconnect, Request
 
 from chronicle.errors import InvalidData, ResourceLimit
-from chronicle.server.bodies import MEMORY_BYTES, Body, Pace, receive
-from chronicle.server.limits import ByteBudget
-from chronicle.server.problems import Problem
+from chronicle.server.access.limits import ByteBudget
+from chronicle.server.http.problems import Problem
+from chronicle.server.service.bodies import MEMORY_BYTES, Body, Pace, receive
 
 MIB = 1 << 20
 

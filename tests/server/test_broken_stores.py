@@ -8,8 +8,8 @@ import pytest
 
 import chronicle
 from chronicle.errors import ChronicleError
+from chronicle.server.access.settings import Settings
 from chronicle.server.app import create_app
-from chronicle.server.settings import Settings
 
 from ..test_system_faults import FAULTS, made
 from .conftest import Client

@@ -17,10 +17,10 @@ import pytest
 import chronicle
 from chronicle.errors import InvalidArgument, StorageFailed
 from chronicle.server import create_token, revoke_token
+from chronicle.server.access.settings import Settings
+from chronicle.server.access.tokens import is_guarded
 from chronicle.server.logs import JsonFormatter, TextFormatter
 from chronicle.server.run import check_binding
-from chronicle.server.settings import Settings
-from chronicle.server.tokens import is_guarded
 
 SCHEMA = pa.schema([pa.field("t", pa.int64(), False), pa.field("n", pa.int64())])
 SPEC = {"name": "s", "time": "t", "schema": {"t": "bigint"}}
@@ -75,7 +75,7 @@ def test_tokens_that_cannot_be_written(database: Any, monkeypatch: pytest.Monkey
     def refuse(*_: object) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr("chronicle.server.tokens.replace_file", refuse)
+    monkeypatch.setattr("chronicle.server.access.tokens.replace_file", refuse)
     with pytest.raises(StorageFailed, match="Read-only file system"):
         create_token(database.path, "a", ["read"])
     assert is_guarded(database.path), "rather closed than open"
@@ -175,7 +175,7 @@ def test_a_commit_that_happened_is_answered_as_one(
         client.put(f"{place}/parts/p?format=json", content=b'[{"t": 1, "n": 2}]').status_code == 200
     )
     monkeypatch.setattr("chronicle.indexes.staged.StreamIndexes.forget", _raise_key)
-    monkeypatch.setattr("chronicle.server.transactions.abort_staged", _raise_os)
+    monkeypatch.setattr("chronicle.server.service.transactions.abort_staged", _raise_os)
     answer = client.post(f"{place}/commit", json={"parts": ["p"]})
     assert (answer.status_code, answer.json()["appended"]) == (200, 1)
     assert client.post(f"{place}/commit", json={"parts": ["p"]}).json()["replayed"] is True
@@ -193,7 +193,7 @@ def _raise_os(*_: object) -> None:
 def test_readiness_is_about_sql_too_and_tells_strangers_nothing(
     fake: Any, serve_app: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chronicle.server.probe.KEEP_S", 0.0)
+    monkeypatch.setattr("chronicle.server.service.probe.KEEP_S", 0.0)
     client = serve_app(fake)
     assert client.get("/readyz").json()["streams"] == 2
     _, secret = create_token(fake.path, "a", ["read"])

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from chronicle.errors import ResourceLimit
-from chronicle.server.limits import ByteBudget, Gate
-from chronicle.server.problems import Problem
+from chronicle.server.access.limits import ByteBudget, Gate
+from chronicle.server.http.problems import Problem
 
 
 def run(coroutine: Any) -> Any:

@@ -11,9 +11,9 @@ import pytest
 
 import chronicle
 from chronicle.errors import InvalidArgument
+from chronicle.server.access.settings import Settings, is_loopback
+from chronicle.server.access.tokens import create_token, revoke_token
 from chronicle.server.run import check_binding
-from chronicle.server.settings import Settings, is_loopback
-from chronicle.server.tokens import create_token, revoke_token
 
 QUERY = "/v1/query?q=SELECT%201"
 

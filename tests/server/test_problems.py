@@ -10,7 +10,7 @@ import pytest
 import chronicle.errors as errors
 from chronicle.errors import OUTSIDE, ChronicleError, InvalidData, SqlError
 from chronicle.server import create_token
-from chronicle.server.problems import TITLES
+from chronicle.server.http.problems import TITLES
 
 ALL = sorted(OUTSIDE, key=lambda kind: kind.__name__)
 
@@ -62,7 +62,7 @@ def test_every_slug_has_a_title_and_no_title_is_left_over() -> None:
     slugs = {shown.slug for shown in OUTSIDE.values()}
     assert slugs <= set(TITLES)
     source = "".join(
-        path.read_text() for path in (Path(errors.__file__).parent / "server").glob("*.py")
+        path.read_text() for path in (Path(errors.__file__).parent / "server").rglob("*.py")
     )
     for code in set(TITLES) - slugs:
         assert source.count(f'"{code}"') >= 2, f"{code} is a title that nothing raises"

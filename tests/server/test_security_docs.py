@@ -7,8 +7,8 @@ from pathlib import Path
 
 import chronicle
 from chronicle.query.sql.nesting import TEXT_LENGTH_MAX
-from chronicle.server.settings import Settings
-from chronicle.server.tokens import SCOPES
+from chronicle.server.access.settings import Settings
+from chronicle.server.access.tokens import SCOPES
 from chronicle.tests.fuzz import target
 
 ROOT = Path(chronicle.__file__).parent

@@ -24,6 +24,8 @@ import chronicle
 from chronicle.errors import InvalidArgument, NotAStore, StoreLocked
 from chronicle.server import create_token, load_settings, serve
 
+from .conftest import wait_until
+
 PROGRAM = """
 import sys
 from chronicle.errors import ChronicleError, outside
@@ -104,13 +106,6 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Process]]:
             return server
 
         yield run
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
 
 
 def exhaust(response: httpx.Response) -> None:

@@ -15,7 +15,9 @@ import pytest
 
 import chronicle
 from chronicle.server import create_token
-from chronicle.server.bodies import Pace
+from chronicle.server.service.bodies import Pace
+
+from .conftest import wait_until
 
 SCHEMA = pa.schema([pa.field("t", pa.int64(), False), pa.field("s", pa.string())])
 SLOW = "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range + b.range < 0"
@@ -284,10 +286,3 @@ def test_what_a_pace_allows() -> None:
     assert pace.left(1000, 60.0) == 1.0
     assert pace.left(10, 61.0) < 0
     assert pace.left(10**9, 60.0) == 60.0, "silence is limited, however much has come"
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 15.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)

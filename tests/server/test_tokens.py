@@ -13,7 +13,7 @@ import pytest
 
 import chronicle.server as server
 from chronicle.errors import CorruptStore, InvalidArgument, Unauthorized
-from chronicle.server.tokens import TokenFile
+from chronicle.server.access.tokens import TokenFile
 from chronicle.store.files import RealFiles
 from chronicle.store.manifest import write_manifest
 
@@ -88,7 +88,7 @@ def test_tokens_expire(store: Path) -> None:
 def test_an_expired_token_is_refused(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, secret = server.create_token(store, "a", expires="1s")
     later = dt.datetime.now(dt.timezone.utc) + dt.timedelta(seconds=2)
-    monkeypatch.setattr("chronicle.server.tokens._now", lambda: later)
+    monkeypatch.setattr("chronicle.server.access.tokens._now", lambda: later)
     with pytest.raises(Unauthorized, match="expired at"):
         TokenFile(store).find(secret)
 

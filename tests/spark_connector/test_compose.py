@@ -70,7 +70,9 @@ def test_nothing_is_reachable_from_outside_or_runs_as_root(compose: dict[str, An
 
 
 def test_the_server_is_told_only_what_it_knows(compose: dict[str, Any]) -> None:
-    settings = pytest.importorskip("chronicle.server.settings", reason="server extra is missing")
+    settings = pytest.importorskip(
+        "chronicle.server.access.settings", reason="server extra is missing"
+    )
     known = {f"CHRONICLE_{name.upper()}" for name in settings.Settings.model_fields}
     given = {
         name

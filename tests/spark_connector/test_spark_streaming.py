@@ -62,8 +62,8 @@ class Served:
     def __init__(self, database: Database, **settings: Any) -> None:
         import uvicorn
 
+        from chronicle.server.access.settings import Settings
         from chronicle.server.app import create_app
-        from chronicle.server.settings import Settings
 
         app = create_app(database, Settings(store=database.path, **settings))
         self.server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))

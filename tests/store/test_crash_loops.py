@@ -17,12 +17,12 @@ import pyarrow as pa
 import pytest
 
 from chronicle.errors import ChronicleError, StorageFailed, StorageFull
-from chronicle.schema import StreamSchema
 from chronicle.store import EventStream, Store, StreamOptions
 from chronicle.store.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.store.memory_files import CrashMode, MemoryFiles
 
-SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64()), ("s", pa.string())]), "t")
+from .conftest import SCHEMA
+
 OPTIONS = StreamOptions(
     codec="lz4",
     leaf_bytes=1024,

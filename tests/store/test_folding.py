@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from chronicle.schema import StreamSchema
 from chronicle.store import EventStream, Snapshot, Store, StreamOptions, background, compaction
 from chronicle.store.catalog import StreamManifest
 from chronicle.store.memory_files import MemoryFiles
 
-SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64()), ("s", pa.string())]), "t")
+from .conftest import SCHEMA
+
 OPTIONS = StreamOptions(
     leaf_bytes=1024, segment_bytes=1 << 20, late_events_max=64, compaction="manual"
 )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -16,42 +15,9 @@ from chronicle.schema import StreamSchema
 from chronicle.store import Snapshot, Store, StreamOptions, background, compaction
 from chronicle.store.memory_files import MemoryFiles
 
-SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64()), ("s", pa.string())]), "t")
+from .conftest import SCHEMA, batch_of, numbers, wait_for
+
 SMALL = StreamOptions(leaf_bytes=1024, segment_bytes=8192, late_events_max=64, compaction="manual")
-
-
-def batch_of(times: list[int] | range, first: int = 0) -> pa.RecordBatch:
-    numbers = list(range(first, first + len(times)))
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array(list(times), pa.int64()),
-            pa.array(numbers),
-            pa.array([f"s{n % 4}" for n in numbers]),
-        ],
-        schema=SCHEMA.arrow,
-    )
-
-
-def numbers(snapshot: Snapshot) -> list[int]:
-    return [n for batch in snapshot.scan(columns=["n"]) for n in batch.column(0).to_pylist()]
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 20) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.01)
-
-
-@pytest.fixture
-def memory() -> MemoryFiles:
-    return MemoryFiles()
-
-
-@pytest.fixture
-def store(memory: MemoryFiles) -> Iterator[Store]:
-    with Store.open("memory", files=memory) as opened:
-        yield opened
 
 
 # -- late events and compaction -----------------------------------------------------------------

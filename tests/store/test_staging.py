@@ -12,25 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronicle.errors import InvalidArgument, SchemaMismatch, SnapshotExpired, StorageFailed
-from chronicle.schema import StreamSchema
 from chronicle.store import EventStream, Store, StreamOptions, staging
 from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.pinned import open_pinned, pin_stream
 
-SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64()), ("s", pa.string())]), "t")
+from .conftest import SCHEMA, batch_of
+
 SMALL = StreamOptions(leaf_bytes=2048, segment_bytes=32 << 10, late_events_max=64)
-
-
-def batch_of(times: Sequence[int], first: int = 0) -> pa.RecordBatch:
-    numbers = range(first, first + len(times))
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array(times, pa.int64()),
-            pa.array(numbers, pa.int64()),
-            pa.array([f"event {n % 7}" for n in numbers]),
-        ],
-        schema=SCHEMA.arrow,
-    )
 
 
 def rows_of(stream: EventStream) -> list[tuple[int, int]]:

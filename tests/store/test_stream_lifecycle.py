@@ -8,8 +8,6 @@ import random
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,49 +23,15 @@ from chronicle.errors import (
     StorageFailed,
     StoreClosed,
 )
-from chronicle.schema import StreamSchema
-from chronicle.store import EventStream, Snapshot, Store, StreamOptions
+from chronicle.store import EventStream, Store, StreamOptions
 from chronicle.store.commits import Commits
 from chronicle.store.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.store.lock import ReaderLease
 from chronicle.store.memory_files import MemoryFiles
 
-SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64()), ("s", pa.string())]), "t")
+from .conftest import SCHEMA, batch_of, numbers, wait_for
+
 SMALL = StreamOptions(leaf_bytes=1024, segment_bytes=8192, late_events_max=64, compaction="manual")
-
-
-def batch_of(times: list[int] | range, first: int = 0) -> pa.RecordBatch:
-    numbers = list(range(first, first + len(times)))
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array(list(times), pa.int64()),
-            pa.array(numbers),
-            pa.array([f"s{n % 4}" for n in numbers]),
-        ],
-        schema=SCHEMA.arrow,
-    )
-
-
-def numbers(snapshot: Snapshot) -> list[int]:
-    return [n for batch in snapshot.scan(columns=["n"]) for n in batch.column(0).to_pylist()]
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 20) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.01)
-
-
-@pytest.fixture
-def memory() -> MemoryFiles:
-    return MemoryFiles()
-
-
-@pytest.fixture
-def store(memory: MemoryFiles) -> Iterator[Store]:
-    with Store.open("memory", files=memory) as opened:
-        yield opened
 
 
 # -- what is refused ----------------------------------------------------------------------------

@@ -7,12 +7,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import random
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -26,13 +24,7 @@ from chronicle.query.pattern.compiled import compile_match
 from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
 
-_spec = importlib.util.spec_from_file_location(
-    "oracles_patterns", Path(__file__).parents[2] / "oracles_patterns.py"
-)
-assert _spec is not None
-assert _spec.loader is not None
-oracle = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(oracle)
+from ... import oracles_patterns as oracle
 
 NIGHTLY = os.environ.get("CHRONICLE_HYPOTHESIS") == "nightly"
 PATTERNS = int(os.environ.get("CHRONICLE_PATTERNS", "6000")) if NIGHTLY else 100

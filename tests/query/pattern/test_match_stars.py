@@ -10,11 +10,9 @@ differential tests.  A failure names its seed: ``star_case(seed)`` repeats it.
 
 from __future__ import annotations
 
-import importlib.util
 import random
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,13 +26,8 @@ from chronicle.query.pattern import match_stream, matcher, outcomes
 from chronicle.query.pattern.compiled import InputColumns, compile_match
 from chronicle.query.sql.match_clause import clause_of_text
 
-_spec = importlib.util.spec_from_file_location(
-    "match_differential", Path(__file__).with_name("test_match_differential.py")
-)
-assert _spec is not None
-assert _spec.loader is not None
-common = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(common)
+from . import test_match_differential as common
+
 oracle = common.oracle
 
 JUMPED: Counter[str] = Counter()

@@ -92,3 +92,45 @@ def test_a_rare_value_reads_little(tmp_path: Path) -> None:
         assert dict(scan.figures)["events_read"] <= 10
         found = database.sql("SELECT t FROM s WHERE x = 7").fetchall()
         assert found == [(int(t),) for t in np.flatnonzero(x == 7.0)]
+
+
+def test_what_lies_all_over_the_stream_is_scanned_for(tmp_path: Path) -> None:
+    """One event in two hundred: beginning to read at each costs more than reading everything."""
+    count = 200_000
+    x = np.zeros(count)
+    x[::200] = 7.0
+    x[1::2] = 9.0
+    with chronicle.open(tmp_path / "s") as database:
+        stream = database.create_stream("s", ARROW, "t")
+        data: dict[str, Any] = {"t": np.arange(count), "x": x, "k": ["a"] * count}
+        stream.append(pa.table(data, schema=ARROW))
+        stream.seal()
+        stream.create_index("x")
+        plan = database.explain("SELECT count(*) FROM s WHERE x = 7", analyze=True)
+        scan = next(node for node in plan.operators() if node.name == "Scan")
+        assert "index" not in dict(scan.details)
+        assert database.sql("SELECT count(*) FROM s WHERE x = 7").fetchall() == [(1000,)]
+
+
+def test_late_events_outside_of_the_range_of_time_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filtering, "SPAN_NS", 0.0)
+    count = 100_000
+    x = np.zeros(count)
+    x[[1000, 1010, 90_000]] = 7.0
+    x[1::2] = 9.0
+    with chronicle.open(tmp_path / "s") as database:
+        options = {"compaction": "manual"}
+        stream = database.create_stream("s", ARROW, "t", options=options)
+        data: dict[str, Any] = {"t": np.arange(count), "x": x, "k": ["a"] * count}
+        stream.append(pa.table(data, schema=ARROW))
+        stream.seal()
+        stream.create_index("x")
+        for tick in (999, 1005, 50_000):
+            stream.append(pa.table({"t": [tick], "x": [7.0], "k": ["b"]}, schema=ARROW))
+        text = "SELECT t FROM s WHERE x = 7 AND t >= 1000 AND t < 40000"
+        plan = database.explain(text, analyze=True)
+        scan = next(node for node in plan.operators() if node.name == "Scan")
+        assert "index" in dict(scan.details)
+        assert database.sql(text).fetchall() == [(1000,), (1005,), (1010,)]

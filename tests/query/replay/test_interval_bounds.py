@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 
 from chronicle.indexes.stream_indexes import StreamIndexes
-from chronicle.query.match import compile_match
-from chronicle.query.match_clause import clause_of_text
+from chronicle.query.pattern.compiled import compile_match
 from chronicle.query.replay.coarse import coarse_map
 from chronicle.query.replay.planning import plan_match
 from chronicle.query.replay.replay_plan import ReplayPlan
 from chronicle.query.replay.running import run_match
 from chronicle.query.replay.symbols import outline
 from chronicle.query.replay.timeline import Timeline
+from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
 
@@ -79,8 +79,8 @@ def planned(
     snapshot = made.snapshot()
     window = "" if within is None else f"WITHIN {within}"
     text = (
-        f"SELECT * FROM s MATCH_RECOGNIZE ({by} ORDER BY {order} MEASURES FIRST(t) AS f, LAST(t) AS l "
-        f"PATTERN ({pattern}) {window} DEFINE {define})"
+        f"SELECT * FROM s MATCH_RECOGNIZE ({by} ORDER BY {order} "
+        f"MEASURES FIRST(t) AS f, LAST(t) AS l PATTERN ({pattern}) {window} DEFINE {define})"
     )
     compiled = compile_match(clause_of_text(text), SCHEMA)
     plan = plan_match(snapshot, compiled, indexes, "all", gap=0)
@@ -181,6 +181,9 @@ def test_rows_around_an_interval_are_looked_at(stream: Any) -> None:
     for by, alone in (("", 702), ("PARTITION BY k", 500)):
         _, rows = planned(stream, "A", 1, define, by)
         assert [row["f"] for row in rows] == [2 * at for at in sorted((100, 300, alone, 3990))]
+    # a PREV that reaches over the first row of the match, by one
+    _, rows = planned(stream, "C A", 10, "A AS x = 1 AND PREV(y, 2) = 9", "PARTITION BY k")
+    assert [row["l"] for row in rows] == [2 * at for at in AT_A]
 
 
 def test_events_of_one_time_may_come_in_any_order(tmp_path: Path) -> None:

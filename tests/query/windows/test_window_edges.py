@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,13 +19,7 @@ from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
 from chronicle.store.memory_files import MemoryFiles
 
-_spec = importlib.util.spec_from_file_location(
-    "oracles_windows", Path(__file__).with_name("oracles_windows.py")
-)
-assert _spec is not None
-assert _spec.loader is not None
-oracle = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(oracle)
+from . import oracles_windows as oracle
 
 LOW, HIGH = -(2**63), 2**63 - 1
 SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("x", pa.int64())]), "t")

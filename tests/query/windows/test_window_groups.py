@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import random
 from collections.abc import Iterator
 from fractions import Fraction
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -25,13 +23,7 @@ from chronicle.query.windows.keys import KeyTable
 from chronicle.query.windows.spec import CountWindows, SessionWindows, TimeWindows
 from chronicle.schema import StreamSchema
 
-_spec = importlib.util.spec_from_file_location(
-    "oracles_windows", Path(__file__).with_name("oracles_windows.py")
-)
-assert _spec is not None
-assert _spec.loader is not None
-oracle = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(oracle)
+from . import oracles_windows as oracle
 
 EVENTS = 3000
 OURS = ("WindowAggregate", "WindowEvents")

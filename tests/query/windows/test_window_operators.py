@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import random
 from collections.abc import Iterator
@@ -25,13 +24,7 @@ from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
 from chronicle.store.memory_files import MemoryFiles
 
-_spec = importlib.util.spec_from_file_location(
-    "oracles_windows", Path(__file__).with_name("oracles_windows.py")
-)
-assert _spec is not None
-assert _spec.loader is not None
-oracle = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(oracle)
+from . import oracles_windows as oracle
 
 LOW, HIGH = -(2**63), 2**63 - 1
 WHOLE = Selected()

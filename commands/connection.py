@@ -1,0 +1,111 @@
+"""The store or server that a command talks to.
+
+Guarantee
+    A command that only reads opens the store for reading: it works beside a writer, and makes no
+    directory.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import InvalidArgument, StoreLocked
+from .terminal import is_terminal, say
+
+if TYPE_CHECKING:
+    from ..client import RemoteStream, Transport
+    from ..database import Database
+    from ..ingest import Target
+
+__all__ = ["DEFAULT_STORE", "Connection", "connection_of"]
+
+DEFAULT_STORE = "chronicle-data"
+TIMEOUT_SECONDS = 300.0
+RETRIES = 1
+
+
+@cache
+def _tell_of_compiling() -> None:
+    """Somebody who waits at a terminal is told why the first query on a machine takes longer."""
+    from ..compiled import when_compiling
+
+    if is_terminal(sys.stderr):
+        when_compiling(lambda: say("compiling kernels for this machine; they are kept"))
+
+
+@dataclass(frozen=True)
+class Connection:
+    """Either a store's directory or a server's address.
+
+    Attributes
+    ----------
+    path : Path
+        Of the store; not used with a url.
+    url : str or None
+    token : str or None
+    """
+
+    path: Path
+    url: str | None = None
+    token: str | None = None
+
+    def database(self, mode: str = "r", *, create: bool = True) -> Database:
+        """Open the store; with ``mode="rw"`` and ``create`` it is made where there is none."""
+        from ..database import open_database
+
+        _tell_of_compiling()
+        try:
+            if mode == "rw" and not create:
+                open_database(self.path, "r").close()  # says that there is none
+            return open_database(self.path, mode)
+        except StoreLocked as error:
+            error.add_note("if a server holds the store, talk to it: --url http://127.0.0.1:8000")
+            raise
+
+    def transport(self) -> Transport:
+        """Requests to the server."""
+        from ..client import Transport
+
+        assert self.url is not None
+        return Transport(self.url, self.token, timeout=TIMEOUT_SECONDS, retries=RETRIES)
+
+    def stream(self, name: str) -> RemoteStream:
+        """A stream of the server."""
+        from ..client import RemoteStream
+
+        return RemoteStream(self.transport(), name)
+
+    def target(self) -> Target:
+        """What an ingest stores in."""
+        from ..ingest import Target
+
+        if self.url is None:
+            return Target(path=self.path)
+        return Target(url=self.url, token=self.token, timeout=TIMEOUT_SECONDS, retries=RETRIES)
+
+    def ask(self, method: str, path: str, **arguments: Any) -> Any:
+        """One JSON request to the server."""
+        return self.transport().json(method, path, **arguments)
+
+
+def connection_of(
+    store: Path | None, url: str | None = None, token: str | None = None
+) -> Connection:
+    """What options mean; the environment fills in what they leave open.
+
+    Raises
+    ------
+    InvalidArgument
+        When both a store and a url are given, or the url is none.
+    """
+    if store is not None and url is not None:
+        raise InvalidArgument("give either --store or --url, not both")
+    if url is not None and not url.startswith(("http://", "https://")):
+        raise InvalidArgument(f"--url is http://host:port or https://..., found {url!r}")
+    path = store or Path(os.environ.get("CHRONICLE_STORE") or DEFAULT_STORE)
+    return Connection(path, url, token)

@@ -1,0 +1,166 @@
+"""Writing an answer: rows from a store or a server to stdout or a file, in the format asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from ..errors import ChronicleError, InvalidArgument, StorageFull
+from .terminal import is_terminal, say
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pyarrow as pa
+
+__all__ = ["ANSWER_FORMATS", "check_format", "write_answer", "write_rows"]
+
+ANSWER_FORMATS = ("table", "json", "ndjson", "csv", "arrow", "parquet")
+_BINARY = ("arrow", "parquet")
+_SUFFIXES = (
+    ".csv", ".json", ".ndjson", ".jsonl", ".parquet", ".pq", ".arrow", ".feather", ".ipc", ".arrows"
+)  # fmt: skip
+_ARROW_FILES = (".arrow", ".feather", ".ipc")
+"""Names that readers expect an IPC file under; a stream is an ``.arrows``."""
+
+
+def check_format(format: str, output: Path | None) -> str:
+    """The format to write; told from the suffix of the output file when it is ``auto``.
+
+    Raises
+    ------
+    InvalidArgument
+        For unknown formats, and for binary ones on a terminal.
+    """
+    if format == "auto":
+        format = "table"
+        if output is not None:
+            from ..formats.kinds import suffixes_of
+
+            kind = suffixes_of(output.name)
+            if kind is not None and kind.compression is not None:
+                raise InvalidArgument(
+                    f"output is not compressed here; write {output.stem!r} and compress that"
+                )
+            suffix = output.suffix.lower()
+            if suffix and suffix not in _SUFFIXES:
+                raise InvalidArgument(
+                    f"a name that ends in {suffix} says no format that is written; end it in "
+                    f"{', '.join(_SUFFIXES)}, or say --format"
+                )
+            format = "csv" if kind is None else kind.format
+    if format not in ANSWER_FORMATS:
+        raise InvalidArgument(f"--format is one of {', '.join(ANSWER_FORMATS)}; found {format!r}")
+    if format in _BINARY and output is None and is_terminal():
+        raise InvalidArgument(f"{format} is binary: redirect stdout, or name a file with --output")
+    return format
+
+
+def write_answer(
+    batches: Iterable[pa.RecordBatch],
+    schema: pa.Schema,
+    format: str,
+    *,
+    output: Path | None = None,
+    rows_max: int | None = None,
+) -> None:
+    """Write rows as they come.
+
+    Parameters
+    ----------
+    format : str
+        From :func:`check_format`.
+    output : Path, optional
+        A file; stdout by default.  A file appears when it is complete.
+    rows_max : int, optional
+        Rows of a table on a terminal; 0 for all.
+    """
+    if format == "table" and output is None and is_terminal():
+        _show(batches, schema, rows_max)
+        return
+    with _opened(output) as out:
+        if format == "table":
+            from .tables import plain_table
+
+            for line in plain_table(batches, schema):
+                out.write(line.encode() + b"\n")
+        else:
+            from ..formats.writers import write
+
+            if format == "arrow" and output is not None:
+                format = "arrow file" if output.suffix.lower() in _ARROW_FILES else format
+            write(batches, schema, format, out, line_end="\n")
+        out.flush()
+
+
+def _show(batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows_max: int | None) -> None:
+    from rich.console import Console
+
+    from .tables import TERMINAL_ROWS, terminal_table
+
+    limit = TERMINAL_ROWS if rows_max is None else rows_max
+    console = Console()
+    table, rows, more, hidden = terminal_table(batches, schema, limit, console.width)
+    console.print(table)
+    if more:
+        say(f"{rows:,} rows shown, there are more: --max-rows 0 shows all")
+    else:
+        say(f"{rows:,} row{'' if rows == 1 else 's'}")
+    if hidden:
+        say(
+            f"{len(schema) - hidden} of {len(schema)} columns fit here: select fewer, widen the "
+            "terminal, or take another --format"
+        )
+
+
+@contextlib.contextmanager
+def _opened(output: Path | None) -> Iterator[IO[bytes]]:
+    if output is None:
+        sys.stdout.flush()
+        yield sys.stdout.buffer
+        return
+    if output.exists() and not output.is_file():  # a device or a pipe is written to, not replaced
+        try:
+            with open(output, "wb") as file:
+                yield file
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise _cannot_write(output, error) from None
+        return
+    target = output.resolve()  # a link stays one
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        with open(partial, "wb") as file:
+            yield file
+        os.replace(partial, target)
+    except OSError as error:
+        raise _cannot_write(output, error) from None
+    finally:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+
+
+def _cannot_write(output: Path, error: OSError) -> ChronicleError:
+    message = f"cannot write {str(output)!r}: {error.strerror or error}"
+    return StorageFull(message) if error.errno == errno.ENOSPC else InvalidArgument(message)
+
+
+def write_rows(rows: list[dict[str, Any]], columns: Mapping[str, str], format: str) -> None:
+    """Write a short list of rows that a command made itself.
+
+    Parameters
+    ----------
+    columns : mapping of str to str
+        Arrow's names of their types.
+    """
+    import pyarrow as pa
+
+    schema = pa.schema([(name, pa.type_for_alias(type_)) for name, type_ in columns.items()])
+    table = pa.Table.from_pylist(rows, schema)
+    write_answer(table.to_batches(), schema, format)

@@ -1,0 +1,217 @@
+"""Authentication and authorization: bearer tokens, and what protects a server that has none.
+
+Purpose
+    :func:`authenticate` is the dependency of every ``/v1`` route.  It gives a :class:`Principal`,
+    which the route asks for what it is about to do: ``principal.require("read", "flights")``.
+
+Guarantee
+    While there are no tokens the server is *open*: it then answers only clients of the same
+    machine that address it by a loopback name, so that neither a neighbour nor a web page that
+    renames its host to 127.0.0.1 gets in; and no page of another origin or site, also not for
+    reading: a link, an image or a form elsewhere must not run queries here.  An address
+    typed into a browser, curl and the server's own pages go on working.  A store that has ever
+    had a token is never served openly (:func:`.tokens.mark_guarded`), a copy of it included.
+    A request that changes something and comes from a page of another origin is refused, tokens
+    or not.
+
+Limits
+    Tokens are sent in clear text: a proxy in front has to provide TLS.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.datastructures import Headers
+from starlette.types import Scope
+
+from ...errors import Forbidden, Unauthorized
+from .settings import Settings, is_loopback
+from .tokens import Token, TokenFile
+
+__all__ = ["Authenticator", "Principal", "Requester", "authenticate", "bearer"]
+
+_SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
+bearer = HTTPBearer(
+    auto_error=False, description="A token made by `chronicle token create`.", scheme_name="token"
+)
+
+
+@dataclass(frozen=True)
+class Principal:
+    """Who makes a request.
+
+    Attributes
+    ----------
+    token : Token or None
+        None on an open server, where everything is allowed.
+    client : str
+        What limits per client are counted by: the token's id, or the address.
+    """
+
+    token: Token | None
+    client: str
+
+    @property
+    def owner(self) -> str:
+        """To whom belongs what outlives a request: a token's name, so that one can take over from
+        another of the same name; empty on an open server."""
+        return "" if self.token is None else self.token.name
+
+    def may(self, scope: str, stream: str | None = None) -> bool:
+        """Whether something is allowed; ``stream`` None stands for what belongs to no stream."""
+        if self.token is None:
+            return True
+        return self.token.allows(scope) and (stream is None or self.token.reaches(stream))
+
+    def require(self, scope: str, stream: str | None = None) -> None:
+        """Raise :class:`Forbidden` unless it is allowed; the same for streams that do not exist."""
+        if self.may(scope, stream):
+            return
+        assert self.token is not None
+        if not self.token.allows(scope):
+            raise Forbidden(
+                f"this needs the scope {scope!r}; the token {self.token.name!r} has "
+                f"{', '.join(self.token.scopes)}"
+            )
+        raise Forbidden(
+            f"the token {self.token.name!r} reaches the streams {', '.join(self.token.streams)}, "
+            f"not {stream!r}"
+        )
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether no stream is out of reach."""
+        return self.token is None or self.token.reaches_all
+
+
+class Authenticator:
+    """Decides who may come in, by the server's address, its tokens and the request's headers."""
+
+    def __init__(self, settings: Settings, tokens: TokenFile) -> None:
+        self._tokens = tokens
+        self._public = not is_loopback(settings.host)
+        self._hosts = {host.lower() for host in settings.allowed_hosts}
+        self._origins = set(settings.cors_origins)
+        self._had_tokens = False
+
+    @property
+    def needs_token(self) -> bool:
+        """Whether requests must carry a token."""
+        if not self._had_tokens:
+            self._had_tokens = self._public or self._tokens.any() or self._tokens.guarded()
+        return self._had_tokens
+
+    def check_origin(self, scope: Scope) -> None:
+        """Refuse what no honest client sends; see the module's guarantee.
+
+        Raises
+        ------
+        Forbidden
+        """
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if not self.needs_token:
+            client = (scope.get("client") or ("127.0.0.1", 0))[0]
+            if not _loopback_address(client):
+                raise Forbidden(
+                    f"this server has no tokens and answers its own machine only, not {client}; "
+                    "create a token with `chronicle token create`"
+                )
+            name = _host_name(host)
+            if name not in self._hosts and not _loopback_name(name):
+                raise Forbidden(
+                    "this server has no tokens and answers to loopback names only, found Host "
+                    f"{host!r}; create a token, or list the name in CHRONICLE_ALLOWED_HOSTS"
+                )
+        origin = headers.get("origin")
+        if origin in self._origins:
+            return
+        if not self.needs_token and (page := _foreign_page(headers, host)) is not None:
+            raise Forbidden(
+                f"this server has no tokens and answers no page of another site ({page}); list "
+                "its origin in CHRONICLE_CORS_ORIGINS, or create a token"
+            )
+        if origin is None or scope["method"] in _SAFE_METHODS:
+            return
+        if not _same_host(origin, host):
+            raise Forbidden(
+                f"a page of {origin!r} may not change anything here; list it in "
+                "CHRONICLE_CORS_ORIGINS"
+            )
+
+    def principal(self, scope: Scope, secret: str | None) -> Principal:
+        """Identify the requester by address and token.
+
+        Raises
+        ------
+        Unauthorized
+        """
+        address = (scope.get("client") or ("local", 0))[0]
+        if secret is None:
+            if self.needs_token:
+                raise Unauthorized(
+                    "this server needs a token: send the header Authorization: Bearer <token>; "
+                    "`chronicle token create` makes one"
+                )
+            return Principal(None, address)
+        if not self.needs_token:  # an open server takes any client, also one that sends a token
+            return Principal(None, address)
+        token = self._tokens.find(secret)
+        return Principal(token, f"token:{token.id}")
+
+
+def authenticate(
+    request: Request,
+    given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)] = None,
+) -> Principal:
+    """The principal of a request; a dependency of every ``/v1`` route."""
+    authenticator: Authenticator = request.app.state.server.authenticator
+    principal = authenticator.principal(request.scope, given.credentials if given else None)
+    request.state.principal = principal
+    return principal
+
+
+Requester = Annotated[Principal, Depends(authenticate)]
+
+
+def _foreign_page(headers: Headers, host: str) -> str | None:
+    """What shows that a page of another site asks; None when nothing does.
+
+    Browsers say it themselves; old ones name at least the page.
+    """
+    site = headers.get("sec-fetch-site")
+    if site is not None and site not in ("same-origin", "none"):
+        return f"Sec-Fetch-Site: {site}"
+    for name in ("origin", "referer"):
+        page = headers.get(name)
+        if page is not None and not _same_host(page, host):
+            return f"{name.title()}: {page}"
+    return None
+
+
+def _same_host(page: str, host: str) -> bool:
+    """Whether the address of a page, or its origin, is of this host and port."""
+    return page.partition("://")[2].partition("/")[0].lower() == host.lower()
+
+
+def _host_name(host: str) -> str:
+    name = host.lower()
+    if name.startswith("["):
+        return name[1:].partition("]")[0]
+    return name.rpartition(":")[0] if ":" in name else name
+
+
+def _loopback_name(name: str) -> bool:
+    return name == "localhost" or name.endswith(".localhost") or _loopback_address(name)
+
+
+def _loopback_address(text: str) -> bool:
+    try:
+        return ipaddress.ip_address(text).is_loopback
+    except ValueError:
+        return False

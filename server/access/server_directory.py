@@ -1,0 +1,26 @@
+"""Where the server keeps its own files inside the store's directory.
+
+Layout
+    ::
+
+        <store>/server/               0700
+            tokens.json               0600, replaced whole; see .tokens
+            tokens.lock               held while tokens.json is rewritten
+            idempotency.wal           a log of the store's kind; see .key_log
+            transactions/<job>/       parts of transactions; see .transactions
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+__all__ = ["server_directory"]
+
+
+def server_directory(store: str | os.PathLike[str], *, create: bool = False) -> Path:
+    """Directory of the server's own files in a store."""
+    path = Path(store) / "server"
+    if create:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path

@@ -1,0 +1,73 @@
+"""Single values for JSON: what aggregates, statistics and plans hold.
+
+Guarantee
+    Times become ISO 8601 text, exact at any unit; decimals text; bytes base64; NaN and infinities
+    the text ``NaN``, ``Infinity``, ``-Infinity`` where they stand for themselves; integers stay
+    exact.
+
+Limits
+    For single values: rows go through :mod:`chronicle.formats`.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import decimal
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ...schema import time_text
+
+__all__ = ["jsonable"]
+
+
+def jsonable(value: Any) -> Any:
+    """A value made of dict, list, str, int, float, bool and None."""
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else _named(value)
+    if isinstance(value, Mapping):
+        return {str(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, (dt.datetime, dt.date, dt.time)):
+        return _iso(value)
+    if isinstance(value, pa.Scalar):
+        return _scalar(value)
+    if isinstance(value, np.generic):
+        return jsonable(value.item())
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, Enum):
+        return jsonable(value.value)
+    if isinstance(value, dt.timedelta):
+        return value.total_seconds()
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: jsonable(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Iterable) and not isinstance(value, decimal.Decimal):
+        return [jsonable(item) for item in value]
+    return str(value)
+
+
+def _named(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
+
+
+def _iso(value: dt.datetime | dt.date | dt.time) -> str:
+    text = value.isoformat()
+    return text.replace("+00:00", "Z") if isinstance(value, dt.datetime) else text
+
+
+def _scalar(value: Any) -> Any:
+    """Timestamps come as scalars where Python cannot hold them."""
+    if pa.types.is_timestamp(value.type) and value.is_valid:
+        return time_text(value.value, value.type, "T")
+    return jsonable(value.as_py())

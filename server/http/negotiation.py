@@ -1,0 +1,110 @@
+"""Which format a body is in, and which one the client wants back.
+
+Purpose
+    ``?format=`` wins, then ``Content-Type`` (in) and ``Accept`` (out).  Names and media types are
+    those of :mod:`chronicle.formats`.
+
+Guarantee
+    An unknown format is an error that lists the known ones: 415 for a body, 406 for an answer,
+    never a guess.  A browser's or curl's ``*/*`` gets JSON.
+
+Limits
+    Parameters of media types other than ``q`` are ignored.
+"""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+
+from ...formats.kinds import READ_FORMATS, WRITE_FORMATS, format_of_media_type, media_type_of
+from .problems import Problem
+
+__all__ = ["answer_format", "body_format", "wants_gzip"]
+
+_FORM = "application/x-www-form-urlencoded"
+
+
+def body_format(request: Request) -> str:
+    """Format of the request's body.
+
+    Raises
+    ------
+    Problem
+        415.
+    """
+    known = ", ".join(f"{name} ({media_type_of(name).partition(';')[0]})" for name in READ_FORMATS)
+    wished = request.query_params.get("format")
+    if wished is not None:
+        if wished.lower() in READ_FORMATS:
+            return wished.lower()
+        raise _unsupported(f"unknown format {wished!r}; known are {known}")
+    given = request.headers.get("content-type", "")
+    found = format_of_media_type(given) if given else None
+    if found is not None:
+        return found
+    if not given or given.startswith(_FORM):
+        raise _unsupported(
+            "the body's format is not said; send a Content-Type (curl: -H 'Content-Type: "
+            f"application/x-ndjson') or ?format=ndjson; known are {known}"
+        )
+    raise _unsupported(f"unknown Content-Type {given!r}; known are {known}")
+
+
+def _unsupported(detail: str) -> Problem:
+    return Problem("unsupported-media-type", 415, detail)
+
+
+def answer_format(request: Request, default: str = "json") -> str:
+    """Format that the client wants.
+
+    Raises
+    ------
+    Problem
+        406.
+    """
+    wished = request.query_params.get("format")
+    known = ", ".join(WRITE_FORMATS)
+    if wished is not None:
+        if wished.lower() in WRITE_FORMATS:
+            return wished.lower()
+        raise Problem("not-acceptable", 406, f"unknown format {wished!r}; known are {known}")
+    accept = request.headers.get("accept", "")
+    if not accept.strip():
+        return default
+    for media_type, _ in _by_preference(accept):
+        if media_type in ("*/*", "application/*"):
+            return default
+        if media_type == "text/*":
+            return "csv"
+        found = format_of_media_type(media_type)
+        if found is not None and found in WRITE_FORMATS:
+            return found
+    raise Problem(
+        "not-acceptable",
+        406,
+        f"none of the formats in Accept {accept!r} is known; known are "
+        + ", ".join(media_type_of(name).partition(";")[0] for name in WRITE_FORMATS),
+    )
+
+
+def wants_gzip(request: Request) -> bool:
+    """Whether the client takes gzip."""
+    given = dict(_by_preference(request.headers.get("accept-encoding", "")))
+    return given.get("gzip", given.get("*", 0.0)) > 0
+
+
+def _by_preference(header: str) -> list[tuple[str, float]]:
+    """Entries of an ``Accept`` header, the most wanted first; those with ``q=0`` are left out."""
+    found = []
+    for entry in header.split(","):
+        name, *parameters = (part.strip().lower() for part in entry.split(";"))
+        quality = 1.0
+        for parameter in parameters:
+            if parameter.startswith("q="):
+                try:
+                    quality = float(parameter[2:])
+                except ValueError:
+                    quality = 0.0
+        if name and quality > 0:
+            found.append((name, quality))
+    return sorted(found, key=lambda item: -item[1])

@@ -1,0 +1,233 @@
+"""Problem documents: how everything that goes wrong looks to a client (RFC 9457).
+
+Purpose
+    One function, :func:`problem_response`, turns any exception into ``application/problem+json``:
+    the errors of :mod:`chronicle.errors` by their table, those of HTTP itself by :data:`TITLES`.
+
+Layout
+    ::
+
+        {"type": "urn:chronicle:sql-error", "code": "sql-error", "title": "The SQL text is wrong",
+         "status": 400, "detail": "...", "request_id": "...", "position": {"line": 1, "column": 8}}
+
+    ``type`` and ``code`` are stable; ``detail`` is for people.  ``position`` belongs to SQL
+    errors, ``row`` to data that could not be read, ``errors`` to request fields that do not fit.
+
+Guarantee
+    What is not a :class:`ChronicleError` answers 500 without its text: that goes to the log, under
+    the same ``request_id``.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from ...errors import ChronicleError, SqlError, Unauthorized, in_words_of, outside
+from .responses import json_bytes
+
+__all__ = ["TITLES", "Problem", "as_problem", "problem_response"]
+
+MEDIA_TYPE = "application/problem+json"
+TYPE_PREFIX = "urn:chronicle:"
+
+TITLES: dict[str, str] = {
+    # errors of the database, by their slug in chronicle.errors
+    "error": "Something went wrong",
+    "invalid-argument": "An argument cannot be used",
+    "unsupported-type": "A stream cannot store this type",
+    "stream-not-found": "There is no such stream",
+    "stream-exists": "The stream exists already",
+    "attribute-not-found": "The stream has no such attribute",
+    "index-not-found": "The attribute has no index",
+    "index-exists": "The attribute has an index already",
+    "schema-mismatch": "The data does not fit the stream's schema",
+    "invalid-data": "The data cannot be read as events",
+    "ingest-failed": "The ingest stopped",
+    "not-a-store": "The directory is not a store",
+    "unsupported-format": "The store was written by a newer version",
+    "store-locked": "Another process writes to the store",
+    "store-closed": "The store is closed",
+    "read-only-store": "The store is open for reading only",
+    "storage-full": "No space is left for events",
+    "storage-failed": "The disk failed",
+    "corrupt-store": "Stored bytes are damaged",
+    "corrupt-block": "A stored block is damaged",
+    "sql-error": "The SQL text is wrong",
+    "query-timeout": "The query ran into its time limit",
+    "query-cancelled": "The query was cancelled",
+    "resource-limit": "The request exceeds a limit",
+    "worker-lost": "The process that did this work was lost",
+    "missing-dependency": "An optional part is not installed",
+    "unauthorized": "A valid token is needed",
+    "forbidden": "The token does not allow this",
+    "connection-failed": "The server could not be reached",
+    # of HTTP and of this server
+    "bad-request": "The request cannot be understood",
+    "not-found": "There is nothing at this address",
+    "method-not-allowed": "The address does not know this method",
+    "not-acceptable": "The answer does not come in this format",
+    "request-timeout": "The client was silent for too long",
+    "idempotency-in-flight": "A request with this key is still running",
+    "idempotency-in-doubt": "The outcome of the first request is unknown",
+    "idempotency-mismatch": "The key was used for another request",
+    "transaction-ended": "The transaction has ended",
+    "snapshot-expired": "The pinned version is no longer kept",
+    "body-too-large": "The request body is too large",
+    "headers-too-large": "The request has too many or too large headers",
+    "unsupported-media-type": "The body's format is not known",
+    "invalid-request": "A part of the request does not fit",
+    "too-many-requests": "This client has too many queries running",
+    "overloaded": "The server is at its limits",
+    "not-ready": "The server is starting or stopping",
+    "internal-error": "The server failed",
+}
+
+_BY_STATUS = {
+    400: "bad-request",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "not-found",
+    405: "method-not-allowed",
+    406: "not-acceptable",
+    408: "request-timeout",
+    413: "body-too-large",
+    415: "unsupported-media-type",
+    422: "invalid-request",
+    431: "headers-too-large",
+    429: "too-many-requests",
+    503: "overloaded",
+}
+
+
+_NO_SPACE = ("storage-full", 507, "no space is left on the disk; nothing was changed")
+_NO_RIGHT = (
+    "storage-failed",
+    500,
+    "the store's directory cannot be written; look at its owner, its mode and how it is mounted",
+)
+_DISK = {
+    errno.ENOSPC: _NO_SPACE,
+    errno.EDQUOT: _NO_SPACE,
+    errno.EROFS: _NO_RIGHT,
+    errno.EACCES: _NO_RIGHT,
+    errno.EPERM: _NO_RIGHT,
+    errno.EIO: ("storage-failed", 500, "the disk failed; look at the system's log"),
+    errno.ENOENT: (
+        "storage-failed",
+        500,
+        "a file of the store is missing; run `chronicle check` to see what is affected",
+    ),
+    errno.EMFILE: ("overloaded", 503, "the server has too many files open; try again"),
+    errno.ENFILE: ("overloaded", 503, "the system has too many files open; try again"),
+}
+"""What errors of the system that nothing below has turned into our own mean to a client."""
+
+
+class Problem(Exception):
+    """An answer of this server that is not one of the database's errors.
+
+    Parameters
+    ----------
+    code : str
+        One of :data:`TITLES`.
+    status : int
+        HTTP status.
+    detail : str
+        What was expected, what was found, what to do.
+    headers : mapping, optional
+        Sent along, such as ``Retry-After``.
+    more : mapping, optional
+        Further members of the document.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        status: int,
+        detail: str,
+        headers: Mapping[str, str] | None = None,
+        more: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.status = status
+        self.detail = detail
+        self.headers = dict(headers or {})
+        self.more = dict(more or {})
+
+
+def as_problem(error: BaseException) -> Problem:
+    """The problem that an exception is."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, SqlError):
+        shown = outside(error)
+        more: dict[str, Any] = {}
+        if error.line is not None:
+            more["position"] = {"line": error.line, "column": error.column}
+        return Problem(shown.slug, shown.status, error.reason, more=more)
+    if isinstance(error, ChronicleError):
+        shown = outside(error)
+        found = {name: getattr(error, name, None) for name in ("row", "errors", "why")}
+        headers = {"WWW-Authenticate": "Bearer"} if isinstance(error, Unauthorized) else {}
+        if shown.status == 503:
+            headers["Retry-After"] = "1"
+        return Problem(
+            shown.slug,
+            shown.status,
+            in_words_of("rest", str(error)),
+            headers,
+            {key: value for key, value in found.items() if value is not None},
+        )
+    if isinstance(error, RequestValidationError):
+        return _invalid_request(error)
+    if isinstance(error, HTTPException):
+        code = _BY_STATUS.get(error.status_code, "internal-error")
+        return Problem(code, error.status_code, str(error.detail), error.headers)
+    if isinstance(error, OSError) and error.errno in _DISK:
+        code, status, detail = _DISK[error.errno]
+        return Problem(code, status, detail)
+    return Problem(
+        "internal-error",
+        500,
+        "an unexpected error; the server's log has it under this request_id",
+    )
+
+
+def _invalid_request(error: RequestValidationError) -> Problem:
+    """List what does not fit; a body that is no JSON at all is a 400 rather than a 422."""
+    found = []
+    for item in error.errors():
+        where = [str(part) for part in item["loc"]]
+        if item["type"] == "json_invalid":
+            reason = item.get("ctx", {}).get("error", item["msg"])
+            return Problem("bad-request", 400, f"the body is not valid JSON: {reason}")
+        found.append({"where": ".".join(where), "message": item["msg"]})
+    detail = "; ".join(f"{item['where']}: {item['message']}" for item in found[:5])
+    return Problem("invalid-request", 422, detail, more={"errors": found})
+
+
+def problem_response(error: BaseException, request_id: str) -> Response:
+    """The answer for an exception."""
+    problem = as_problem(error)
+    document = {
+        "type": TYPE_PREFIX + problem.code,
+        "code": problem.code,
+        "title": TITLES.get(problem.code) or problem.code.replace("-", " "),
+        "status": problem.status,
+        "detail": problem.detail,
+        "request_id": request_id,
+        **problem.more,
+    }
+    return Response(
+        json_bytes(document),
+        status_code=problem.status,
+        headers=problem.headers,
+        media_type=MEDIA_TYPE,
+    )

@@ -1,0 +1,108 @@
+"""Connections whose requests begin within bounds: a deadline and a size for headers.
+
+Purpose
+    :func:`bounded` gives Uvicorn's HTTP protocol what it does not have.  Its own timer for idle
+    connections starts anew with each byte, so a client that sends one now and then keeps a
+    connection, and the memory of its headers, for ever.
+
+Guarantee
+    From the moment that a connection is made, or that the first byte of a further request has come,
+    the headers are complete within ``header_s`` or the connection is closed.  Headers beyond
+    :data:`HEADER_BYTES_MAX` are answered with 431.  Neither touches a request that is being
+    answered: bodies and answers have limits of their own (:class:`.bodies.Pace`).
+
+    An application finds in the scope, under :data:`~.middleware.ABORT`, how to end a
+    connection at once: to close one waits until the client has taken what is on its way, and a
+    client that takes nothing is why the connection is ended.
+
+Limits
+    The last piece that the socket gives is parsed before it is counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+from .service.middleware import ABORT
+
+__all__ = ["HEADER_BYTES_MAX", "bounded"]
+
+logger = logging.getLogger("chronicle.server")
+HEADER_BYTES_MAX = 64 << 10
+_TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\n"
+    b"Content-Type: application/problem+json\r\nContent-Length: %d\r\n\r\n%s"
+)
+_PROBLEM = (
+    b'{"type":"urn:chronicle:headers-too-large","code":"headers-too-large",'
+    b'"title":"The request has too many or too large headers","status":431,'
+    b'"detail":"the address and the headers of a request have at most %d bytes"}\n'
+)
+
+
+def bounded(header_s: float, base: Any = AutoHTTPProtocol) -> type[asyncio.Protocol]:
+    """A protocol whose requests have so many seconds for their headers.
+
+    Parameters
+    ----------
+    base : type
+        Uvicorn's protocol: what it finds installed, by default.
+    """
+
+    class Bounded(base):  # type: ignore[misc]
+        app: ASGIApp
+        _deadline: asyncio.TimerHandle | None = None
+        _head_bytes = 0
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            application = self.app
+
+            async def app(scope: Scope, receive: Receive, send: Send) -> None:
+                scope[ABORT] = transport.abort
+                await application(scope, receive, send)
+
+            self.app = app
+            self._await_headers()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self._answering():
+                self._forget_deadline()
+                return
+            self._await_headers()
+            self._head_bytes += len(data)
+            if self._head_bytes > HEADER_BYTES_MAX and not self.transport.is_closing():
+                problem = _PROBLEM % HEADER_BYTES_MAX
+                self.transport.write(_TOO_LARGE % (len(problem), problem))
+                self.transport.close()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._forget_deadline()
+            super().connection_lost(exc)
+
+        def _answering(self) -> bool:
+            return self.cycle is not None and not self.cycle.response_complete
+
+        def _await_headers(self) -> None:
+            if self._deadline is None:
+                self._deadline = asyncio.get_running_loop().call_later(header_s, self._too_late)
+
+        def _forget_deadline(self) -> None:
+            self._head_bytes = 0
+            if self._deadline is not None:
+                self._deadline.cancel()
+                self._deadline = None
+
+        def _too_late(self) -> None:
+            self._deadline = None
+            if not self._answering() and not self.transport.is_closing():
+                logger.info("a connection was closed: its headers took more than %g s", header_s)
+                self.transport.close()
+
+    return Bounded

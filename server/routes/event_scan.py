@@ -1,0 +1,119 @@
+"""Events out of a snapshot: the scan behind ``GET .../events``.
+
+Purpose
+    :func:`open_scan` reads a time range of a stream, at its present version or a pinned one, under
+    a SQL predicate, and can be stopped between any two blocks.
+
+Guarantee
+    A read that sends nothing for the query time limit (it searches and finds nothing) ends with
+    :class:`QueryTimeout`; one that makes progress may take as long as it needs.
+
+Limits
+    The predicate speaks of one event at a time: no aggregates, windows or subqueries; those are
+    queries.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ...errors import InvalidArgument, QueryTimeout
+from ...query.contract.cancellation import QueryControl
+from ...schema import StreamSchema
+from ..access.statement_rights import check_predicate
+from ..service.running_queries import RunningQuery
+from ..service.state import Server
+from .row_responses import Rows
+
+__all__ = ["Patience", "ScanRange", "distinct_columns", "open_scan"]
+
+
+@dataclass(frozen=True)
+class ScanRange:
+    """What is read of a stream.
+
+    Attributes
+    ----------
+    bounds : callable
+        Gives start and end in ticks, half-open, for the stream's schema.
+    columns : list of str, optional
+        In the order wanted.
+    where : str, optional
+        SQL predicate.
+    limit : int, optional
+        The first so many events.
+    version : int, optional
+        A pinned version.
+    """
+
+    bounds: Callable[[StreamSchema], tuple[int | None, int | None]]
+    columns: list[str] | None = None
+    where: str | None = None
+    limit: int | None = None
+    version: int | None = None
+
+
+def open_scan(server: Server, stream: str, wanted: ScanRange, query: RunningQuery) -> Rows:
+    """Begin to read; blocks until the snapshot is taken.
+
+    Raises
+    ------
+    StreamNotFound, AttributeNotFound, InvalidArgument, SqlError, Problem
+    """
+    found = server.database.stream(stream)
+    with contextlib.ExitStack() as stack:
+        snapshot = stack.enter_context(server.snapshots.use(found.name, wanted.version))
+        schema: StreamSchema = snapshot.schema
+        start, end = wanted.bounds(schema)
+        columns = distinct_columns(schema, wanted.columns)
+        patience = Patience(query, server.settings.query_timeout)
+        if wanted.where is None:
+            batches = snapshot.scan(start, end, columns, limit=wanted.limit, check=patience.check)
+        else:
+            check_predicate(wanted.where)
+            batches = server.database.filtered_scan(
+                found.name, snapshot, wanted.where, start, end, columns, wanted.limit, patience
+            )
+        arrow = pa.schema([schema.arrow.field(name) for name in columns])
+        return Rows(arrow, patience.watch(batches), stack.pop_all().close)
+    raise AssertionError("unreachable")
+
+
+def distinct_columns(schema: StreamSchema, names: list[str] | None) -> list[str]:
+    """The columns to read, all of them for None; raises when one is named twice."""
+    columns = schema.select(names)
+    if len(set(columns)) != len(columns):
+        raise InvalidArgument(f"each column can be read once, found {', '.join(columns)}")
+    return columns
+
+
+class Patience(QueryControl):
+    """Ends a read that was cancelled, or that finds nothing for too long."""
+
+    def __init__(self, query: RunningQuery, limit_s: float) -> None:
+        super().__init__(cancellation=query.cancellation)
+        self._limit_s = limit_s
+        self._progress = time.monotonic()
+
+    @property
+    def stopped(self) -> bool:
+        return super().stopped or time.monotonic() - self._progress > self._limit_s
+
+    def check(self) -> None:
+        super().check()
+        if self.stopped:
+            raise QueryTimeout(
+                f"no event was found for {self._limit_s:g} s (CHRONICLE_QUERY_TIMEOUT_MS); give a "
+                "time range or a wider predicate"
+            )
+
+    def watch(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The batches; the time that the client takes for them does not count."""
+        for batch in batches:
+            yield batch
+            self._progress = time.monotonic()

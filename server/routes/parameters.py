@@ -1,0 +1,179 @@
+"""Query parameters that several routes share, and what their texts mean.
+
+Purpose
+    Times, column lists and the options of an answer, declared once, so that every route and its
+    OpenAPI page say the same.
+
+Guarantee
+    A time is ISO 8601 or an integer of ticks.  ``+`` in a query string means a space; in a time it
+    can only have been an offset's sign, so ``2018-08-01T06:00:00+02:00`` works unquoted.  A
+    parameter that a route does not have is refused, not passed over.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, Literal
+
+from fastapi import Depends, Query, Request
+from fastapi.exceptions import RequestValidationError
+
+from ...errors import InvalidArgument
+from ...schema import StreamSchema
+from ...suggestion import did_you_mean
+from ...ticks import INT64_MAX, TICKS_PER_SECOND
+from ..access.auth import Requester
+from ..http.negotiation import answer_format, wants_gzip
+from ..service.encoding import Encoding
+
+__all__ = [
+    "Columns",
+    "End",
+    "EventEncoding",
+    "FormatName",
+    "Limit",
+    "Precision",
+    "ResultEncoding",
+    "Start",
+    "column_names",
+    "only_known",
+    "to_ticks",
+]
+
+Precision = Annotated[
+    Literal["s", "ms", "us", "ns"] | None,
+    Query(description="Unit of times that are numbers."),
+]
+Start = Annotated[
+    str | None, Query(description="First time, inclusive: ISO 8601 or an integer of ticks.")
+]
+End = Annotated[str | None, Query(description="Last time, exclusive: ISO 8601 or an integer.")]
+Columns = Annotated[
+    list[str] | None, Query(description="Columns in the order wanted; commas, or repeated.")
+]
+Limit = Annotated[int | None, Query(ge=0, le=INT64_MAX, description="Most rows to send.")]
+FormatName = Annotated[
+    str | None,
+    Query(description="json, ndjson, csv, arrow or parquet; wins over the Accept header."),
+]
+Compression = Annotated[
+    Literal["none", "lz4", "zstd"], Query(description="Of the buffers in an Arrow stream.")
+]
+EndMarker = Annotated[
+    bool, Query(description='NDJSON: end with a line {"$end": {"rows": n, "truncated": false}}.')
+]
+Int64AsString = Annotated[
+    bool, Query(description="JSON and NDJSON: write 64-bit integers as text, for JavaScript.")
+]
+
+_SPACED_OFFSET = re.compile(r"(:\d\d(?:\.\d+)?) (\d\d:?\d\d)$")
+
+
+def to_ticks(schema: StreamSchema, text: str | None, precision: str | None = None) -> int | None:
+    """Ticks of a time given in a query string; None stays None.
+
+    Parameters
+    ----------
+    precision : {None, "s", "ms", "us", "ns"}
+        Unit of an integer; None: the stream's own.
+    """
+    if text is None or not text.strip():
+        return None
+    text = text.strip()
+    if not re.fullmatch(r"[+-]?[0-9]{1,40}", text):
+        return schema.to_ticks(_SPACED_OFFSET.sub(r"\1+\2", text))
+    value = int(text)
+    if precision is not None:
+        per_second = schema.ticks_per_second
+        if per_second is None:
+            raise InvalidArgument(
+                f"precision={precision} makes no sense here: the time attribute {schema.time!r} "
+                "counts plain integers"
+            )
+        value, rest = divmod(value * per_second, TICKS_PER_SECOND[precision])
+        if rest:
+            raise InvalidArgument(
+                f"{text} {precision} is finer than the stream's time unit {schema.time_unit}; "
+                "round it"
+            )
+    return schema.to_ticks(value)
+
+
+def column_names(given: list[str] | None) -> list[str] | None:
+    """Names of ``?columns=a,b`` or ``?columns=a&columns=b``; quote a name that has a comma."""
+    if given is None:
+        return None
+    try:
+        rows = list(csv.reader(given, skipinitialspace=True, strict=True))
+    except csv.Error as error:
+        raise InvalidArgument(
+            f"columns={','.join(given)!r} cannot be read ({error}); separate names by commas, and "
+            "quote one that has a comma or a line break"
+        ) from None
+    names = [name.strip() for row in rows for name in row if name.strip()]
+    if not names:
+        raise InvalidArgument("columns is empty; leave it out to get every column")
+    return names
+
+
+def _encoding(*, envelope: bool) -> Callable[..., Encoding]:
+    """A dependency that reads how the rows of an answer are to be written."""
+
+    def read(
+        request: Request,
+        format: FormatName = None,
+        end_marker: EndMarker = False,
+        int64_as_string: Int64AsString = False,
+        compression: Compression = "none",
+    ) -> Encoding:
+        name = answer_format(request)
+        return Encoding(
+            name,
+            envelope=envelope and name == "json",
+            end_marker=end_marker and name == "ndjson",
+            int64_as_string=int64_as_string,
+            compression=None if compression == "none" else compression,
+            gzip=name in ("json", "ndjson", "csv") and wants_gzip(request),
+        )
+
+    return read
+
+
+EventEncoding = Annotated[Encoding, Depends(_encoding(envelope=False))]
+"""How the rows of a read are written."""
+ResultEncoding = Annotated[Encoding, Depends(_encoding(envelope=True))]
+"""How the rows of a query are written: JSON with the envelope of :mod:`.encoding`."""
+
+
+def only_known(request: Request, principal: Requester) -> None:
+    """Refuse parameters that the route does not have, of those who may ask at all.
+
+    Raises
+    ------
+    RequestValidationError
+    """
+    del principal
+    if not request.query_params:
+        return
+    dependant = getattr(request.scope.get("route"), "dependant", None)
+    if dependant is None:
+        return
+    known = sorted(set(_declared(dependant)))
+    errors = []
+    for name in request.query_params:
+        if name not in known:
+            hint = did_you_mean(name, known, quoted=False)
+            hint = hint or f"; known are {', '.join(known) or 'none'}"
+            errors.append(
+                {"type": "unknown", "loc": ("query", name), "msg": f"no such parameter{hint}"}
+            )
+    if errors:
+        raise RequestValidationError(errors)
+
+
+def _declared(dependant: Any) -> Iterator[str]:
+    yield from (parameter.alias for parameter in dependant.query_params)
+    for below in dependant.dependencies:
+        yield from _declared(below)

@@ -1,0 +1,124 @@
+"""Routes about the server itself: alive, ready, metrics.
+
+Guarantee
+    ``/healthz`` needs neither a thread nor the store: it answers while everything else is busy.
+
+Limits
+    None of them needs a token, except ``/metrics`` when there are tokens and
+    ``CHRONICLE_PUBLIC_METRICS`` is off.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.security import HTTPAuthorizationCredentials
+
+from ... import __version__
+from ...errors import ChronicleError, Unauthorized
+from ..access.auth import Principal, authenticate, bearer
+from ..http.problems import Problem
+from ..http.responses import reply
+from ..service.state import Server, server_of
+
+__all__ = ["router"]
+
+logger = logging.getLogger("chronicle.server")
+router = APIRouter(tags=["service"])
+
+
+@router.get("/", include_in_schema=False)
+async def root() -> Response:
+    """Where to go from here."""
+    return reply(
+        {
+            "chronicle": __version__,
+            "docs": "/docs",
+            "openapi": "/openapi.json",
+            "streams": "/v1/streams",
+            "query": "/v1/query?q=SELECT%201",
+        }
+    )
+
+
+@router.head("/healthz", include_in_schema=False)
+@router.get("/healthz", summary="Is the process alive?")
+async def healthz() -> Response:
+    """200 as long as the process answers at all."""
+    return reply({"status": "ok", "version": __version__})
+
+
+@router.head("/readyz", include_in_schema=False)
+@router.get("/readyz", summary="Can it serve?")
+async def readyz(
+    request: Request,
+    given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)] = None,
+) -> Response:
+    """200 when the store is open and SQL is answered; 503 while it starts, stops or cannot.
+
+    With a token the answer also describes the store.
+    """
+    server = server_of(request)
+    if server.stopping or not server.ready:
+        state = "stopping" if server.stopping else "starting"
+        raise _not_ready(f"the server is {state}", state)
+    try:
+        principal = authenticate(request, given)
+    except Unauthorized:
+        principal = None
+    trouble = await server.probe.trouble()
+    if trouble is not None:
+        raise _not_ready(trouble, "failed")
+    if principal is None:
+        return reply({"status": "ready"})
+    try:
+        return reply(await server.call(_readiness, server, principal))
+    except (ChronicleError, OSError):
+        logger.exception("not ready: the store cannot be read")
+        raise _not_ready("the store cannot be read", "failed") from None
+
+
+def _not_ready(detail: str, state: str) -> Problem:
+    return Problem("not-ready", 503, detail, {"Retry-After": "1"}, {"state": state})
+
+
+def _readiness(server: Server, principal: Principal) -> dict[str, Any]:
+    names = server.database.streams()
+    found: dict[str, Any] = {
+        "status": "ready",
+        "mode": server.database.mode,
+        "streams": sum(principal.token is None or principal.token.reaches(n) for n in names),
+    }
+    if principal.everywhere:
+        found["disk_free_bytes"] = shutil.disk_usage(server.database.path).free
+    return found
+
+
+@router.get("/metrics", summary="Metrics for Prometheus", response_class=Response)
+async def metrics(
+    request: Request,
+    given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)] = None,
+) -> Response:
+    """Counters, gauges and histograms in the Prometheus text format; needs any valid token.
+
+    Gauges of indexes cover the streams that the token may read.
+    """
+    server = server_of(request)
+    try:
+        principal = authenticate(request, given)
+    except Unauthorized:
+        if not server.settings.public_metrics:
+            raise
+        principal = None  # sees sums, and no stream's name
+
+    def content() -> bytes:
+        if principal is None:
+            return server.metrics.render()
+        return server.metrics.render(server.index_figures(partial(principal.may, "read")))
+
+    text = await server.call(content)
+    return Response(text, media_type=server.metrics.content_type)

@@ -1,0 +1,299 @@
+"""Routes of streams themselves: list, create, describe, drop, aggregate, index.
+
+Guarantee
+    A stream out of the token's reach answers 403 whether it exists or not.
+
+Limits
+    Creating and dropping are rare: they take a thread, but no slot of a gate.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Annotated, Any
+
+import pyarrow as pa
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from ...errors import ChronicleError, InvalidArgument
+from ...formats import name_of_type, parse_type
+from ...schema import StreamSchema
+from ...ticks import INT64_MAX
+from ..access.auth import Principal, Requester
+from ..http.jsonable import jsonable
+from ..http.request_head import PathName, address
+from ..http.responses import reply
+from ..service.state import Server, server_of
+from .json_bodies import read_spec, spec_body
+from .parameters import End, Precision, Start, to_ticks
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/v1", tags=["streams"])
+FUNCTIONS = ("count", "sum", "min", "max", "avg", "first", "last")
+
+
+class ColumnSpec(BaseModel):
+    """A column of a new stream."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    type: str = Field(
+        description="SQL or Arrow name: timestamp, double, varchar, decimal(10,2), ..."
+    )
+    nullable: bool = True
+
+
+class StreamSpec(BaseModel):
+    """A new stream."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {
+                    "name": "flights",
+                    "time": "timestamp",
+                    "schema": {"timestamp": "timestamp", "icao24": "varchar", "altitude": "double"},
+                }
+            ]
+        },
+    )
+
+    name: str
+    time: str = Field(description="Name of the time attribute.")
+    columns: list[ColumnSpec] | dict[str, str] | None = Field(
+        None, alias="schema", description="Columns: a list of objects, or types by name."
+    )
+    arrow_schema: str | None = Field(None, description="Instead: an Arrow IPC schema in base64.")
+    retention: str | int | None = Field(None, description='"30 days" or "10 GB".')
+    codec: str = Field("lz4", description="lz4, zstd or none.")
+    if_not_exists: bool = False
+
+    def arrow(self) -> pa.Schema:
+        """The Arrow schema that is meant."""
+        if (self.columns is None) == (self.arrow_schema is None):
+            raise InvalidArgument("give the columns by either schema or arrow_schema")
+        if self.arrow_schema is not None:
+            try:
+                return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.arrow_schema)))
+            except (ValueError, pa.ArrowException, OSError) as error:
+                raise InvalidArgument(
+                    f"arrow_schema is not an Arrow IPC schema message in base64 ({error})"
+                ) from None
+        assert self.columns is not None
+        if isinstance(self.columns, dict):
+            fields = [pa.field(name, parse_type(type_)) for name, type_ in self.columns.items()]
+        else:
+            fields = [pa.field(c.name, parse_type(c.type), c.nullable) for c in self.columns]
+        return pa.schema(fields)
+
+
+def describe(server: Server, name: str, *, full: bool) -> dict[str, Any]:
+    """A stream as JSON; blocks."""
+    stream = server.database.stream(name)
+    schema: StreamSchema = stream.event_schema
+    found: dict[str, Any] = {
+        "name": stream.name,
+        "time": schema.time,
+        "schema": [
+            {
+                "name": attribute.name,
+                "type": str(attribute.type),
+                "sql_type": name_of_type(attribute.type),
+                "nullable": attribute.nullable,
+            }
+            for attribute in schema.attributes
+        ],
+    }
+    with server.database.snapshot(name) as snapshot:
+        found["count"] = snapshot.count
+        found["version"] = snapshot.version
+        span = snapshot.time_range
+    found["time_range"] = (
+        None
+        if span is None
+        else {
+            "first": jsonable(schema.from_ticks(span[0])),
+            "last": jsonable(schema.from_ticks(span[1])),
+            "first_ticks": span[0],
+            "last_ticks": span[1],
+        }
+    )
+    if full:
+        found["arrow_schema"] = base64.b64encode(schema.arrow.serialize()).decode()
+        found["indexes"] = jsonable(stream.indexes())
+        found["stats"] = jsonable(stream.stats())
+    return found
+
+
+@router.get("/streams", summary="List the streams")
+async def list_streams(request: Request, principal: Requester) -> Response:
+    """The streams that the token reaches."""
+    server = server_of(request)
+
+    def listed() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        damaged = server.database.damaged()
+        for name in server.database.streams():
+            if principal.token is not None and not principal.token.reaches(name):
+                continue
+            if name in damaged:
+                found.append({"name": name, "damage": damaged[name]})
+                continue
+            try:
+                found.append(describe(server, name, full=False))
+            except ChronicleError:
+                if name in server.database.streams():  # else it was dropped a moment ago
+                    raise
+        return found
+
+    return reply({"streams": await server.read(principal.client, listed)})
+
+
+@router.post(
+    "/streams", status_code=201, summary="Create a stream", openapi_extra=spec_body(StreamSpec)
+)
+async def create_stream(request: Request, principal: Requester) -> Response:
+    """Create a stream; with `if_not_exists` an equal one that exists is answered with 200."""
+    spec = await read_spec(request, StreamSpec)
+    principal.require("write", spec.name)
+    server = server_of(request)
+
+    def create() -> tuple[bool, dict[str, Any]]:
+        existed = spec.name in server.database.streams()
+        server.database.create_stream(
+            spec.name,
+            spec.arrow(),
+            time=spec.time,
+            retention=spec.retention,
+            codec=spec.codec,
+            if_not_exists=spec.if_not_exists,
+        )
+        return existed, describe(server, spec.name, full=True)
+
+    existed, found = await server.call(create)
+    where = str(request.scope.get("root_path", "")) + address("v1", "streams", spec.name)
+    return reply(found, 200 if existed else 201, {"Location": where})
+
+
+@router.get("/streams/{stream}", summary="Describe a stream")
+async def get_stream(request: Request, principal: Requester, stream: PathName) -> Response:
+    """Schema, count, time range, version, indexes and statistics."""
+    _require_any(principal, stream)
+    server = server_of(request)
+    found = await server.read(principal.client, lambda: describe(server, stream, full=True))
+    return reply(found)
+
+
+@router.delete("/streams/{stream}", status_code=204, summary="Drop a stream")
+async def drop_stream(request: Request, principal: Requester, stream: PathName) -> Response:
+    """Remove a stream, its events and its indexes."""
+    principal.require("admin", stream)
+    server = server_of(request)
+
+    def drop() -> None:
+        with server.drops.dropping(stream):
+            server.database.drop_stream(stream)
+        server.forget_stream(stream)
+
+    await server.call(drop)
+    return Response(status_code=204)
+
+
+@router.get("/streams/{stream}/aggregate", summary="Aggregate attributes over a time range")
+async def aggregate(
+    request: Request,
+    principal: Requester,
+    stream: PathName,
+    attribute: Annotated[list[str], Query(description="Attributes; commas, or repeated.")],
+    functions: Annotated[
+        list[str] | None, Query(description="count, sum, min, max, avg, first, last; default: all.")
+    ] = None,
+    start: Start = None,
+    end: End = None,
+    precision: Precision = None,
+) -> Response:
+    """Answered from the tree: logarithmic in the stream's length, whatever the range."""
+    principal.require("read", stream)
+    server = server_of(request)
+    names = [name.strip() for part in attribute for name in part.split(",") if name.strip()]
+    chosen = [name.strip().lower() for part in functions or [] for name in part.split(",")]
+    chosen = [name for name in chosen if name]
+    unknown = [name for name in chosen if name not in FUNCTIONS]
+    if unknown or not names:
+        raise InvalidArgument(
+            f"functions are some of {', '.join(FUNCTIONS)}, found {', '.join(unknown)}"
+            if unknown
+            else "attribute names at least one attribute"
+        )
+
+    def compute() -> dict[str, Any]:
+        found = server.database.stream(stream)
+        schema: StreamSchema = found.event_schema
+        wanted = {}
+        for name in names:
+            attribute_ = schema.attribute(name)
+            default = [f for f in FUNCTIONS if attribute_.summable or f not in ("sum", "avg")]
+            wanted[attribute_.name] = chosen or default
+        first, last = (to_ticks(schema, text, precision) for text in (start, end))
+        values = found.aggregate(wanted, start=first, end=last)
+        return {"stream": stream, "start": start, "end": end, "aggregates": jsonable(values)}
+
+    return reply(await server.read(principal.client, compute))
+
+
+@router.get("/streams/{stream}/indexes", summary="List a stream's indexes")
+async def list_indexes(request: Request, principal: Requester, stream: PathName) -> Response:
+    """Indexed attributes and how far their indexes reach."""
+    _require_any(principal, stream)
+    server = server_of(request)
+    found = await server.call(lambda: server.database.stream(stream).indexes())
+    return reply({"indexes": jsonable(found)})
+
+
+@router.post("/streams/{stream}/indexes/{attribute}", status_code=201, summary="Create an index")
+async def create_index(
+    request: Request,
+    principal: Requester,
+    stream: PathName,
+    attribute: PathName,
+    wait: Annotated[bool, Query(description="Answer when it is built, else at once.")] = True,
+    lag_events_max: Annotated[
+        int | None,
+        Query(
+            ge=0,
+            le=INT64_MAX,
+            description="Events that may wait for it before appends wait for it.",
+        ),
+    ] = None,
+) -> Response:
+    """Index an attribute; with `wait=false` it is built in the background (202)."""
+    principal.require("admin", stream)
+    server = server_of(request)
+
+    def create() -> Any:
+        found = server.database.stream(stream)
+        found.create_index(attribute, wait=wait, lag_events_max=lag_events_max)
+        return found.indexes()
+
+    found = await server.build(create)
+    return reply({"indexes": jsonable(found)}, 201 if wait else 202)
+
+
+@router.delete("/streams/{stream}/indexes/{attribute}", status_code=204, summary="Drop an index")
+async def drop_index(
+    request: Request, principal: Requester, stream: PathName, attribute: PathName
+) -> Response:
+    """Remove an attribute's index."""
+    principal.require("admin", stream)
+    server = server_of(request)
+    await server.call(lambda: server.database.stream(stream).drop_index(attribute))
+    return Response(status_code=204)
+
+
+def _require_any(principal: Principal, stream: str) -> None:
+    """A right to read or to write a stream includes the right to see its schema."""
+    principal.require("read" if principal.may("read") else "write", stream)

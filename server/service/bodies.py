@@ -1,0 +1,268 @@
+"""Request bodies: received piece by piece, bounded, undone of gzip or zstd, never held twice.
+
+Purpose
+    :func:`receive` takes a body off the socket into a :class:`Body`: a little in memory, the rest
+    in an unnamed file of the store's own disk.  :meth:`Body.open` gives it to a parser as a file,
+    decoded.
+
+Guarantee
+    Neither the bytes on the wire nor the decoded ones ever exceed their limits, whatever a header
+    says: a decompression bomb stops at the limit, not after it.  A client that falls silent, or
+    sends more slowly than :class:`Pace` asks for, is disconnected.  A body that ends early is never
+    parsed.
+
+Layout
+    ::
+
+        socket --1 MiB pieces--> [<= 8 MiB memory | unnamed file] --> gunzip --> count --> parser
+              event loop                worker thread                    worker thread
+
+Limits
+    The whole body is received before parsing starts: an append is atomic, and its errors need a
+    status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from starlette.requests import Request
+
+from ...formats.packed import unpacked
+from ..access.limits import ByteAccount
+from ..access.settings import Settings
+from ..http.problems import Problem
+
+__all__ = ["Body", "Pace", "pieces_of", "receive"]
+
+MEMORY_BYTES = 8 << 20
+PIECE_BYTES = 1 << 20
+_ENCODINGS = {"": None, "identity": None, "gzip": "gzip", "x-gzip": "gzip", "zstd": "zstd"}
+
+
+class Body:
+    """A received body.
+
+    Attributes
+    ----------
+    size : int
+        Bytes on the wire.
+    encoding : {None, "gzip", "zstd"}
+    """
+
+    def __init__(
+        self,
+        directory: Path | None,
+        encoding: str | None,
+        account: ByteAccount | None,
+        *,
+        hashed: bool = False,
+    ) -> None:
+        self._directory = directory
+        self._account = account
+        self._file = self._new_file()
+        self._sha256 = hashlib.sha256() if hashed else None
+        self.size = 0
+        self.encoding = encoding
+
+    def _new_file(self) -> IO[bytes]:
+        return tempfile.SpooledTemporaryFile(
+            max_size=MEMORY_BYTES, dir=None if self._directory is None else str(self._directory)
+        )
+
+    def write(self, piece: bytes) -> None:
+        """Add bytes as they come; in a thread, as this may write to a disk."""
+        if self._account is not None:
+            self._account.hold(len(piece))
+        if self._sha256 is not None:
+            self._sha256.update(piece)
+        self._file.write(piece)
+        self.size += len(piece)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the bytes on the wire; only of a body that was received ``hashed``."""
+        assert self._sha256 is not None
+        return self._sha256.hexdigest()
+
+    def open(self, decoded_max: int, *, seekable: bool = False) -> IO[bytes]:
+        """The decoded body as a file of this process.
+
+        Parameters
+        ----------
+        decoded_max : int
+            Bytes after which reading raises :class:`ResourceLimit`.
+        seekable : bool
+            Whether the reader jumps about, as Parquet does; costs a copy of a compressed body.
+        """
+        self._file.seek(0)
+        hold = None if self._account is None else self._account.hold
+        decoded = unpacked(self._file, self.encoding, decoded_max, hold)
+        if self.encoding is None or not seekable:
+            return decoded
+        packed, self._file = self._file, self._new_file()
+        with packed:
+            while piece := decoded.read(PIECE_BYTES):
+                self._file.write(piece)
+        self._file.seek(0)
+        return self._file
+
+    def hold(self, size: int) -> None:
+        """Count bytes that were made of the body as held by its request."""
+        if self._account is not None:
+            self._account.hold(size)
+
+    @contextmanager
+    def descriptor(self) -> Iterator[int]:
+        """The body as it was sent, as a file of its own that can be read: for another process."""
+        if getattr(self._file, "_rolled", True):
+            self._file.flush()
+            file = os.open(f"/proc/self/fd/{self._file.fileno()}", os.O_RDONLY | os.O_CLOEXEC)
+        else:
+            file = os.memfd_create("body")
+        try:
+            if not getattr(self._file, "_rolled", True):
+                self._file.seek(0)
+                with open(file, "wb", closefd=False) as copy:
+                    copy.write(self._file.read())
+                os.lseek(file, 0, os.SEEK_SET)
+            yield file
+        finally:
+            os.close(file)
+
+    def close(self) -> None:
+        """Free memory and file."""
+        self._file.close()
+
+
+def _body_too_large(limit: int) -> Problem:
+    return Problem(
+        "body-too-large",
+        413,
+        f"the body is larger than {limit:,} bytes (CHRONICLE_MAX_BODY_BYTES); send it in parts",
+        {"Connection": "close"},  # do not read the rest of it
+    )
+
+
+@asynccontextmanager
+async def receive(
+    request: Request,
+    account: ByteAccount | None,
+    *,
+    body_max: int,
+    pace: Pace,
+    directory: Path | None = None,
+    hashed: bool = False,
+) -> AsyncIterator[Body]:
+    """Take a request's body off the wire; it lives as long as the block.
+
+    Raises
+    ------
+    Problem
+        408, 413 or 415.
+    starlette.requests.ClientDisconnect
+        When the client went away before the end.
+    """
+    name = request.headers.get("content-encoding", "").strip().lower()
+    if name not in _ENCODINGS:
+        raise Problem(
+            "unsupported-media-type",
+            415,
+            f"Content-Encoding is gzip or zstd, found {name!r}",
+            {"Accept-Encoding": "gzip, zstd", "Connection": "close"},
+        )
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and len(declared) < 20 and int(declared) > body_max:
+        raise _body_too_large(body_max)
+    body = Body(directory, _ENCODINGS[name], account, hashed=hashed)
+    try:
+        await _fill(body, request, body_max, pace)
+        yield body
+    finally:
+        body.close()
+
+
+async def _fill(body: Body, request: Request, body_max: int, pace: Pace) -> None:
+    pieces: list[bytes] = []
+    gathered = 0
+    async with contextlib.aclosing(pieces_of(request, body_max, pace)) as stream:
+        async for piece in stream:
+            pieces.append(piece)
+            gathered += len(piece)
+            if gathered >= PIECE_BYTES:
+                await asyncio.to_thread(body.write, b"".join(pieces))
+                pieces, gathered = [], 0
+    if gathered:
+        if body.size + gathered <= MEMORY_BYTES:
+            body.write(b"".join(pieces))
+        else:
+            await asyncio.to_thread(body.write, b"".join(pieces))
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How slow a client may be.
+
+    Attributes
+    ----------
+    silence_s : float
+        Longest time without a byte, and what a body of any size may take.
+    bytes_per_s : int
+        For each second beyond that so many bytes must have come.
+    """
+
+    silence_s: float
+    bytes_per_s: int
+
+    @classmethod
+    def of(cls, settings: Settings) -> Pace:
+        """That of a server's settings."""
+        return cls(settings.client_timeout_ms / 1000, settings.min_client_bytes_per_s)
+
+    def left(self, moved: int, waited: float) -> float:
+        """Seconds that the client has for its next byte, after so many bytes and seconds."""
+        return min(self.silence_s, self.silence_s + moved / self.bytes_per_s - waited)
+
+
+async def pieces_of(request: Request, body_max: int, pace: Pace) -> AsyncGenerator[bytes, None]:
+    """The pieces of a body as they come; only the time that the client takes is counted.
+
+    Raises
+    ------
+    Problem
+        408 or 413.
+    starlette.requests.ClientDisconnect
+    """
+    size = 0
+    waited = 0.0
+    loop = asyncio.get_running_loop()
+    async with contextlib.aclosing(request.stream()) as stream:
+        while True:
+            began = loop.time()
+            try:
+                piece = await asyncio.wait_for(anext(stream), max(0.0, pace.left(size, waited)))
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                raise Problem(
+                    "request-timeout",
+                    408,
+                    f"the body came too slowly: {size:,} bytes, then none for a while; at most "
+                    f"{pace.silence_s:g} s without a byte (CHRONICLE_CLIENT_TIMEOUT_MS) and at "
+                    f"least {pace.bytes_per_s:,} bytes a second (CHRONICLE_MIN_CLIENT_BYTES_PER_S)",
+                    {"Connection": "close"},
+                ) from None
+            waited += loop.time() - began
+            size += len(piece)
+            if size > body_max:
+                raise _body_too_large(body_max)
+            yield piece

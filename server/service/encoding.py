@@ -1,0 +1,260 @@
+"""Rows into bytes: cut at the limit, written in a format, with the marks that say how it ended.
+
+Purpose
+    :func:`encode` runs in the thread of an answer.  The formats themselves are those of
+    :mod:`chronicle.formats`; this module adds what belongs to an answer: the limit, the JSON
+    envelope of queries, end markers, gzip.
+
+Layout
+    The envelope of a query in JSON::
+
+        {"query_id": "...", "columns": ["a"], "types": ["bigint"], "rows": [{"a": 1}],
+         "row_count": 1, "truncated": false, "elapsed_ms": 1.2}
+
+Guarantee
+    A cut answer never looks like a whole one by the server's doing: when ``CHRONICLE_MAX_ROWS``
+    cuts, formats with a place for ``truncated`` say so, the others fail with
+    :class:`ResourceLimit`.
+
+Limits
+    Integers beyond 2**53 lose digits in JavaScript: ``int64_as_string`` writes 64-bit integers as
+    text.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ... import formats
+from ...errors import QueryCancelled, ResourceLimit
+from ..http.body_pipe import BodyPipe
+from .running_queries import RunningQuery
+
+__all__ = ["Encoding", "Tally", "encode"]
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How rows are written.
+
+    Attributes
+    ----------
+    format : {"json", "ndjson", "csv", "arrow", "parquet"}
+    envelope : bool
+        JSON: an object around the rows, as queries have it, rather than a plain array.
+    end_marker : bool
+        NDJSON: a last line ``{"$end": {...}}``.
+    int64_as_string : bool
+        JSON and NDJSON: 64-bit integers as text.
+    compression : {None, "lz4", "zstd"}
+        Arrow: of its buffers.
+    gzip : bool
+        ``Content-Encoding: gzip``.
+    """
+
+    format: str
+    envelope: bool = False
+    end_marker: bool = False
+    int64_as_string: bool = False
+    compression: str | None = None
+    gzip: bool = False
+
+    @property
+    def says_truncated(self) -> bool:
+        """Whether the format has a place to say that rows are missing."""
+        return (
+            (self.format == "json" and self.envelope)
+            or (self.format == "ndjson" and self.end_marker)
+            or self.format == "arrow"
+        )
+
+
+class Tally:
+    """Rows of one answer, counted and cut.
+
+    Parameters
+    ----------
+    limit : int, optional
+        What the client wants at most.
+    cap : int
+        What the server gives at most.
+    looks_ahead : bool
+        Whether the batches go on beyond the limit, where there are more rows.
+
+    Attributes
+    ----------
+    rows : int
+        Rows sent.
+    cut_off : bool
+        Whether there were more, as far as was looked.
+    """
+
+    def __init__(self, limit: int | None, cap: int, *, looks_ahead: bool = True) -> None:
+        self.rows = 0
+        self.cut_off = False
+        self._looks_ahead = looks_ahead
+        self._limit = cap if limit is None else min(limit, cap)
+        self._by_server = limit is None or limit > cap
+        self._cap = cap
+
+    @property
+    def truncated(self) -> bool | None:
+        """Whether there were more rows; None when that was not looked up."""
+        if self.rows == self._limit and not self._looks_ahead and not self.cut_off:
+            return None
+        return self.cut_off
+
+    def cut(
+        self, batches: Iterator[pa.RecordBatch], query: RunningQuery, may_truncate: bool
+    ) -> Iterator[pa.RecordBatch]:
+        """The batches up to the limit; looks one batch further to know whether there is more."""
+        for batch in batches:
+            if query.cancellation.cancelled:
+                raise QueryCancelled("the query was cancelled")
+            room = self._limit - self.rows
+            if batch.num_rows > room:
+                self.cut_off = True
+                if self._by_server and not may_truncate:
+                    raise ResourceLimit(
+                        f"the answer has more than {self._cap:,} rows (CHRONICLE_MAX_ROWS) and its "
+                        "format "
+                        "cannot say so; narrow the query, give a limit, or ask for json or arrow"
+                    )
+                if room:
+                    self.rows += room
+                    yield batch.slice(0, room)
+                return
+            self.rows += batch.num_rows
+            if batch.num_rows:
+                yield batch
+
+
+class _Gzip:
+    """A file that compresses on its way into a pipe."""
+
+    closed = False
+
+    def __init__(self, pipe: BodyPipe) -> None:
+        self._pipe = pipe
+        self._compress = zlib.compressobj(1, zlib.DEFLATED, 31)
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._pipe.write(self._compress.compress(data))
+        return len(data)
+
+    def flush(self) -> None:
+        self._pipe.flush()
+
+    def end(self) -> None:
+        self._pipe.write(self._compress.flush())
+
+
+def encode(
+    schema: pa.Schema,
+    batches: Iterator[pa.RecordBatch],
+    encoding: Encoding,
+    tally: Tally,
+    pipe: BodyPipe,
+    query: RunningQuery,
+) -> None:
+    """Write rows to a pipe; blocks while the client is slow."""
+    gzip = _Gzip(pipe) if encoding.gzip else None
+    out: Any = gzip or pipe
+    cut = tally.cut(batches, query, encoding.says_truncated)
+    names = _unique_names(schema.names)
+    if names != schema.names:
+        schema = pa.schema([f.with_name(name) for f, name in zip(schema, names, strict=True)])
+        cut = (batch.rename_columns(names) for batch in cut)
+    if encoding.int64_as_string and encoding.format in ("json", "ndjson"):
+        schema, cut = _as_text(schema, cut)
+    if encoding.format == "arrow":
+        _encode_arrow(schema, cut, encoding, tally, out)
+    elif encoding.format == "json" and encoding.envelope:
+        head = {
+            "query_id": query.id,
+            "columns": schema.names,
+            "types": [formats.name_of_type(f.type) for f in schema],
+        }
+        out.write(orjson.dumps(head)[:-1] + b',"rows":')
+        _write(cut, schema, encoding.format, out)
+        tail = {
+            "row_count": tally.rows,
+            "truncated": tally.truncated,
+            "elapsed_ms": round((time.monotonic() - query.started) * 1000, 2),
+        }
+        out.write(b"," + orjson.dumps(tail)[1:] + b"\n")
+    else:
+        _write(cut, schema, encoding.format, out)
+        if encoding.end_marker:
+            end = {"$end": {"rows": tally.rows, "truncated": tally.truncated}}
+            out.write(orjson.dumps(end) + b"\n")
+    if gzip is not None:
+        gzip.end()
+
+
+def _encode_arrow(
+    schema: pa.Schema, batches: Iterator[pa.RecordBatch], encoding: Encoding, tally: Tally, out: Any
+) -> None:
+    """An IPC stream; a last, empty batch with metadata tells that rows were cut off."""
+    options = pa.ipc.IpcWriteOptions(compression=encoding.compression)
+    writer = pa.ipc.new_stream(out, schema, options=options)
+    for batch in batches:
+        writer.write_batch(batch)
+    if tally.cut_off:
+        empty = pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
+        writer.write_batch(empty, custom_metadata={"chronicle.truncated": "true"})
+    writer.close()  # only now: an answer that broke off must not have the end-of-stream marker
+
+
+def _write(batches: Iterator[pa.RecordBatch], schema: pa.Schema, format: str, out: Any) -> None:
+    for chunk in formats.encode(batches, schema, format):
+        out.write(chunk)
+
+
+def _as_text(
+    schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """64-bit integers as text."""
+    wide = [
+        index
+        for index, field in enumerate(schema)
+        if pa.types.is_int64(field.type) or pa.types.is_uint64(field.type)
+    ]
+    for index in wide:
+        schema = schema.set(index, schema.field(index).with_type(pa.string()))
+
+    def converted() -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            columns = batch.columns
+            for index in wide:
+                columns[index] = pc.cast(columns[index], pa.string())
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    return schema, converted()
+
+
+def _unique_names(names: list[str]) -> list[str]:
+    """A name for each column of its own: a second ``x`` is called ``x_1``."""
+    taken = set(names)
+    seen: set[str] = set()
+    numbers: dict[str, int] = {}
+    unique = []
+    for name in names:
+        chosen = name
+        while chosen in seen or (chosen != name and chosen in taken):
+            numbers[name] = numbers.get(name, 0) + 1
+            chosen = f"{name}_{numbers[name]}"
+        seen.add(chosen)
+        unique.append(chosen)
+    return unique

@@ -1,0 +1,181 @@
+"""A request body into events: parsed by :mod:`chronicle.formats`, whole, before anything is stored.
+
+Guarantee
+    Either every event of the body is good, or the error lists the first bad rows (at most
+    :data:`ROWS_LISTED`) with their numbers; with ``on_error=skip`` the bad ones are left out and
+    counted.
+
+Limits
+    A number is not taken for a time unless ``precision`` says what it counts: guessing by
+    magnitude is for people at a prompt, not for programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ...errors import InvalidArgument, InvalidData, in_words_of
+from ...formats import BadRow, BadRowPolicy, Limits, fail, read_batches
+from ...formats.packed import check_size
+from ...schema import StreamSchema
+from .bodies import Body
+
+if TYPE_CHECKING:
+    from ...formats.isolated import IsolatedReader
+
+__all__ = ["BadRows", "bad_row_json", "batches_of", "read_events"]
+
+ROWS_LISTED = 20
+
+
+class BadRows(InvalidData):
+    """Rows that are no events.
+
+    Parameters
+    ----------
+    rows : list of BadRow
+        The first of them.
+    more : bool
+        Whether reading stopped before the end.
+    """
+
+    def __init__(self, rows: list[BadRow], more: bool) -> None:
+        first = rows[0]
+        count = f"{len(rows)} rows" if len(rows) > 1 else "one row"
+        if more:
+            count = f"at least {count}"
+        super().__init__(
+            f"nothing was appended: {count} cannot be read as events; {first}",
+            row=first.row,
+        )
+        self.errors = [bad_row_json(row) for row in rows]
+
+
+def bad_row_json(row: BadRow) -> dict[str, Any]:
+    """A bad row for an answer; the record itself stays with the client."""
+    found = {
+        "row": row.row,
+        "line": row.line,
+        "column": row.column,
+        "value": row.value,
+        "reason": in_words_of("rest", row.reason),
+    }
+    return {key: value for key, value in found.items() if value is not None}
+
+
+class _Listed(Exception):
+    """Enough bad rows."""
+
+
+def batches_of(
+    body: Body,
+    format: str,
+    schema: StreamSchema,
+    time_format: str,
+    decoded_max: int,
+    reader: IsolatedReader | None,
+    *,
+    on_bad: BadRowPolicy = fail,
+    name: str = "body",
+    limits: Limits | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The events of a body, batch by batch: read by a worker, or here where there is no reader."""
+    if reader is None:
+        yield from read_batches(
+            body.open(decoded_max, seekable=format == "parquet"),
+            format,
+            schema=schema,
+            time_format=time_format,
+            on_bad=on_bad,
+            name=name,
+            compression=None,
+            limits=limits,
+        )
+        return
+    taken = 0
+    with body.descriptor() as file:
+        for batch in reader.read_batches(
+            file,
+            format,
+            schema=schema,
+            time_format=time_format,
+            on_bad=on_bad,
+            name=name,
+            encoding=body.encoding,
+            decoded_max=decoded_max,
+            limits=limits,
+        ):
+            taken += batch.nbytes
+            check_size(taken, decoded_max)
+            body.hold(batch.nbytes)
+            yield batch
+
+
+def read_events(
+    body: Body,
+    format: str,
+    schema: StreamSchema,
+    precision: str | None,
+    decoded_max: int,
+    reader: IsolatedReader | None = None,
+    *,
+    columns_max: int = Limits.columns,
+    skip: bool = False,
+) -> tuple[pa.Table, list[BadRow], int]:
+    """Parse a body; blocks.
+
+    Returns
+    -------
+    events : pyarrow.Table
+        In the stream's schema.
+    bad : list of BadRow
+        The first bad rows; empty unless ``skip``.
+    rejected : int
+        How many there were.
+
+    Raises
+    ------
+    BadRows, InvalidData, SchemaMismatch, ResourceLimit
+    """
+    if precision is not None and schema.time_unit is None:
+        raise InvalidArgument(
+            f"precision={precision} makes no sense here: the time attribute {schema.time!r} counts "
+            "plain integers"
+        )
+    time_format = precision or ("iso" if schema.time_unit is not None else "ticks")
+    bad: list[BadRow] = []
+    rejected = 0
+
+    def note(row: BadRow) -> None:
+        nonlocal rejected
+        rejected += 1
+        if len(bad) < ROWS_LISTED:
+            bad.append(row)
+        elif not skip:
+            raise _Listed
+
+    more = False
+    batches: list[pa.RecordBatch] = []
+    try:
+        batches.extend(
+            batches_of(
+                body,
+                format,
+                schema,
+                time_format,
+                decoded_max,
+                reader,
+                on_bad=note,
+                limits=Limits(columns=columns_max, total_bytes=decoded_max),
+            )
+        )
+    except _Listed:
+        more = True
+    except pa.ArrowException as error:
+        raise InvalidData(f"the body cannot be read as {format}: {error}") from None
+    if bad and not skip:
+        raise BadRows(bad, more)
+    return pa.Table.from_batches(batches, schema=schema.arrow), bad, rejected

@@ -1,0 +1,364 @@
+"""Idempotency keys: a client that lost the answer may ask again without appending twice.
+
+Purpose
+    A request with ``Idempotency-Key: k`` is remembered with a fingerprint of what it asked for and
+    with its answer.  The same key again gives: the same request, the first answer
+    (``Idempotency-Replayed: true``); another request, 422; while the first still runs, 409.
+
+Layout
+    Records of :mod:`.key_log`::
+
+        {"op": "begin", "key": "flights\\n4f1c", "at": 61.5, "print": "<sha256>", "version": 17}
+        {"op": "end", "key": "flights\\n4f1c", "version": 18, "answer": {"appended": 3, ...}}
+        {"op": "forget", "key": "flights\\n4f1c"}
+        {"op": "clock", "at": 3600.0}
+
+    ``version`` is the stream's commit: when the request began, and that of its own append.
+
+What is known of a key
+    ::
+
+        begin on disk -> events into the stream -> end on disk -> answer
+                      |                         |
+        the append    |   in doubt until the    |  stored: replayed
+        did not happen|   stream was opened     |
+                      |   again                 |
+
+    ``begin`` is on disk before the append starts.  An append that raises has left nothing, and its
+    key is free again, as long as the stream is *sound*; after a failed sync it is in doubt, since
+    the events may survive a restart.  At opening the stream itself says: with the version that the
+    key began with, nothing was stored, and the key is free; with any other one the server does not
+    guess, and answers 409 until the key is too old.  An ``end`` whose version the stream does not
+    have (it was restored from a backup, or dropped and made again) is forgotten with its events.
+
+Guarantee
+    No append happens twice under one key, whatever fails.  A stored append is answered as stored:
+    when ``end`` cannot be written because the disk is full, the answer is sent anyway, the record
+    follows as soon as there is space, and a crash before that leaves the key in doubt.
+
+Time
+    A key's age is counted in seconds that a server was running on the store, by the monotonic
+    clock, and carried over restarts in the records.  The calendar has no part in it: a clock that
+    jumps forgets nothing.
+
+Limits
+    Keys are kept in memory for their lifetime (``CHRONICLE_IDEMPOTENCY_HOURS``), about 300 bytes
+    each, :data:`KEYS_MAX` at most. They belong to a stream: dropping it through the API forgets
+    them.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import ChronicleError, CorruptStore, InvalidArgument, StorageFailed, StorageFull
+from ...store.files import Files
+from ..http.problems import Problem
+from .key_log import KeyLog, Record
+
+__all__ = ["IdempotencyKeys", "KeyedRequest"]
+
+logger = logging.getLogger("chronicle.server")
+KEY_CHARACTERS_MAX = 255
+KEYS_MAX = 1_000_000
+CLOCK_EVERY_S = 600.0
+"""How often the age of all keys is written down; so much may a crash make them younger."""
+
+Answer = dict[str, Any]
+
+
+@dataclass
+class _Entry:
+    at: float
+    fingerprint: str
+    version: int
+    answer: Answer | None = None
+    stored: int = 0
+    running: bool = False
+
+
+class KeyedRequest:
+    """One request under its key; the caller sets :attr:`answer` when it has done the work.
+
+    Attributes
+    ----------
+    replayed : bool
+        Whether :attr:`answer` is the first request's and nothing is to be done.
+    version : int
+        Commit of the append; set together with the answer.
+    """
+
+    def __init__(self, answer: Answer | None) -> None:
+        self.replayed = answer is not None
+        self.answer = answer
+        self.version = 0
+
+
+class IdempotencyKeys:
+    """The keys of one store; all methods block on the disk, so call them in a thread.
+
+    Parameters
+    ----------
+    files : Files
+        The directory of the server's own files.
+    keep_s : float
+        How long a key is remembered, in seconds of a running server.
+    version_of : callable
+        The present version of a stream by its name; None when there is none.
+    sound : callable
+        Whether an append to a stream that raised a disk's error has left nothing.
+    clock : callable
+        Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        keep_s: float,
+        version_of: Callable[[str], int | None],
+        sound: Callable[[str], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._keep_s = keep_s
+        self._version_of = version_of
+        self._sound = sound
+        self._clock = clock
+        self._guard = threading.Lock()
+        self._entries: dict[str, _Entry] = {}
+        self._served = 0.0
+        self._damage: ChronicleError | None = None
+        self._log = KeyLog(files, self._records)
+        try:
+            self._load(self._log.read())
+        except ChronicleError as error:
+            self._damage = error
+            logger.error("Idempotency-Keys are refused: %s", error)
+        self._begun = self._served - clock()
+        self._clock_noted = self._served
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @contextmanager
+    def request(self, stream: str, key: str, fingerprint: str) -> Iterator[KeyedRequest]:
+        """Do the block's work at most once per key.
+
+        Raises
+        ------
+        Problem
+            409 while the first request runs or when its outcome is unknown, 422 when it was
+            another one.
+        InvalidArgument
+            When the key is no key.
+        CorruptStore
+            When the remembered keys are damaged.
+        """
+        if not 0 < len(key) <= KEY_CHARACTERS_MAX or not key.isprintable():
+            raise InvalidArgument(
+                f"an Idempotency-Key has 1 to {KEY_CHARACTERS_MAX} printable characters"
+            )
+        if self._damage is not None:
+            raise CorruptStore(
+                f"the remembered Idempotency-Keys are damaged ({self._damage}): whether this one "
+                "was used is not known. Stop the server and delete server/idempotency.wal in the "
+                "store to forget all keys; requests without a key are taken as ever"
+            )
+        name = f"{stream}\n{key}"
+        found = self._claim(name, stream, fingerprint)
+        if found is not None:
+            yield KeyedRequest(found)
+            return
+        work = KeyedRequest(None)
+        try:
+            yield work
+        except BaseException as error:
+            if self._left_nothing(error, stream):
+                self._forget(name)
+            else:
+                self._entries[name].running = False  # in doubt
+            raise
+        assert work.answer is not None, "the work was not done"
+        entry = self._entries[name]
+        entry.stored = work.version
+        entry.answer = work.answer  # before it is logged: a new log in between must not lose it
+        try:
+            self._log.append(self._end(name, entry))
+        except (StorageFull, StorageFailed, OSError) as error:
+            logger.warning("the outcome of an Idempotency-Key could not be written yet: %s", error)
+        entry.running = False
+
+    def forget_stream(self, stream: str) -> None:
+        """Forget the keys of a dropped stream."""
+        for name in [name for name in self._names() if name.partition("\n")[0] == stream]:
+            self._forget(name)
+
+    def tidy(self) -> None:
+        """Forget what is too old, and write down what could not be written before."""
+        if self._damage is not None:
+            return
+        with self._guard:
+            self._forget_old()
+        now = self._now()
+        if now - self._clock_noted >= CLOCK_EVERY_S:
+            self._clock_noted = now
+            self._log.append({"op": "clock", "at": now})
+        self._log.tidy(len(self._entries))
+
+    def close(self) -> None:
+        """Close the log."""
+        if self._entries:
+            with suppress(StorageFull, StorageFailed, OSError):
+                self._log.append({"op": "clock", "at": self._now()})
+        self._log.close()
+
+    def _now(self) -> float:
+        """Seconds that servers have been running on this store, as far as it is known."""
+        return self._begun + self._clock()
+
+    def _left_nothing(self, error: BaseException, stream: str) -> bool:
+        if isinstance(error, (StorageFull, StorageFailed)):
+            return self._sound(stream)
+        return isinstance(error, (ChronicleError, Problem))
+
+    def _claim(self, name: str, stream: str, fingerprint: str) -> Answer | None:
+        version = self._version_of(stream)
+        with self._guard:
+            now = self._now()
+            known = self._entries.get(name)
+            if known is not None and (known.running or known.at + self._keep_s > now):
+                return self._known(known, name, fingerprint)
+            if len(self._entries) >= KEYS_MAX:
+                self._forget_old()
+            if len(self._entries) >= KEYS_MAX:
+                raise Problem(
+                    "overloaded",
+                    503,
+                    f"{KEYS_MAX:,} Idempotency-Keys are remembered, which is the limit; send the "
+                    "events without one, or in fewer and larger requests",
+                    {"Retry-After": "60"},
+                )
+            entry = _Entry(now, fingerprint, -1 if version is None else version, running=True)
+            self._entries[name] = entry
+        try:
+            self._log.append(self._begin(name, entry))
+        except BaseException as error:
+            with self._guard:
+                del self._entries[name]
+            if isinstance(error, StorageFull):
+                raise StorageFull(
+                    "no space is left to remember the Idempotency-Key; nothing was appended, free "
+                    "some space and send it again"
+                ) from None
+            raise
+        with suppress(StorageFull, StorageFailed, OSError):
+            self._log.tidy(len(self._entries))
+        return None
+
+    def _known(self, entry: _Entry, name: str, fingerprint: str) -> Answer:
+        key = name.partition("\n")[2]
+        if entry.fingerprint != fingerprint:
+            raise Problem(
+                "idempotency-mismatch",
+                422,
+                f"the Idempotency-Key {key!r} was used for another request (other body, format or "
+                "parameters); use a new key for new data",
+            )
+        if entry.running:
+            raise Problem(
+                "idempotency-in-flight",
+                409,
+                f"the first request with the Idempotency-Key {key!r} is still running; try again",
+                {"Retry-After": "1"},
+            )
+        if entry.answer is None:
+            raise Problem(
+                "idempotency-in-doubt",
+                409,
+                f"whether the first request with the Idempotency-Key {key!r} was stored is not "
+                "known: the server or the disk failed in the middle of it; look whether the "
+                "events are there, and send them under a new key if not",
+            )
+        return entry.answer
+
+    def _forget(self, name: str) -> None:
+        with self._guard:
+            self._entries.pop(name, None)
+        with suppress(StorageFull, StorageFailed, OSError):  # else it is freed at opening
+            self._log.append({"op": "forget", "key": name})
+
+    def _forget_old(self) -> None:
+        oldest = self._now() - self._keep_s
+        for name, entry in list(self._entries.items()):
+            if entry.at <= oldest and not entry.running:
+                del self._entries[name]
+
+    def _names(self) -> list[str]:
+        with self._guard:
+            return list(self._entries)
+
+    # --- on disk
+
+    def _load(self, records: list[Record]) -> None:
+        try:
+            for record in records:
+                self._replay(record)
+        except (KeyError, TypeError) as error:
+            raise CorruptStore(f"a record of the Idempotency-Keys has no {error}") from None
+        oldest = self._served - self._keep_s
+        for name, entry in list(self._entries.items()):
+            try:
+                version = self._version_of(name.partition("\n")[0])
+            except ChronicleError as error:
+                logger.warning("Idempotency-Keys of a stream are kept as they are: %s", error)
+                continue
+            if entry.at <= oldest or version is None:
+                del self._entries[name]
+            elif entry.answer is None and version == entry.version:
+                del self._entries[name]  # nothing was appended since: it did not happen
+            elif entry.answer is not None and version < entry.stored:
+                del self._entries[name]  # the stream is older than its answer: restored
+
+    def _replay(self, record: Record) -> None:
+        at = record.get("at", 0.0)
+        if at > 1e9:  # of an earlier release, by the calendar: as if it had come just now
+            at = self._served
+        self._served = max(self._served, at)
+        if record["op"] == "clock":
+            return
+        name = record["key"]
+        if record["op"] == "begin":
+            self._entries[name] = _Entry(at, record["print"], record["version"])
+        elif record["op"] == "forget":
+            self._entries.pop(name, None)
+        elif name in self._entries:
+            self._entries[name].answer = record["answer"]
+            self._entries[name].stored = record.get("version", 0)
+
+    def _records(self) -> Iterator[Record]:
+        with self._guard:
+            entries = list(self._entries.items())
+        yield {"op": "clock", "at": self._now()}
+        for name, entry in entries:
+            yield self._begin(name, entry)
+            if entry.answer is not None:
+                yield self._end(name, entry)
+
+    @staticmethod
+    def _begin(name: str, entry: _Entry) -> Record:
+        return {
+            "op": "begin",
+            "key": name,
+            "at": entry.at,
+            "print": entry.fingerprint,
+            "version": entry.version,
+        }
+
+    @staticmethod
+    def _end(name: str, entry: _Entry) -> Record:
+        return {"op": "end", "key": name, "version": entry.stored, "answer": entry.answer}

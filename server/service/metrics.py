@@ -1,0 +1,134 @@
+"""What the server counts, for Prometheus.
+
+Purpose
+    :class:`Metrics` owns a registry of its own, so that two servers in one process (tests) do not
+    share counters and nothing of the host application leaks in.
+
+Guarantee
+    Labels are bounded: methods, route templates (never a path), status codes, formats and fixed
+    words. No SQL text or token ever becomes a label, and a stream's name does only in the gauges
+    of its indexes, for who may read that stream.
+
+Limits
+    Gauges about the store are computed when they are scraped, from each stream's ``stats()`` and
+    the figures of its indexes, which are kept in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+__all__ = ["Metrics", "StreamFigures"]
+
+StreamFigures = dict[str, list[dict[str, Any]]]
+"""By stream, the figures of its indexes, as ``Stream.indexes()`` gives them."""
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+INDEX_GAUGES = {
+    "lag_events": "Committed events that the index does not cover yet.",
+    "runs": "Runs of the index.",
+    "bytes": "Size of the index, without the times that the indexes of a stream share.",
+    "covered": "Share of the stream's events that the index covers, from 0 to 1.",
+    "usable": "1, or 0 when the index or a run of it is damaged or cannot be read.",
+}
+"""Figures of an index that become gauges, and what they say."""
+
+
+class Metrics:
+    """Counters, gauges and histograms of one server."""
+
+    content_type = CONTENT_TYPE_LATEST
+
+    def __init__(self) -> None:
+        registry = self.registry = CollectorRegistry()
+        ProcessCollector(namespace="chronicle", registry=registry)
+        counter = partial(Counter, namespace="chronicle", registry=registry)
+        seconds = partial(Histogram, namespace="chronicle", buckets=SECONDS, registry=registry)
+        self.requests = counter(
+            "http_requests_total", "Requests answered.", ["method", "route", "status"]
+        )
+        self.request_seconds = seconds(
+            "http_request_duration_seconds",
+            "From the first byte of a request to the last of its answer.",
+            ["method", "route"],
+        )
+        self.requests_running = Gauge(
+            "chronicle_http_requests_running", "Requests being answered.", registry=registry
+        )
+        self.received_bytes = counter("http_received_bytes_total", "Body bytes received.")
+        self.sent_bytes = counter("http_sent_bytes_total", "Body bytes sent.")
+        self.appended_events = counter("appended_events_total", "Events appended.", ["format"])
+        self.late_events = counter(
+            "late_events_total", "Events appended that were older than what was stored."
+        )
+        self.append_seconds = seconds(
+            "append_duration_seconds", "Parsing and storing one append, without receiving it."
+        )
+        self.queries = counter("queries_total", "Queries and reads ended.", ["kind", "outcome"])
+        self.query_seconds = seconds(
+            "query_duration_seconds", "Time of a query or read, its answer included.", ["kind"]
+        )
+        self.result_rows = counter("result_rows_total", "Rows sent as answers.", ["format"])
+        self.rejected = counter(
+            "rejected_requests_total", "Requests turned away by a limit.", ["reason"]
+        )
+
+    def watch(self, name: str, description: str, read: Callable[[], float]) -> None:
+        """Add a gauge whose value is asked for at each scrape."""
+        Gauge(f"chronicle_{name}", description, registry=self.registry).set_function(read)
+
+    def watch_store(self, read: Callable[[], dict[str, float]]) -> None:
+        """Add the store's gauges; ``read`` gives them by name, without prefix."""
+        self.registry.register(_StoreCollector(read))
+
+    def render(self, indexes: StreamFigures | None = None) -> bytes:
+        """The exposition; asks the store, so call it in a thread.
+
+        Parameters
+        ----------
+        indexes : dict of str to list of dict, optional
+            Of the streams that the requester may read; without any index there are no gauges.
+        """
+        text = generate_latest(self.registry)
+        if not any((indexes or {}).values()):
+            return text
+        registry = CollectorRegistry()
+        registry.register(_IndexCollector(indexes or {}))
+        return text + generate_latest(registry)
+
+
+class _StoreCollector(Collector):
+    def __init__(self, read: Callable[[], dict[str, float]]) -> None:
+        self._read = read
+
+    def describe(self) -> Iterable[Metric]:
+        return []  # so that registering does not ask the store
+
+    def collect(self) -> Iterable[Metric]:
+        for name, value in sorted(self._read().items()):
+            yield GaugeMetricFamily(
+                f"chronicle_store_{name}", f"Of all streams: {name.replace('_', ' ')}.", value=value
+            )
+
+
+class _IndexCollector(Collector):
+    def __init__(self, indexes: StreamFigures) -> None:
+        self._indexes = indexes
+
+    def collect(self) -> Iterable[Metric]:
+        for name, description in INDEX_GAUGES.items():
+            gauge = GaugeMetricFamily(
+                f"chronicle_index_{name}", description, labels=["stream", "attribute"]
+            )
+            for stream, listed in sorted(self._indexes.items()):
+                for index in listed:
+                    gauge.add_metric([stream, index["attribute"]], index[name])
+            yield gauge

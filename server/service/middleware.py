@@ -1,0 +1,173 @@
+"""The outermost layer: every request gets an id, a time, a line in the log and an answer.
+
+Purpose
+    :class:`RequestMiddleware` wraps the whole application.  It names the request
+    (``X-Request-Id``, the client's own when it is well-formed), measures it (``Server-Timing``,
+    metrics), refuses what :mod:`.auth` does not let in, and turns whatever was not handled inside
+    into a problem document.
+
+Guarantee
+    An answer whose status is out cannot turn into an error any more: the connection is then broken
+    off, so that a client never takes a part for the whole.
+
+Limits
+    Pure ASGI, no per-request task: a layer here must not stand between a stream and its
+    back-pressure.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ..access.auth import Authenticator
+from ..http.problems import problem_response
+from ..http.request_head import check_headers, raw_path, routed_path
+from .drops import BEGUN, Drops
+from .metrics import Metrics
+
+__all__ = ["ABORT", "BrokenAnswer", "RequestMiddleware", "note_time", "timed"]
+
+logger = logging.getLogger("chronicle.server")
+access = logging.getLogger("chronicle.server.access")
+ABORT = "chronicle.abort"
+"""Key of the scope: called, it ends the connection without waiting for the client."""
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+
+class BrokenAnswer(Exception):
+    """An answer failed after its first byte; its cause has been logged."""
+
+
+def note_time(request: Request, name: str, seconds: float) -> None:
+    """Add a phase to the request's ``Server-Timing``."""
+    request.scope["chronicle.timings"].append((name, seconds))
+
+
+@contextmanager
+def timed(request: Request, name: str) -> Iterator[None]:
+    """Measure a phase of a request."""
+    started = time.perf_counter()
+    try:
+        yield
+    finally:
+        note_time(request, name, time.perf_counter() - started)
+
+
+class RequestMiddleware:
+    """The outermost ASGI middleware: identifies, measures, admits and answers every request."""
+
+    def __init__(
+        self, app: ASGIApp, authenticator: Authenticator, metrics: Metrics, drops: Drops
+    ) -> None:
+        self.app = app
+        self.authenticator = authenticator
+        self.drops = drops
+        self.metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self.app(scope, receive, send)
+            return  # nothing but HTTP is served, and only HTTP is authenticated
+        started = time.perf_counter()
+        wished = Headers(scope=scope).get("x-request-id", "")
+        request_id = wished if _REQUEST_ID.fullmatch(wished) else uuid.uuid4().hex
+        scope.setdefault("state", {})["request_id"] = request_id
+        timings: list[tuple[str, float]] = []
+        scope["chronicle.timings"] = timings
+        scope[BEGUN] = time.monotonic()
+        status = 0
+        received = sent = 0
+        complete = False
+
+        async def counted_receive() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            return message
+
+        async def counted_send(message: Message) -> None:
+            nonlocal status, sent, complete
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                headers["X-Request-Id"] = request_id
+                headers["Server-Timing"] = _server_timing(timings, time.perf_counter() - started)
+                headers.setdefault("X-Content-Type-Options", "nosniff")
+            elif message["type"] == "http.response.body":
+                sent += len(message.get("body", b""))
+                complete = not message.get("more_body", False)
+            await send(message)
+
+        self.metrics.requests_running.inc()
+        try:
+            try:
+                check_headers(scope)
+                self.authenticator.check_origin(scope)
+                scope["path"] = routed_path(raw_path(scope))
+                await self.app(scope, counted_receive, counted_send)
+            except ClientDisconnect:
+                status = status or 499
+            except BrokenAnswer:
+                status = 500  # whatever went out before; the server closes the connection
+            except Exception as error:
+                if status:
+                    logger.exception("request %s failed in the middle of its answer", request_id)
+                    status = 500
+                else:
+                    cause = self.drops.explain(scope, error)
+                    response = problem_response(cause, request_id)
+                    if response.status_code == 500:
+                        logger.exception("request %s failed", request_id)
+                    await response(scope, counted_receive, counted_send)
+        finally:
+            self.metrics.requests_running.dec()
+            self._account(scope, status, received, sent, time.perf_counter() - started)
+
+    def _account(self, scope: Scope, status: int, received: int, sent: int, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", None) or "unmatched"
+        method = scope["method"] if scope["method"] in _METHODS else "OTHER"
+        metrics = self.metrics
+        metrics.requests.labels(method, route, str(status)).inc()
+        metrics.request_seconds.labels(method, route).observe(seconds)
+        metrics.received_bytes.inc(received)
+        metrics.sent_bytes.inc(sent)
+        path = raw_path(scope).decode("ascii", "backslashreplace")  # as it came: %0a is no line
+        principal = scope["state"].get("principal")
+        token = getattr(principal, "token", None)
+        access.info(
+            "%s %s %d in %.1f ms",
+            method,
+            path,
+            status,
+            seconds * 1000,
+            extra={
+                "method": method,
+                "path": path,
+                "status": status,
+                "ms": round(seconds * 1000, 2),
+                "received_bytes": received,
+                "sent_bytes": sent,
+                "request_id": scope["state"]["request_id"],
+                "token": token.name if token else None,
+            },
+        )
+
+
+_METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"}
+
+
+def _server_timing(timings: list[tuple[str, float]], total: float) -> str:
+    phases = [*timings, ("total", total)]
+    return ", ".join(f"{name};dur={seconds * 1000:.2f}" for name, seconds in phases)

@@ -1,0 +1,334 @@
+"""What the requests of one server share.
+
+Purpose
+    A :class:`Server` is made by the application factory and found by routes through
+    :func:`server_of`: the database, the settings, the gates, the threads.
+
+Limits
+    One per application; nothing here is global, so tests run many side by side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
+
+from starlette.requests import HTTPConnection, Request
+
+from ...errors import ChronicleError, ReadOnlyStore, StreamNotFound
+from ...store import EventStream
+from ...store.files import RealFiles
+from ..access.auth import Authenticator
+from ..access.limits import ByteBudget, Gate
+from ..access.server_directory import server_directory
+from ..access.settings import Settings
+from ..access.tokens import TokenFile, mark_guarded
+from ..http.body_pipe import BodyPipe
+from ..http.problems import Problem
+from .bodies import MEMORY_BYTES, Body, Pace, receive
+from .drops import Drops
+from .idempotency import IdempotencyKeys
+from .metrics import Metrics, StreamFigures
+from .positions import Positions
+from .probe import Probe
+from .running_queries import RunningQueries
+from .snapshots import PinnedSnapshots
+from .transactions import Transactions
+
+if TYPE_CHECKING:
+    from ...database import Database
+    from ...formats.isolated import IsolatedReader
+
+__all__ = ["Server", "server_of"]
+
+logger = logging.getLogger("chronicle.server")
+Result = TypeVar("Result")
+BUILDS_AT_ONCE = 2
+WARM_WORKERS = 2
+TIDY_EVERY_S = 60.0
+STORE_GAUGES = (
+    "events",
+    "bytes",
+    "log_bytes",
+    "segments",
+    "tail_events",
+    "late_runs",
+    "late_buffered",
+    "late_total",
+    "dirty_ranges",
+    "dropped_events",
+    "garbage_files",
+    "garbage_bytes",
+)
+"""Figures of ``Stream.stats()`` that are summed over all streams; of lists, the length."""
+
+
+class Server:
+    """A database being served.
+
+    Parameters
+    ----------
+    database : Database
+        Open; it is closed by its opener, not here.
+    """
+
+    def __init__(self, database: Database, settings: Settings) -> None:
+        self.database = database
+        self.settings = settings
+        self.metrics = Metrics()
+        self.tokens = TokenFile(database.path, settings.token_file)
+        self.authenticator = Authenticator(settings, self.tokens)
+        self.probe = Probe(database)
+        self.running = RunningQueries()
+        self.drops = Drops()
+        self.ready = False
+        self.stopping = False
+        wait_s = settings.queue_timeout_ms / 1000
+        self.queries = Gate(
+            "queries",
+            settings.max_concurrent_queries,
+            settings.max_waiting_queries,
+            wait_s,
+            settings.max_client_queries,
+        )
+        self.reads = Gate(
+            "reads",
+            settings.max_concurrent_reads,
+            settings.max_waiting_queries,
+            wait_s,
+            settings.max_client_queries,
+        )
+        self.appends = Gate(
+            "appends", settings.max_concurrent_appends, settings.max_waiting_queries * 4, wait_s
+        )
+        self.bodies = Gate("uploads", settings.max_concurrent_uploads, 0, wait_s)
+        self.uploads = ByteBudget(settings.max_upload_memory_bytes)
+        self.snapshots = PinnedSnapshots(
+            database.snapshot, settings.snapshot_ttl_ms / 1000, settings.max_snapshots
+        )
+        self._keys = (
+            None
+            if database.mode == "r"
+            else IdempotencyKeys(
+                RealFiles(str(server_directory(database.path, create=True))),
+                settings.idempotency_hours * 3600.0,
+                self.version_of,
+                self.sound,
+            )
+        )
+        self.transactions = Transactions(database)
+        self.positions = Positions(
+            database, settings.position_ttl_hours * 3600.0, settings.max_positions
+        )
+        self._answers = ThreadPoolExecutor(
+            settings.max_concurrent_queries + settings.max_concurrent_reads, "chronicle-answer"
+        )
+        self._workers = ThreadPoolExecutor(settings.max_concurrent_appends + 8, "chronicle-work")
+        self._builders = ThreadPoolExecutor(BUILDS_AT_ONCE, "chronicle-build")
+        self._watch()
+
+    def _watch(self) -> None:
+        watch = self.metrics.watch
+        watch("queries_running", "Queries that run.", lambda: self.queries.running)
+        watch("queries_waiting", "Queries that wait.", lambda: self.queries.waiting)
+        watch("reads_running", "Reads of events.", lambda: self.reads.running)
+        watch(
+            "uploads_running", "Bodies of events received and stored.", lambda: self.bodies.running
+        )
+        watch("appends_running", "Appends.", lambda: self.appends.running)
+        watch("upload_bytes", "Bytes held by uploads.", lambda: self.uploads.used)
+        watch("snapshots_pinned", "Pinned versions of streams.", lambda: len(self.snapshots))
+        watch("idempotency_keys", "Remembered Idempotency-Keys.", lambda: len(self._keys or ()))
+        self.metrics.watch_store(self.store_gauges)
+
+    @property
+    def keys(self) -> IdempotencyKeys:
+        """Remembered requests; raises :class:`ReadOnlyStore` when nothing can be appended here."""
+        if self._keys is None:
+            raise ReadOnlyStore(
+                "the store is open for reading here; send what changes it to the server that writes"
+            )
+        return self._keys
+
+    def store_gauges(self) -> dict[str, float]:
+        """Sums over all streams of the numbers in their ``stats()``."""
+        sums = dict.fromkeys(("streams", "streams_damaged", *STORE_GAUGES), 0.0)
+        damaged = self.database.damaged()
+        sums["streams_damaged"] += len(damaged)
+        for name in self.database.streams():
+            if name in damaged:
+                continue
+            try:
+                stats = self.database.stream(name).stats()
+            except ChronicleError:
+                continue  # dropped a moment ago
+            sums["streams"] += 1
+            for key in STORE_GAUGES:
+                value = stats.get(key, 0)
+                sums[key] += len(value) if isinstance(value, (list, tuple)) else value
+        return sums
+
+    def index_figures(self, may_read: Callable[[str], bool]) -> StreamFigures:
+        """The figures of the indexes of those streams that may be read."""
+        found = {}
+        for name in self.database.streams():
+            if may_read(name):
+                with contextlib.suppress(ChronicleError):  # dropped a moment ago
+                    found[name] = self.database.stream(name).indexes()
+        return found
+
+    def version_of(self, stream: str) -> int | None:
+        """The present version of a stream; None when there is none."""
+        try:
+            with self.database.snapshot(stream) as snapshot:
+                return int(snapshot.version)
+        except StreamNotFound:
+            return None
+
+    @cached_property
+    def reader(self) -> IsolatedReader | None:
+        """What reads bodies outside of this process; None where that is not wanted."""
+        if self.settings.isolation == "none":
+            return None
+        from ...formats.isolated import IsolatedReader
+
+        return IsolatedReader(self.settings.body_memory_bytes)
+
+    def warm_workers(self) -> None:
+        """Have worker processes wait for work; blocks until they do."""
+        if self.reader is not None:
+            self.reader.pool.warm(WARM_WORKERS)
+        self.database.warm_workers(WARM_WORKERS)
+
+    def close_workers(self) -> None:
+        """End the processes that read bodies; those of queries are the database's."""
+        reader = self.__dict__.pop("reader", None)
+        if reader is not None:
+            reader.close()
+
+    def sound(self, stream: str) -> bool:
+        """Whether an append to a stream that raised has left nothing in it."""
+        handle = self.database.stream(stream).handle
+        return isinstance(handle, EventStream) and handle.sound
+
+    def forget_stream(self, stream: str) -> None:
+        """Forget everything that was remembered for a dropped stream."""
+        self.snapshots.forget(stream)
+        if self._keys is not None:
+            self._keys.forget_stream(stream)
+
+    async def call(self, function: Callable[..., Result], *args: object) -> Result:
+        """Run blocking work of moderate length in a thread."""
+        return await asyncio.wrap_future(self._put(self._workers, function, *args))
+
+    async def read(self, client: str, function: Callable[[], Result]) -> Result:
+        """Run blocking work that reads events, in a slot of the reads."""
+        async with self.reads.held(client):
+            return await self.call(function)
+
+    async def build(self, function: Callable[[], Result]) -> Result:
+        """Run blocking work that may take minutes, a few at a time, in threads of their own."""
+        return await asyncio.wrap_future(self._put(self._builders, function))
+
+    def _put(
+        self, threads: ThreadPoolExecutor, function: Callable[..., Result], *args: object
+    ) -> Future[Result]:
+        try:
+            return threads.submit(function, *args)
+        except RuntimeError:  # the threads have ended
+            raise Problem(
+                "not-ready", 503, "the server is stopping; ask again", {"Retry-After": "1"}
+            ) from None
+
+    @contextlib.asynccontextmanager
+    async def receiving(
+        self,
+        request: Request,
+        client: str,
+        body_max: int,
+        *,
+        staged: bool = False,
+        hashed: bool = False,
+    ) -> AsyncIterator[Body]:
+        """Take a request's body off the wire, within the limits; it lives as long as the block.
+
+        Nothing but a slot for uploads is held meanwhile, so slow clients keep no append waiting.
+
+        Parameters
+        ----------
+        staged : bool
+            Whether it is a part of a transaction, of which only what lies in memory is counted.
+        """
+        async with self.bodies.held(client):
+            with self.uploads.account(client) as account:
+                if staged:
+                    account.hold(MEMORY_BYTES)
+                async with receive(
+                    request,
+                    None if staged else account,
+                    body_max=body_max,
+                    pace=Pace.of(self.settings),
+                    directory=server_directory(self.database.path, create=True),
+                    hashed=hashed,
+                ) as body:
+                    yield body
+
+    def submit(self, pipe: BodyPipe, work: Callable[[], None]) -> Future[BaseException | None]:
+        """Compute an answer in a thread; its error goes into the pipe and is the result."""
+
+        def run() -> BaseException | None:
+            try:
+                work()
+            except BaseException as error:
+                if not isinstance(error, (ChronicleError, Problem)):
+                    logger.exception("an answer failed")
+                pipe.end(error)
+                return error
+            pipe.end()
+            return None
+
+        return self._put(self._answers, run)
+
+    def start(self) -> None:
+        """Remove what an earlier process left, then accept requests; blocks."""
+        if self.database.mode != "r" and self.tokens.any():
+            mark_guarded(self.database.path)
+        self.tidy()
+        self.ready = True
+
+    def tidy(self) -> None:
+        """Drop what nobody has used for too long; blocks."""
+        self.snapshots.sweep()
+        if self._keys is not None:
+            self._keys.tidy()
+            self.transactions.sweep()
+            self.positions.sweep()
+
+    def drain(self, seconds: float) -> None:
+        """Report that the server stops; cancel what runs after a time.  On the event loop."""
+        self.stopping = True
+        asyncio.get_running_loop().call_later(seconds, self.running.cancel_all)
+
+    def stop(self) -> None:
+        """Cancel what runs and close everything but the database; blocks."""
+        self.stopping = True
+        self.ready = False
+        self.running.cancel_all()
+        self._answers.shutdown(wait=True, cancel_futures=True)
+        self._workers.shutdown(wait=True)
+        self._builders.shutdown(wait=True, cancel_futures=True)
+        self.close_workers()
+        self.snapshots.close()
+        if self._keys is not None:
+            self._keys.close()
+
+
+def server_of(connection: HTTPConnection) -> Server:
+    """The server that a request came to."""
+    server: Server = connection.app.state.server
+    return server

@@ -1,0 +1,221 @@
+"""Parts of a large append, staged by many writers and committed by one.
+
+Purpose
+    A Spark job sends each partition as a *part* (from any executor, perhaps twice) and its driver
+    commits the parts that it knows to be whole.  Until then nothing is visible; afterwards
+    everything is.  Parts become sealed segments at once, with the runs of their indexes
+    (:mod:`chronicle.ingest.store_sink`), so a commit moves no events.
+
+Layout
+    ::
+
+        <store>/streams/<s>/staging/<job>/...              segments that nobody sees yet
+        <store>/server/transactions/<job>/<part>.json      which segments a part consists of
+
+    A job is ``<second of its first part, hexadecimal>-<hash of stream and transaction>``: the store
+    tells its age by the first half, the server finds it by the second.
+
+Guarantee
+    A commit is atomic, durable and idempotent: the store remembers the last 256 transactions and
+    the last version of every application.  A part of a transaction that has ended is refused.
+
+Limits
+    Parts that overlap in time are merged when they are read, until compaction.  A large part that
+    is not in time order is sorted on the store's disk.  That a transaction was dropped is forgotten
+    when the server restarts: a part that comes after that is staged in vain, and swept after a day.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import re
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pyarrow as pa
+
+from ...atomic_file import replace_file
+from ...errors import ChronicleError, InvalidArgument
+from ...ingest.sink import Outcome
+from ...ingest.store_sink import StoreSink
+from ...store.catalog import SegmentEntry
+from ...store.staging import StagedSegment
+from ..access.server_directory import server_directory
+from ..http.problems import Problem
+
+if TYPE_CHECKING:
+    from ...database import Database
+
+__all__ = ["Commit", "Transactions"]
+
+logger = logging.getLogger("chronicle.server")
+
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What is to be committed.
+
+    Attributes
+    ----------
+    parts : tuple of str
+        Their order decides between events of equal time.
+    truncate : bool
+        Remove every event that the stream had, in the same commit.
+    application, version : str and int, optional
+        Versions that are not above the application's last one do nothing.
+    """
+
+    parts: tuple[str, ...]
+    truncate: bool = False
+    application: str | None = None
+    version: int | None = None
+
+
+class Transactions:
+    """The transactions of one database; all methods block.
+
+    Parameters
+    ----------
+    clock : callable
+        Seconds since the epoch.
+    """
+
+    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._root = server_directory(database.path) / "transactions"
+        self._clock = clock
+        self._guard = threading.Lock()
+        self._ended: dict[str, float] = {}
+
+    def put(
+        self, stream: str, transaction: str, part: str, batches: Iterator[pa.RecordBatch]
+    ) -> dict[str, Any]:
+        """Stage a part; one of the same name is replaced.
+
+        Raises
+        ------
+        Problem
+            409 when the transaction has ended.
+        """
+        _check_name(part, "part")
+        sink = self._sink(stream)
+        name = self._job(sink, transaction)
+        self._refuse_ended(sink, name, transaction)
+        job = sink.job(name)
+        try:
+            with self._guard:
+                sink.prepare(job)
+            staged = sink.stage(job, 0, batches)
+        except ChronicleError:
+            self._refuse_ended(sink, name, transaction)
+            raise
+        receipt = self._root / name / f"{part}.json"
+        receipt.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(receipt, orjson.dumps([asdict(item) for item in staged]))
+        return {
+            "part": part,
+            "rows": sum(item.entry.events for item in staged),
+            "bytes": sum(item.entry.bytes for item in staged),
+        }
+
+    def commit(self, stream: str, transaction: str, wanted: Commit) -> Outcome:
+        """Make the listed parts events of the stream, and drop the others.
+
+        Raises
+        ------
+        Problem
+            404 when a part is not there.
+        """
+        sink = self._sink(stream)
+        job = self._job(sink, transaction)
+        done = sink.outcome(wanted.application, wanted.version, job)
+        if done is None:
+            done = sink.commit(
+                job,
+                list(self._staged(job, transaction, wanted.parts)),
+                truncate=wanted.truncate,
+                application=wanted.application,
+                version=wanted.version,
+            )
+        try:
+            self._end(sink, job)
+        except (ChronicleError, OSError) as error:
+            logger.warning("%s: what %s staged is swept later: %s", stream, transaction, error)
+        return done
+
+    def abort(self, stream: str, transaction: str) -> None:
+        """Drop a transaction's parts, and refuse further ones."""
+        sink = self._sink(stream)
+        self._end(sink, self._job(sink, transaction))
+
+    def sweep(self) -> None:
+        """Remove transactions that were neither committed nor dropped for a day."""
+        oldest = self._clock() - 24 * 3600
+        for name in self._database.streams():
+            with contextlib.suppress(ChronicleError):
+                for job in self._sink(name).sweep(self._clock):
+                    shutil.rmtree(self._root / job, ignore_errors=True)
+        with self._guard:
+            for job in [job for job, ended in self._ended.items() if ended < oldest]:
+                del self._ended[job]
+
+    def _sink(self, stream: str) -> StoreSink:
+        handle = self._database.stream(stream).handle  # says when there is none
+        return StoreSink(self._database.path, handle.name, database=self._database)
+
+    def _job(self, sink: StoreSink, transaction: str) -> str:
+        """The store's name of a transaction: the one that it has, or a new one."""
+        _check_name(transaction, "transaction")
+        said = f"{sink.stream}\n{transaction}".encode()
+        suffix = "-" + hashlib.sha256(said).hexdigest()[:24]
+        for job in (*self._ended, *sink.jobs(), *sink.staged_jobs()):
+            if job.endswith(suffix):
+                return job.removeprefix("job:")
+        return f"{int(self._clock()):x}{suffix}"
+
+    def _staged(
+        self, job: str, transaction: str, parts: tuple[str, ...]
+    ) -> Iterator[StagedSegment]:
+        for position, part in enumerate(dict.fromkeys(parts)):
+            _check_name(part, "part")
+            try:
+                content = (self._root / job / f"{part}.json").read_bytes()
+            except FileNotFoundError:
+                raise Problem(
+                    "not-found",
+                    404,
+                    f"the transaction {transaction!r} has no part {part!r}; nothing was committed, "
+                    "stage the part again",
+                ) from None
+            for item in orjson.loads(content):
+                yield StagedSegment(position, item["file"], SegmentEntry(**item["entry"]))
+
+    def _end(self, sink: StoreSink, job: str) -> None:
+        with self._guard:
+            self._ended[job] = self._clock()
+        sink.abort(job)
+        shutil.rmtree(self._root / job, ignore_errors=True)
+
+    def _refuse_ended(self, sink: StoreSink, job: str, transaction: str) -> None:
+        if job in self._ended or f"job:{job}" in sink.jobs():
+            raise Problem(
+                "transaction-ended",
+                409,
+                f"the transaction {transaction!r} was committed or dropped; use a new name",
+            )
+
+
+def _check_name(name: str, what: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise InvalidArgument(
+            f"the name of a {what} has 1 to 128 letters, digits, '.', '_' or '-', found {name!r}"
+        )

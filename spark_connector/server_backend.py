@@ -1,0 +1,104 @@
+"""A stream behind a Chronicle server, read as Arrow over HTTP.
+
+Purpose
+    The :class:`~chronicle.spark_connector.backend.Backend` for ``option("url", ...)``: no shared
+    file system is needed, and the server that owns the store may write to it meanwhile.
+
+Guarantee
+    ``GET .../partitions`` pins a version on the server, and every task reads that version.  A
+    version that the server no longer keeps answers 410, which ends the task with an error, not with
+    other events.
+
+Limits
+    All bytes go through one server process.  A pinned version is kept for
+    ``CHRONICLE_SNAPSHOT_TTL_MS`` after its last use (ten minutes unless set): a DataFrame that is
+    read again after that must be loaded again.  ``pushFilters`` narrows the time range only.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from ..client import RemoteStream, Transport
+from ..errors import InvalidArgument
+from ..schema import StreamSchema
+from .backend import EventPartition, Scan
+from .options import Options
+
+__all__ = ["ServerBackend", "remote_stream"]
+
+
+def remote_stream(options: Options) -> RemoteStream:
+    """The stream behind a server that the options name."""
+    assert options.url is not None
+    transport = Transport(options.url, options.token, options.timeout, options.retries)
+    return RemoteStream(transport, options.stream or "")
+
+
+class ServerBackend:
+    """Reads through a server; see the module."""
+
+    def __init__(self, options: Options) -> None:
+        self._stream = remote_stream(options)
+
+    def describe(self) -> StreamSchema:
+        """Schema of the stream."""
+        return self._stream.schema()
+
+    def count(self) -> int:
+        """Events in the stream."""
+        return self._stream.count()
+
+    def plan(self, scan: Scan) -> list[EventPartition]:
+        """Have the server pin a version and cut it; a wrong predicate is told before tasks run."""
+        if scan.filter is not None:
+            self._stream.check_filter(scan.filter)
+        answer = self._stream.partitions(
+            scan.parts, start=scan.start, end=scan.end, version=scan.as_of
+        )
+        return [
+            EventPartition(part["start"], part["end"], answer["version"])
+            for part in answer["partitions"]
+        ]
+
+    def read(self, scan: Scan, partition: EventPartition) -> Iterator[pa.RecordBatch]:
+        """Stream one partition."""
+        return iter(
+            self._stream.events(
+                list(dict.fromkeys(scan.columns)),
+                scan.filter,
+                scan.limit,
+                start=partition.start,
+                end=partition.end,
+                version=partition.pin,
+            )
+        )
+
+    def query_schema(self, text: str) -> pa.Schema:
+        """Schema of a query's result, from an answer without rows."""
+        reader = self._stream.transport.batches(
+            "POST", "/v1/query", body={"sql": text, "limit": 0}, may_be_cut=True
+        )
+        schema = reader.schema
+        for _ in itertools.islice(reader, 1):
+            pass
+        return schema
+
+    def plan_query(self, text: str, parts: int | None) -> list[InputPartition]:
+        """One partition: the server runs the query itself."""
+        if parts is not None and parts > 1:
+            raise InvalidArgument(
+                "a query behind a url runs in the server, in one piece; leave out the option "
+                "'numPartitions', or read the store by its 'path'"
+            )
+        return [InputPartition(text)]
+
+    def run_query(self, text: str, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Stream the rows of a query."""
+        del partition
+        transport = self._stream.transport
+        return iter(transport.batches("POST", "/v1/query", {"format": "arrow"}, {"sql": text}))

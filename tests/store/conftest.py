@@ -1,0 +1,52 @@
+"""What the tests of the store share: one schema, batches of it, a store in memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+import pytest
+
+from chronicle.schema import StreamSchema
+from chronicle.store import Snapshot, Store
+from chronicle.store.memory_files import MemoryFiles
+
+SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64()), ("s", pa.string())]), "t")
+
+
+def batch_of(times: Sequence[int], first: int = 0, names: int = 4) -> pa.RecordBatch:
+    """Events at these times, numbered from ``first`` on, under so many names in turn."""
+    numbers = range(first, first + len(times))
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(times, pa.int64()),
+            pa.array(numbers, pa.int64()),
+            pa.array([f"s{n % names}" for n in numbers]),
+        ],
+        schema=SCHEMA.arrow,
+    )
+
+
+def numbers(snapshot: Snapshot) -> list[int]:
+    """The numbers of a snapshot's events, in time order."""
+    return [n for batch in snapshot.scan(columns=["n"]) for n in batch.column(0).to_pylist()]
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 20) -> None:
+    """Wait until something has happened, or fail."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def memory() -> MemoryFiles:
+    return MemoryFiles()
+
+
+@pytest.fixture
+def store(memory: MemoryFiles) -> Iterator[Store]:
+    with Store.open("memory", files=memory) as opened:
+        yield opened

@@ -1,0 +1,45 @@
+"""The hint of an error about an unknown name."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from chronicle import suggestion
+from chronicle.suggestion import did_you_mean
+
+KNOWN = ["Altitude", "speed", "SPEED"]
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("altitud", "; did you mean 'Altitude'?"), ("Sped", "; did you mean 'speed'?"), ("xyz", "")],
+)
+def test_case_does_not_count(name: str, hint: str) -> None:
+    assert did_you_mean(name, KNOWN) == hint
+
+
+def test_sql_shows_names_as_they_are_typed() -> None:
+    assert did_you_mean("altitud", KNOWN, quoted=False) == "; did you mean Altitude?"
+    hint = did_you_mean("altitud", KNOWN, quoted=False, prefix="f.")
+    assert hint == "; did you mean f.Altitude?"
+
+
+def test_nothing_else_looks_for_near_names() -> None:
+    root = Path(suggestion.__file__).parent
+    rooms = [path for path in root.iterdir() if (path / "__init__.py").exists()]
+    files = [*root.glob("*.py"), *(file for room in rooms for file in room.rglob("*.py"))]
+    users = {
+        file.relative_to(root).name
+        for file in files
+        if "difflib"
+        in {
+            alias.name
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+            if isinstance(node, ast.Import)
+            for alias in node.names
+        }
+    }
+    assert users == {"suggestion.py"}
