@@ -38,6 +38,7 @@ from .catalog import Catalog
 from .dialect import MatchRelation, error_at, position_of
 from .gate import AGGREGATES
 from .operators import BoundOperator, OperatorSite, match_factory, table_function
+from .pattern.any.choice import REGIMES
 from .scope import (
     ColumnUse,
     Condition,
@@ -55,7 +56,10 @@ from .scope import (
 __all__ = ["Bound", "bind", "conjuncts", "is_plain"]
 
 _ALL_HINT = re.compile(r"strategy\s*\(\s*all\s*\)", re.IGNORECASE)
-_STRATEGIES = ("auto", "replay", "index", "all", "greedy", "optimal", "none")
+_HINTS = {
+    "strategy": ("auto", "replay", "index", "all", "greedy", "optimal", "none"),
+    "selection": REGIMES,
+}
 
 
 @dataclass
@@ -231,11 +235,13 @@ class _Binder:
             value = item.expressions[0].name.lower() if item.expressions else ""
             if not value and _ALL_HINT.search(self.text):  # ALL is a keyword: it leaves no argument
                 value = "all"
-            if name != "strategy" or value not in _STRATEGIES:
+            if value not in _HINTS.get(name, ()):
+                known = " or ".join(
+                    f"{hint}(x) with x one of {', '.join(values)}"
+                    for hint, values in _HINTS.items()
+                )
                 raise error_at(
-                    self.text,
-                    max(self.text.find("/*+"), 0),
-                    f"the plan hint is strategy(x) with x one of {', '.join(_STRATEGIES)}",
+                    self.text, max(self.text.find("/*+"), 0), f"the plan hint is {known}"
                 )
             found[name] = value
         return found

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -33,6 +34,8 @@ from .gate import check_query
 from .match import CompiledMatch, InputColumns, MatchLimits, compile_match
 from .match_clause import MatchClause, match_clause
 from .operators import OperatorSite, RunContext, register_match, table_function_names
+from .pattern.any.choice import Selecting, choose
+from .pattern.any.weights import WEIGHT, count_by_start, of_first_event, take_offset
 from .pattern.scalar import evaluate
 from .plan import Operator
 from .relations import figures_of
@@ -61,7 +64,8 @@ class MatchFactory:
             schema = site.stream(name)
             columns = InputColumns(schema.arrow, schema.time)
             strategy = site.hints.get("strategy", "auto")
-            return BoundMatch(node.copy(), columns, name, None, strategy)
+            node, selecting = _selecting(site, node, columns)
+            return BoundMatch(node.copy(), columns, name, None, strategy, selecting=selecting)
         query = source.this if isinstance(source, exp.Subquery) else None
         if query is None or isinstance(source, MatchRelation):
             query = exp.select("*").from_(source.copy())
@@ -76,7 +80,45 @@ class MatchFactory:
         columns = InputColumns(arrow, _time_of(match_clause(_bare(node)), arrow), ordered=False)
         strategy = site.hints.get("strategy", "auto")
         under = local_stream(query, site.catalog.streams())
-        return BoundMatch(node.copy(), columns, None, query, strategy, under)
+        node, selecting = _selecting(site, node, columns)
+        return BoundMatch(node.copy(), columns, None, query, strategy, under, selecting)
+
+
+def _selecting(site: OperatorSite, node: Any, columns: InputColumns) -> tuple[Any, Selecting]:
+    """What the SELECT asks of the event selection: the clause as it is to be run, and how.
+
+    A SELECT that only counts is rewritten, and the clause then gives one row per first event.
+    """
+    clause = match_clause(_bare(node))
+    selecting = Selecting(site.hints.get("selection", "auto"))
+    if clause.selection != "any" and selecting.wanted != "lists":
+        return node, selecting
+    compiled = compile_match(clause, columns)
+    try:
+        chosen = choose(clause.selection, compiled.conditions, selecting.wanted)
+    except SqlError as error:
+        raise error_at(site.text, max(site.text.find("/*+"), 0), error.reason) from None
+    if chosen.regime != "lists" or clause.rows != "one":
+        return node, selecting
+    measures = node.args.get("measures") or []
+    kept = [
+        measure
+        for measure, bound in zip(measures, compiled.measures, strict=True)
+        if of_first_event(bound, compiled.automaton)
+    ]
+    names = [*compiled.partition_by, *(measure.alias for measure in kept)]
+    if count_by_start(site.select, site.item, names, compiled.output_schema):
+        node = node.copy()
+        number = exp.alias_(exp.Anonymous(this="MATCH_NUMBER", expressions=[]), WEIGHT, quoted=True)
+        node.set("measures", [*(measure.copy() for measure in kept), number])
+        return node, replace(selecting, weighted=True)
+    return node, replace(selecting, skip=take_offset(site.select, site.item, _whole_number))
+
+
+def _whole_number(node: Any) -> int | None:
+    """The value of a literal integer."""
+    plain = isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit()
+    return int(node.name) if plain and int(node.name) < 2**63 else None
 
 
 def _countable(node: Any, select: Any) -> Any:
@@ -190,8 +232,10 @@ class BoundMatch:
         query: Any | None,
         strategy: str = "auto",
         under: str | None = None,
+        selecting: Selecting | None = None,
     ) -> None:
         self._under = under  # the stream of which the subquery takes rows
+        self._selecting = selecting or Selecting()
         self._strategy = {"index": "optimal"}.get(strategy, strategy)
         self._node = node
         self._columns = columns
@@ -215,6 +259,7 @@ class BoundMatch:
         compiled = self._compiled
         if self._parameters:
             compiled = compile_match(match_clause(self._with_values(run.folder)), self._columns)
+        compiled = replace(compiled, selecting=replace(self._selecting))
         return MatchResult(compiled, run, self._stream, self._query, self._strategy, self._under)
 
     def _with_values(self, folder: Folder) -> Any:
@@ -335,6 +380,7 @@ class MatchResult:
         below: tuple[tuple[str, int | float], ...] = ()
         if self._run.analyze:
             figures = (("rows", self._rows), ("time_ms", self._seconds * 1000))
+            figures += compiled.selecting.figures()
             below = figures_of(self._done.metrics) if self._stream is not None else ()
         plan = self._planned_subquery() if self._stream is None else self._planned()
         if plan is None:
