@@ -18,6 +18,7 @@ BENCHMARKS = [
     "durability",
     "windows",
     "patterns",
+    "skip_till_any",
     "pattern_indexes",
     "index_ingest",
     "crimes",
