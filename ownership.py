@@ -16,13 +16,16 @@ Guarantee
     libraries with threads      are never torn down (:func:`leave_to_parent`): their destructors
                                 would write to the parent's files or wait for its threads
     locks of module state       are free (:class:`ModuleLock`)
+    imports inside functions    are never half done: a fork waits for them (:data:`LOADING`), and
+                                for kernels that are being compiled (:func:`fork_waits_for`)
     ==========================  =================================================================
 
     What the child opens itself works as anywhere.
 
 Limits
     A process is told by its number.  Linux gives a number again only when the process that had it
-    is gone, so a child never has its parent's.
+    is gone, so a child never has its parent's.  What another library imports on its first use, in
+    another thread, in the moment of a fork, keeps its lock in the child: no fork waits for that.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ from typing import Any
 
 from .errors import StoreClosed
 
-__all__ = ["ModuleLock", "OwnedLock", "Owner", "leave_to_parent"]
+__all__ = ["LOADING", "ModuleLock", "OwnedLock", "Owner", "fork_waits_for", "leave_to_parent"]
 
 
 class Owner:
@@ -47,7 +50,7 @@ class Owner:
         Begins the message, such as ``"the store flights"``.
     """
 
-    __slots__ = ("_process", "_what")
+    __slots__ = ("__weakref__", "_process", "_what")
 
     def __init__(self, what: str) -> None:
         self._process = os.getpid()
@@ -130,15 +133,39 @@ def leave_to_parent(owner: Any) -> None:
     _LEFT.add(owner)
 
 
+def fork_waits_for(lock: Any) -> None:
+    """Have a fork wait until a re-entrant lock is free, because nobody could free it in a child.
+
+    Who holds :data:`LOADING` may wait for it, not the other way round.
+    """
+    _WAITED_FOR.append(lock)
+
+
+LOADING = threading.RLock()
+"""Held around imports inside functions: a module that another thread was importing in the moment of
+a fork is locked in the child for ever."""
+
+_WAITED_FOR: list[Any] = [LOADING]
 _MODULES: weakref.WeakSet[ModuleLock] = weakref.WeakSet()
 _LEFT: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
+def _before_fork() -> None:
+    for lock in _WAITED_FOR:
+        lock.acquire()
+
+
+def _release() -> None:
+    for lock in reversed(_WAITED_FOR):
+        lock.release()
+
+
 def _after_fork() -> None:
+    _release()  # the thread that forks is the one that goes on
     for lock in list(_MODULES):
         lock.renew()
     for owner in list(_LEFT):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(owner))  # never given back
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(before=_before_fork, after_in_parent=_release, after_in_child=_after_fork)

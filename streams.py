@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 
 from .errors import InvalidArgument, ReadOnlyStore
 from .incoming import tables_of
+from .ownership import LOADING
 from .schema import Attribute, Storage, StreamSchema
 from .store import AppendResult, EventStream, Snapshot, StreamReader
 
@@ -401,8 +402,9 @@ def _scan_expression(
     limit: int | None,
 ) -> Iterator[pa.RecordBatch]:
     """A scan under an Arrow expression: it prunes as far as its text says, and is applied."""
-    from .query.expressions import split_filter
-    from .query.ranges import TICK_MAX, TICK_MIN
+    with LOADING:
+        from .query.conditions.pushed_filters import split_filter
+        from .query.conditions.ranges import TICK_MAX, TICK_MIN
 
     split = split_filter(expression, snapshot.schema)
     first = max(split.low, TICK_MIN if low is None else low)

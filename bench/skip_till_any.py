@@ -20,8 +20,8 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from ..query.match import CompiledMatch
-from ..query.pattern.any.choice import Selecting
+from ..query.pattern.any_choice import Selecting
+from ..query.pattern.compiled import CompiledMatch
 from .harness import Row, Section
 from .patterns import compiled
 

@@ -29,6 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import InvalidData, UnsupportedType
+from ..ownership import LOADING
 from ..soundness import require_sound
 from .arrowframes import FramedStream, check_file
 from .badrows import BadRow
@@ -94,18 +95,13 @@ def _explained(source: str, what: str) -> Iterator[None]:
 
 
 class ParquetRecords:
-    """The rows of a Parquet file.
-
-    Parameters
-    ----------
-    source : ByteSource
-    limits : Limits
-    """
+    """The rows of a Parquet file."""
 
     typed = True
 
     def __init__(self, source: ByteSource, limits: Limits) -> None:
-        import pyarrow.parquet as pq
+        with LOADING:
+            import pyarrow.parquet as pq
 
         self._name = source.name
         self._meter = Meter(limits, source.name)
@@ -139,7 +135,8 @@ class ParquetRecords:
         may stand for any number of rows.  Strings that are kept as differences to the one before
         may each be as long as their page.
         """
-        import pyarrow.parquet as pq
+        with LOADING:
+            import pyarrow.parquet as pq
 
         wanted = set(self._columns)
         metadata = self._metadata
@@ -188,13 +185,7 @@ class ParquetRecords:
 
 
 class ArrowRecords:
-    """The rows of an Arrow IPC stream or file.
-
-    Parameters
-    ----------
-    source : ByteSource
-    limits : Limits
-    """
+    """The rows of an Arrow IPC stream or file."""
 
     typed = True
 

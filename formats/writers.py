@@ -24,6 +24,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 from ..errors import InvalidArgument
+from ..ownership import LOADING
 from .jsonout import csv_bytes, csv_header, json_bytes
 from .kinds import WRITE_FORMATS
 
@@ -167,7 +168,8 @@ def _arrow(
 
 
 def _parquet(batches: Iterable[pa.RecordBatch], schema: pa.Schema, codec: str) -> Iterator[bytes]:
-    import pyarrow.parquet as pq
+    with LOADING:
+        import pyarrow.parquet as pq
 
     drain = _Drain()
     sink = pa.PythonFile(drain, "w")

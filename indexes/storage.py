@@ -40,16 +40,16 @@ import os
 import re
 import shutil
 import struct
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 from ..errors import ChronicleError, CorruptStore, StorageFailed, StorageFull, StoreClosed
-from ..ownership import leave_to_parent
+from ..ownership import LOADING, leave_to_parent
 
 __all__ = [
     "BATCH_BYTES",
@@ -142,7 +142,8 @@ def _translated(doing: str, path: Path) -> Iterator[None]:
 
 def write_table(path: Path, puts: list[tuple[bytes, bytes]]) -> None:
     """Write entries into a file of their own, for :meth:`IndexStorage.take_over`."""
-    import rocksdict
+    with LOADING:
+        import rocksdict
 
     options = rocksdict.Options(raw_mode=True)
     options.set_compression_type(rocksdict.DBCompressionType.none())
@@ -159,7 +160,6 @@ def remove_database(path: Path, keep: str) -> None:
 
     Parameters
     ----------
-    path : Path
     keep : str
         Name of what stays.
     """
@@ -179,7 +179,6 @@ class IndexStorage:
 
     Parameters
     ----------
-    path : Path
     writable : bool
         Made where there is none; else the database must exist.
 
@@ -189,7 +188,8 @@ class IndexStorage:
     """
 
     def __init__(self, path: Path, writable: bool) -> None:
-        import rocksdict
+        with LOADING:
+            import rocksdict
 
         self.path = path
         self.writable = writable
@@ -248,7 +248,7 @@ class IndexStorage:
         """A temporary directory with links to the files: RocksDB writes where it opens."""
         self._seen = self._look()
         try:
-            private = tempfile.mkdtemp(prefix=PRIVATE)
+            private = mkdtemp(prefix=PRIVATE)
         except OSError as error:
             raise StorageFailed(
                 f"the indexes in {self.path} cannot be read without a place for temporary files: "

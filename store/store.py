@@ -49,7 +49,7 @@ from ..errors import (
     StreamNotFound,
     UnsupportedFormat,
 )
-from ..ownership import OwnedLock
+from ..ownership import LOADING, OwnedLock
 from ..schema import StreamSchema
 from .catalog import StreamManifest, directory_name, log_name, stream_name
 from .check import CheckReport, check_stream
@@ -482,7 +482,8 @@ class Store:
         self, path: str | os.PathLike[str], add: Callable[[str], None] | None = None
     ) -> None:
         """Copy the store while writing goes on; see :mod:`~chronicle.store.backup`."""
-        from .backup import backup_store
+        with LOADING:
+            from .backup import backup_store
 
         self._check_open()
         backup_store(self, path, add)

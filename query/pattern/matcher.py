@@ -25,8 +25,8 @@ import numpy.typing as npt
 from ...errors import ChronicleError, ResourceLimit, SqlError
 from . import outcomes as m
 from . import rowtests as rt
-from .any.choice import Selecting, choose
-from .any.search import Batch, ListSearch
+from .any_choice import Selecting, choose
+from .any_search import Batch, ListSearch
 from .automaton import ACCEPT, Automaton
 from .conditions import ConditionPlan, Prepared
 from .contiguous import match_contiguous

@@ -21,11 +21,11 @@ import pytest
 
 import chronicle
 from chronicle.errors import ResourceLimit, SqlError
-from chronicle.query import match_stream
-from chronicle.query.match import CompiledMatch, InputColumns, compile_match
-from chronicle.query.match_clause import clause_of_text
-from chronicle.query.pattern.any import states
-from chronicle.query.pattern.any.choice import Selecting
+from chronicle.query.pattern import any_states as states
+from chronicle.query.pattern import match_stream
+from chronicle.query.pattern.any_choice import Selecting
+from chronicle.query.pattern.compiled import CompiledMatch, InputColumns, compile_match
+from chronicle.query.sql.match_clause import clause_of_text
 
 NIGHTLY = os.environ.get("CHRONICLE_HYPOTHESIS") == "nightly"
 CASES = int(os.environ.get("CHRONICLE_PATTERNS", "20000")) if NIGHTLY else 150
