@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from chronicle.errors import ResourceLimit, SqlError
-from chronicle.query.match import InputColumns, compile_match
-from chronicle.query.match_clause import clause_of_text
+from chronicle.query.pattern.compiled import InputColumns, compile_match
+from chronicle.query.sql.match_clause import clause_of_text
 
 X = pa.table(
     {
