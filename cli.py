@@ -42,10 +42,10 @@ except ModuleNotFoundError:  # pragma: no cover - needs an installation without 
 from .commands.calibrate import calibrate
 from .commands.demonstrate import demo
 from .commands.ingest import ingest
-from .commands.screen import fail, is_terminal, say
 from .commands.serving import serve, token
 from .commands.sql import sql
 from .commands.streams import describe, explain, index, streams
+from .commands.terminal import fail, is_terminal, say
 from .commands.upkeep import backup, bench, check, compact, inspect
 from .errors import ChronicleError, in_words_of, outside
 

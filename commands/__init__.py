@@ -2,11 +2,11 @@
 
 Reading order::
 
-    shared            options (what commands have in common)  screen (what people see)
-                      place (the store or server they talk to)
-    answers           tables  plotting  plots  answers
-    statements        statements  sql  prompt
-    events in         served  ingest
+    shared            options (what commands have in common)  terminal (what people see)
+                      connection (the store or server they talk to)
+    answers           tables  plotting  plots  output
+    statements        statements  session  prompt  sql
+    events in         ingest
     other commands    streams  upkeep  serving  calibrate  demonstrate
 
 Modules of the database are imported inside the commands, so that ``--help`` stays quick.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
+from .connection import connection_of
 from .options import StoreOption
-from .place import place_of
-from .screen import say
+from .terminal import say
 
 __all__ = ["calibrate"]
 
@@ -17,8 +17,8 @@ def calibrate(store: StoreOption = None) -> None:
     Takes some seconds, best on an idle machine.  The figures are kept in the store; queries over
     windows and row patterns choose their plan by them, without them by built-in ones.
     """
-    place = place_of(store, None, None)
-    with place.database("r") as database:
+    connection = connection_of(store, None, None)
+    with connection.database("r") as database:
         path = database.path
     from ..query.replay.calibration import calibrate_patterns
     from ..query.replay.cost import save_weights

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import InvalidData, StoreLocked, in_words_of
+from .connection import connection_of
 from .options import StoreOption, TokenOption, UrlOption
-from .place import place_of
-from .screen import IngestBar, human_bytes, say, warn
+from .terminal import IngestBar, human_bytes, say, warn
 
 if TYPE_CHECKING:
-    from ..ingest import IngestReport, IngestRequest, Sink, Target
+    from ..ingest import IngestReport
 
 __all__ = ["ingest"]
 
@@ -236,10 +236,10 @@ def ingest(
       tail -f log.ndjson | chronicle ingest - --stream log --time at --create --commit batch
     """
     from ..formats import parse_pairs
-    from ..ingest import IngestRequest, Target
+    from ..ingest import IngestRequest
     from ..ingest import ingest as run
 
-    place = place_of(store, url, token)
+    target = connection_of(store, url, token).target()
     request = IngestRequest(
         inputs=inputs,
         stream=stream,
@@ -266,10 +266,9 @@ def ingest(
         retention=retention,
         codec=codec,
     )
-    target = Target(url=url, token=token) if url is not None else Target(path=place.path)
     with IngestBar() as bar:
         try:
-            report = run(request, target, bar, connect=_connect)
+            report = run(request, target, bar)
         except InvalidData as error:
             if on_error == "fail" and error.row is not None:
                 error.add_note(
@@ -286,12 +285,6 @@ def ingest(
         print("\n".join(_summary(report)))
     if report.rows and report.good == 0:
         raise typer.Exit(1)
-
-
-def _connect(target: Target, request: IngestRequest, report: IngestReport) -> Sink:
-    from .served import ServedSink
-
-    return ServedSink(place_of(None, target.url, target.token).remote(), request, report)
 
 
 def _tell(report: IngestReport) -> None:

@@ -14,11 +14,11 @@ import time
 from pathlib import Path
 
 from ..errors import ChronicleError, in_words_of
-from .answers import write_answer
-from .place import Place
-from .screen import fail, say
-from .sql import Session
+from .connection import Connection
+from .output import write_answer
+from .session import Session
 from .statements import is_complete, split
+from .terminal import fail, say
 
 __all__ = ["prompt"]
 
@@ -41,8 +41,8 @@ _KEYWORDS = (
 class _Completer:
     """Keywords, streams and columns that begin with what was typed."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
         self._names: list[str] | None = None
         self._found: list[str] = []
 
@@ -50,12 +50,12 @@ class _Completer:
         if self._names is None:
             names: set[str] = set(_KEYWORDS)
             with contextlib.suppress(ChronicleError, OSError):
-                if self._place.url is not None:
-                    for stream in self._place.ask("GET", "/v1/streams")["streams"]:
+                if self._connection.url is not None:
+                    for stream in self._connection.ask("GET", "/v1/streams")["streams"]:
                         names.add(stream["name"])
                         names.update(column["name"] for column in stream.get("schema", ()))
                 else:
-                    with self._place.database() as database:
+                    with self._connection.database() as database:
                         names.update(database.streams())
                         for name in names & set(database.streams()) - set(database.damaged()):
                             names.update(database.stream(name).schema.names)
@@ -75,7 +75,7 @@ def _history_file() -> Path:
 
 
 @contextlib.contextmanager
-def _editing(place: Place):  # type: ignore[no-untyped-def]
+def _editing(connection: Connection):  # type: ignore[no-untyped-def]
     """Line editing with history and completion, where the platform has it."""
     try:
         import readline
@@ -86,7 +86,7 @@ def _editing(place: Place):  # type: ignore[no-untyped-def]
     with contextlib.suppress(OSError):
         readline.read_history_file(path)
     readline.set_history_length(5000)
-    readline.set_completer(_Completer(place))
+    readline.set_completer(_Completer(connection))
     readline.set_completer_delims(" \t\n()<>=,;'\"+-*/")
     readline.parse_and_bind("tab: complete")
     try:
@@ -97,12 +97,14 @@ def _editing(place: Place):  # type: ignore[no-untyped-def]
             readline.write_history_file(path)
 
 
-def prompt(place: Place, format: str, timeout: float | None, rows_max: int | None) -> None:
+def prompt(
+    connection: Connection, format: str, timeout: float | None, rows_max: int | None
+) -> None:
     """Read statements and run them until the end of input."""
-    where = place.url or str(place.path)
+    where = connection.url or str(connection.path)
     say(f"Chronicle at {where}. End statements with ; - .help for help, Ctrl-D to leave.")
     timing = False
-    with _editing(place), Session(place, timeout) as session:
+    with _editing(connection), Session(connection, timeout) as session:
         text = ""
         while True:
             try:

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import MissingDependency
-from .answers import check_format, write_rows
+from .connection import connection_of
 from .options import FormatOption, StoreOption
-from .place import place_of
-from .screen import say
+from .output import check_format, write_rows
+from .terminal import say
 
 __all__ = ["serve", "token"]
 
@@ -46,7 +46,7 @@ def serve(
     except ImportError as error:
         raise _needs_server(error) from None
     settings = load_settings(
-        store=place_of(store).path, host=host, port=port, token_file=token_file
+        store=connection_of(store).path, host=host, port=port, token_file=token_file
     )
     run(
         settings,
@@ -83,7 +83,7 @@ def create_token(
 ) -> None:
     """Make a token and print its secret, once: only its hash is kept."""
     made, secret = _tokens().create_token(
-        place_of(store).path, name, scope or ("read",), stream or ("*",), expires
+        connection_of(store).path, name, scope or ("read",), stream or ("*",), expires
     )
     until = f", until {made.expires_at}" if made.expires_at else ""
     say(f"token {made.id} ({', '.join(made.scopes)} on {', '.join(made.streams)}{until}):")
@@ -106,7 +106,7 @@ def list_tokens(format: FormatOption = "table", store: StoreOption = None) -> No
             "created": found.created_at,
             "expires": found.expires_at,
         }
-        for found in _tokens().list_tokens(place_of(store).path)
+        for found in _tokens().list_tokens(connection_of(store).path)
     ]
     write_rows(rows, _TOKENS, chosen)
 
@@ -117,5 +117,5 @@ def revoke_token(
     store: StoreOption = None,
 ) -> None:
     """Make a token useless; a running server refuses it from the next request on."""
-    gone = _tokens().revoke_token(place_of(store).path, which)
+    gone = _tokens().revoke_token(connection_of(store).path, which)
     print(f"token {gone.id} ({gone.name}) revoked")

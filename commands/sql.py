@@ -4,88 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from ..errors import InvalidArgument
-from .answers import check_format, write_answer
+from .connection import connection_of
 from .options import StoreOption, TokenOption, UrlOption
-from .place import Place, place_of
+from .output import check_format, write_answer
 from .plots import draw, plot_format
-from .screen import is_terminal
-from .statements import only_reads, split
+from .session import Session
+from .statements import split
+from .terminal import is_terminal
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from ..database import Database
-
-__all__ = ["Session", "parameters", "sql"]
-
-
-class Session:
-    """Runs statements one after another against one place; a context manager.
-
-    Parameters
-    ----------
-    place : Place
-    timeout : float, optional
-        Seconds for each statement.
-    """
-
-    def __init__(self, place: Place, timeout: float | None = None) -> None:
-        self._place = place
-        self._timeout = timeout
-        self._database: Database | None = None
-        self._mode = ""
-
-    def __enter__(self) -> Session:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._close()
-
-    def _close(self) -> None:
-        database, self._database = self._database, None
-        if database is not None:
-            database.close()
-
-    def database(self, mode: str) -> Database:
-        """The store, opened for reading unless a statement writes."""
-        if self._database is None or (mode == "rw" and self._mode == "r"):
-            self._close()
-            self._database = self._place.database(mode)
-            self._mode = mode
-        return self._database
-
-    def release(self) -> None:
-        """Give up the writer's lock between statements of a prompt."""
-        if self._mode == "rw":
-            self._close()
-
-    @contextlib.contextmanager
-    def run(
-        self, statement: str, params: dict[str, Any] | None = None
-    ) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
-        """Run a statement; gives the schema and the batches of its answer."""
-        if self._place.url is not None:
-            body: dict[str, Any] = {"sql": statement}
-            if params:
-                body["params"] = params
-            if self._timeout is not None:
-                body["timeout_ms"] = max(1, int(self._timeout * 1000))
-            reader = self._place.remote().batches("POST", "/v1/query", body=body)
-            yield reader.schema, iter(reader)
-            return
-        database = self.database("r" if only_reads(statement) else "rw")
-        result = database.sql(statement, params or None, self._timeout)
-        try:
-            yield result.schema, iter(result.batches())
-        finally:
-            result.close()
+__all__ = ["parameters", "sql"]
 
 
 def parameters(items: list[str]) -> dict[str, Any]:
@@ -179,7 +112,7 @@ def sql(
 
       chronicle sql < script.sql
     """
-    place = place_of(store, url, token)
+    connection = connection_of(store, url, token)
     drawn = plot_format(format, plot, output)
     chosen = "table" if drawn else check_format(format, output)
     values = parameters(param or [])
@@ -188,14 +121,14 @@ def sql(
     if query is None and file is None and is_terminal(sys.stdin):
         from .prompt import prompt
 
-        prompt(place, chosen, timeout, max_rows)
+        prompt(connection, chosen, timeout, max_rows)
         return
     statements = split(_script(query, file))
     if not statements:
         raise InvalidArgument("there is no SQL statement to run")
     if len(statements) > 1 and output is not None:
         raise InvalidArgument("--output takes the answer of one statement, found several")
-    with Session(place, timeout) as session:
+    with Session(connection, timeout) as session:
         for at, statement in enumerate(statements):
             with session.run(statement, values) as (schema, batches):
                 if drawn:

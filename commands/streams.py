@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import urllib.parse
 from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
 
 from ..errors import InvalidArgument
-from .answers import check_format, write_rows
+from .connection import Connection, connection_of
 from .options import FormatOption, StoreOption, TokenOption, UrlOption
-from .place import Place, place_of
-from .screen import human_bytes, is_terminal, warn
+from .output import check_format, write_rows
 from .sql import parameters
+from .terminal import human_bytes, is_terminal, warn
 
 __all__ = ["describe", "explain", "index", "streams"]
 
@@ -46,10 +45,6 @@ _NOTEWORTHY = {
 """Figures of a stream that are shown when they are not zero."""
 
 
-def _path(stream: str) -> str:
-    return f"/v1/streams/{urllib.parse.quote(stream, safe='')}"
-
-
 def _time(value: object) -> str | None:
     """A time as people read it."""
     if value is None:
@@ -58,18 +53,18 @@ def _time(value: object) -> str | None:
     return str(isoformat(sep=" ")) if isoformat is not None else str(value).replace("T", " ")
 
 
-def _described(place: Place, names: list[str] | None) -> Iterator[dict[str, Any]]:
+def _described(connection: Connection, names: list[str] | None) -> Iterator[dict[str, Any]]:
     """What is known of streams, as the server describes them; of all streams by default."""
-    if place.url is not None:
+    if connection.url is not None:
         if names is None:
-            yield from place.ask("GET", "/v1/streams")["streams"]
+            yield from connection.ask("GET", "/v1/streams")["streams"]
             return
         for name in names:
-            yield place.ask("GET", _path(name))
+            yield connection.stream(name).describe()
         return
     from ..formats import name_of_type
 
-    with place.database() as database:
+    with connection.database() as database:
         damaged = {} if names is not None else database.damaged()
         for name in database.streams() if names is None else names:
             if name in damaged:
@@ -105,7 +100,7 @@ def streams(
     """List the streams of a store: events, first and last time."""
     chosen = check_format(format, None)
     rows = []
-    for found in _described(place_of(store, url, token), None):
+    for found in _described(connection_of(store, url, token), None):
         if "damage" in found:
             warn(found["damage"])
         span = found.get("time_range") or {}
@@ -134,7 +129,7 @@ def describe(
     With a --format other than table: the columns only.
     """
     chosen = check_format(format, None)
-    found = next(iter(_described(place_of(store, url, token), [stream])))
+    found = next(iter(_described(connection_of(store, url, token), [stream])))
     indexed = {str(item.get("attribute")) for item in found.get("indexes") or ()}
     rows = []
     for column in found["schema"]:
@@ -175,13 +170,13 @@ def list_indexes(
 ) -> None:
     """List the secondary indexes."""
     chosen = check_format(format, None)
-    place = place_of(store, url, token)
-    if place.url is not None:
+    connection = connection_of(store, url, token)
+    if connection.url is not None:
         quoted = None if stream is None else stream.replace('"', '""')
         statement = "SHOW INDEXES" if quoted is None else f'SHOW INDEXES ON "{quoted}"'
-        rows = place.ask("POST", "/v1/query", body={"sql": statement})["rows"]
+        rows = connection.ask("POST", "/v1/query", body={"sql": statement})["rows"]
     else:
-        with place.database() as database:
+        with connection.database() as database:
             damaged = database.damaged()
             rows = [
                 {"stream": name, **{key: item.get(key) for key in _INDEXES if key != "stream"}}
@@ -210,13 +205,11 @@ def create_index(
     token: TokenOption = None,
 ) -> None:
     """Build a secondary index on an attribute; returns when it is complete."""
-    place = place_of(store, url, token)
-    if place.url is not None:
-        path = f"{_path(stream)}/indexes/{urllib.parse.quote(attribute, safe='')}"
-        limit = "" if lag_events_max is None else f"?lag_events_max={lag_events_max}"
-        place.ask("POST", path + limit)
+    connection = connection_of(store, url, token)
+    if connection.url is not None:
+        connection.stream(stream).create_index(attribute, lag_events_max)
     else:
-        with place.database("rw", create=False) as database:
+        with connection.database("rw", create=False) as database:
             database.stream(stream).create_index(attribute, lag_events_max=lag_events_max)
     print(f"index on {stream} ({attribute}) created")
 
@@ -230,11 +223,11 @@ def drop_index(
     token: TokenOption = None,
 ) -> None:
     """Remove a secondary index."""
-    place = place_of(store, url, token)
-    if place.url is not None:
-        place.ask("DELETE", f"{_path(stream)}/indexes/{urllib.parse.quote(attribute, safe='')}")
+    connection = connection_of(store, url, token)
+    if connection.url is not None:
+        connection.stream(stream).drop_index(attribute)
     else:
-        with place.database("rw", create=False) as database:
+        with connection.database("rw", create=False) as database:
             database.stream(stream).drop_index(attribute)
     print(f"index on {stream} ({attribute}) dropped")
 
@@ -256,14 +249,14 @@ def explain(
     """Show how a query would run; with --analyze, how it ran."""
     if format not in ("text", "json"):
         raise InvalidArgument(f"--format is text or json, found {format!r}")
-    place = place_of(store, url, token)
+    connection = connection_of(store, url, token)
     values = parameters(param or [])
-    if place.url is not None:
+    if connection.url is not None:
         body = {"sql": query, "analyze": analyze, **({"params": values} if values else {})}
-        answer = place.ask("POST", "/v1/explain", body=body)
+        answer = connection.ask("POST", "/v1/explain", body=body)
         text, plan = answer["text"], answer["plan"]
     else:
-        with place.database() as database:
+        with connection.database() as database:
             found = database.explain(query, analyze=analyze, params=values or None)
             text, plan = str(found), found.to_dict()
     print(text if format == "text" else json.dumps(plan, indent=2 if is_terminal() else None))

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from ..errors import InvalidArgument
+from .connection import connection_of
 from .options import StoreOption
-from .place import place_of
-from .screen import say, warn
+from .terminal import say, warn
 
 __all__ = ["backup", "bench", "check", "compact", "inspect"]
 
@@ -30,7 +30,7 @@ def check(
 
     Exit code 0: all is well. 1: something is damaged; the report says what and where.
     """
-    with place_of(store).database("rw" if repair else "r", create=False) as database:
+    with connection_of(store).database("rw" if repair else "r", create=False) as database:
         report = database.check(repair=repair)
     for note in report.notes:
         warn(note)
@@ -71,17 +71,17 @@ def inspect(
     from ..store.files import RealFiles
     from ..store.inspect import describe_block, describe_segment
 
-    place = place_of(store)
-    path = Path(file) if Path(file).is_file() else place.path / file
+    connection = connection_of(store)
+    path = Path(file) if Path(file).is_file() else connection.path / file
     if not path.is_file():
-        raise InvalidArgument(f"there is no file {file!r}, neither here nor in {place.path}")
+        raise InvalidArgument(f"there is no file {file!r}, neither here nor in {connection.path}")
     files = RealFiles(str(path.parent))
     if offset is None:
         for line in describe_segment(files, path.name):
             print(line)
         return
     directory = path.resolve().parent
-    with place_of(directory.parent.parent).database() as database:
+    with connection_of(directory.parent.parent).database() as database:
         name = next(
             (
                 name
@@ -105,7 +105,7 @@ def backup(
 
     The copy is a store itself: open it, serve it, or put it in the place of a lost one.
     """
-    with place_of(store).database() as database:
+    with connection_of(store).database() as database:
         database.backup(destination)
     print(f"backup written to {destination}")
 
@@ -117,7 +117,7 @@ def compact(
     store: StoreOption = None,
 ) -> None:
     """Fold late events into the segments they belong to."""
-    with place_of(store).database("rw", create=False) as database:
+    with connection_of(store).database("rw", create=False) as database:
         for name in streams or database.streams():
             database.stream(name).compact()
             print(f"{name}: compacted")

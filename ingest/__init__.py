@@ -10,19 +10,21 @@
     )
     print(report.stored, report.bad)
 
-Reading order: ``request`` (what is asked), ``quarantine`` (rows that cannot be read), ``spool``
-(the sort), ``report`` (what was done), ``sinks`` (where events go), ``pipeline`` (read, check,
-sort, store), ``engines`` (who does it).
+Reading order: ``request`` (what is asked), ``quarantine`` (rows that cannot be read), ``report``
+(what was done), ``external_sort``, ``sink`` (where events go) with ``store_sink`` and
+``server_sink``, ``target`` (which of them), ``pipeline`` (read, check, sort, store), ``engines``
+(who does it).
 """
 
 from __future__ import annotations
 
-from .engines import Target, choose_engine, ingest
+from .engines import choose_engine, ingest
 from .pipeline import Ingest
 from .quarantine import BadRows
 from .report import IngestReport, Progress
 from .request import IngestRequest, Source, expand
-from .sinks import Sink
+from .sink import Sink
+from .target import Target
 
 __all__ = [
     "BadRows",

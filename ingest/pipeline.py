@@ -1,9 +1,9 @@
 """The embedded pipeline (``--engine arrow``): read, check, sort, store.
 
 Purpose
-    One pass over the sources turns them into checked batches in a spool (``spool.py``); when all
-    of them have been read, the spool is merged in time order into the sink (``sinks.py``) as one
-    commit.
+    One pass over the sources turns them into checked batches, which are sorted on disk
+    (``external_sort.py``); when all of them have been read, they go in time order into the sink
+    (``sink.py``) as one commit.
 
 Guarantee
     *All or nothing*: with ``commit="end"`` (the default) an error in the third of five files, a
@@ -15,29 +15,39 @@ Guarantee
 Layout
     ::
 
-        sources --readers--> batches --checks--> spool --merge--> sink      commit="end"
-        sources --readers--> batches ----------------------------> sink      commit="batch"
+        sources --readers--> batches --> sort --> stage, commit      commit="end"
+        sources --readers--> batches --> append                      commit="batch"
 
 Limits
-    ``commit="end"`` needs disk space for the events twice for a while: once spooled, once stored.
+    ``commit="end"`` needs disk space for the events twice for a while: once to be
+    sorted, once stored.
     With ``commit="batch"`` types cannot widen after the first batch.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 
 import pyarrow as pa
 
-from ..errors import InvalidData, SchemaMismatch, UnsupportedType
+from ..errors import (
+    ChronicleError,
+    InvalidArgument,
+    InvalidData,
+    NotAStore,
+    SchemaMismatch,
+    StreamNotFound,
+    UnsupportedType,
+)
 from ..formats import EventReader, Layout, Limits, conform
 from ..schema import StreamSchema
+from .external_sort import ExternalSort, regroup
 from .quarantine import BadRows
 from .report import IngestReport, Progress, Silent
 from .request import IngestRequest, Source, expand
-from .sinks import Sink
-from .spool import Spool
+from .sink import Outcome, Sink, load
 
 __all__ = ["Ingest"]
 
@@ -49,9 +59,13 @@ class Ingest:
     ----------
     request : IngestRequest
     sink : Sink
-        Its ``report`` is the one that is filled.
     bad_rows : BadRows
     progress : Progress, optional
+
+    Raises
+    ------
+    StreamNotFound, StreamExists
+        When there is no such stream and none is to be made, or one that was to be made.
     """
 
     def __init__(
@@ -65,13 +79,29 @@ class Ingest:
         self._sink = sink
         self._bad_rows = bad_rows
         self._progress: Progress = progress or Silent()
-        self._layout: Layout = request.layout(sink.schema())
-        self._read_before = 0
+        self.report = IngestReport(request.stream)
+        self._stored = self._stream()
+        self._layout: Layout = request.layout(self._stored)
 
-    @property
-    def report(self) -> IngestReport:
-        """What has been done so far."""
-        return self._sink.report
+    def _stream(self) -> StreamSchema | None:
+        """Schema of the stream; None when it is to be made."""
+        request = self._request
+        try:
+            schema = self._sink.describe()
+        except (NotAStore, StreamNotFound) as error:
+            if not request.create:
+                raise StreamNotFound(
+                    f"{error}; add --create and --time COLUMN to make it from the data"
+                ) from None
+            if request.time is None:
+                raise InvalidArgument(
+                    f"the stream {request.stream!r} is to be made: give --time, the column that "
+                    "holds the time of the events"
+                ) from None
+            return None
+        if request.create:
+            request.found_existing(self._sink.count(), self.report)
+        return schema
 
     def run(self) -> IngestReport:
         """Read everything and store it.
@@ -92,7 +122,10 @@ class Ingest:
         except BaseException as error:
             if report.stored == 0:
                 self._bad_rows.discard()
-            self._sink.undo()
+            if report.created and report.stored == 0:
+                with contextlib.suppress(ChronicleError):  # the error at hand is what matters
+                    self._sink.drop()
+                    report.created = False
             error.add_note(report.statement())
             raise
         finally:
@@ -108,18 +141,24 @@ class Ingest:
     # ------------------------------------------------------------------------------- the two ways
 
     def _store_at_end(self) -> None:
-        with Spool(self._sink.spool_directory or _temporary_directory()) as spool:
+        directory = self._sink.sort_directory
+        with ExternalSort(directory) as events:
             for batch in self._batches():
                 if self._request.dry_run:
-                    spool.rows += batch.num_rows
+                    events.rows += batch.num_rows
                 else:
-                    spool.add(batch, self._layout.time)
-            schema = self._final_schema(spool.rows)
+                    events.add(batch, self._layout.time)
+            schema = self._final_schema(events.rows)
             self.report.schema = schema
-            if self._request.dry_run or spool.rows == 0:
+            if self._request.dry_run or events.rows == 0:
                 return
             self._create(schema)
-            self._sink.load(spool.batches(schema), spool.rows, self._progress)
+            self._progress.phase("storing", events.rows)
+            batches = self._counted(regroup(events.batches(schema), self._request.batch_rows))
+            if events.rows <= self._sink.append_rows:
+                self._add(self._sink.append(pa.concat_batches(list(batches))))
+            else:
+                self._add(load(self._sink, batches))
 
     def _store_as_read(self) -> None:
         schema: pa.Schema | None = None
@@ -138,13 +177,31 @@ class Ingest:
             if not self._request.dry_run:
                 for start in range(0, batch.num_rows, self._request.batch_rows):
                     part = batch.slice(start, self._request.batch_rows)
-                    self._sink.append(conform(part, schema))
+                    self._add(self._sink.append(conform(part, schema)))
         if schema is None:
             self._final_schema(0)
 
     def _create(self, schema: pa.Schema) -> None:
-        if self._sink.schema() is None:
-            self._sink.create(StreamSchema(schema, self._layout.time))
+        if self._stored is None:
+            request = self._request
+            self._sink.create(
+                StreamSchema(schema, self._layout.time),
+                codec=request.codec,
+                retention=request.retention,
+            )
+            self.report.created = True
+
+    def _counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        done = 0
+        for batch in batches:
+            yield batch
+            done += batch.num_rows
+            self._progress.at(done)
+
+    def _add(self, done: Outcome) -> None:
+        self.report.stored += done.events
+        self.report.late += done.late
+        self.report.count = done.count
 
     def _final_schema(self, rows: int) -> pa.Schema:
         """The schema of the events; an error when there is none to tell it from."""
@@ -202,9 +259,3 @@ class Ingest:
             bad = self._bad_rows.count - bad_before
             report.rows = rows_before + reader.rows + bad
             report.bytes = bytes_before + reader.consumed
-
-
-def _temporary_directory() -> str:
-    import tempfile
-
-    return tempfile.gettempdir()

@@ -142,20 +142,18 @@ class IngestRequest:
                 "--if-exists goes with --create; without that, events are appended"
             )
 
-    def found_existing(self, events: int | None, report: IngestReport, where: str = "") -> None:
-        """What is to be done about a stream that is there already.
+    def found_existing(self, events: int | None, report: IngestReport) -> None:
+        """What ``create`` does about a stream that is there already.
 
         Raises
         ------
         StreamExists
             When one was to be made.
         """
-        if not self.create:
-            return
         if self.if_exists == "fail":
             held = "" if events is None else f" and has {events:,} events"
             raise StreamExists(
-                f"there is a stream {self.stream!r}{where} already{held}; leave out --create, or "
+                f"there is a stream {self.stream!r} already{held}; leave out --create, or "
                 "add --if-exists append, to append to it"
             )
         if self.retention is not None or self.codec != "lz4":

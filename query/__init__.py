@@ -14,7 +14,8 @@
     plan/         bound query to plan: immutable nodes, explained, pickled
     run/          plan to rows: one operator for each node
 
-Reading order: each folder's own, in the order above; then ``statement_cache``, ``engine`` (the
-roof: text in, result out) and ``statements`` (those that are not queries).  docs/architecture.md
-follows one query from text to rows.
+Reading order: each folder's own, in the order above; then ``operators`` (the table of what
+may stand in FROM), ``statement_cache``, ``engine`` (the roof: text in, result out) and
+``statements`` (those that are not queries).  docs/architecture.md follows one query from text to
+rows.
 """

@@ -11,7 +11,7 @@ import threading
 from collections import OrderedDict
 from typing import Any
 
-from .plan.planner import Prepared
+from .plan.prepared import Prepared
 
 __all__ = ["BYTES_MAX", "ENTRIES_MAX", "StatementCache"]
 

@@ -111,7 +111,7 @@ async def commit(
         return {
             "appended": done.events,
             "late": done.late,
-            "count": server.database.stream(stream).count,
+            "count": server.database.stream(stream).count if done.count is None else done.count,
             "version": done.position,
             "replayed": done.repeated,
         }

@@ -3,8 +3,8 @@
 Purpose
     A Spark job sends each partition as a *part* (from any executor, perhaps twice) and its driver
     commits the parts that it knows to be whole.  Until then nothing is visible; afterwards
-    everything is.  Parts become sealed segments at once (:mod:`chronicle.store.staging`), with the
-    runs of their indexes (:mod:`chronicle.indexes.staged`), so a commit moves no events.
+    everything is.  Parts become sealed segments at once, with the runs of their indexes
+    (:mod:`chronicle.ingest.store_sink`), so a commit moves no events.
 
 Layout
     ::
@@ -20,9 +20,9 @@ Guarantee
     the last version of every application.  A part of a transaction that has ended is refused.
 
 Limits
-    Parts that overlap in time are merged when they are read, until compaction, and so is a large
-    part that is not in time order.  That a transaction was dropped is forgotten when the
-    server restarts: a part that comes after that is staged in vain, and swept after a day.
+    Parts that overlap in time are merged when they are read, until compaction.  A large part that
+    is not in time order is sorted on the store's disk.  That a transaction was dropped is forgotten
+    when the server restarts: a part that comes after that is staged in vain, and swept after a day.
 """
 
 from __future__ import annotations
@@ -41,22 +41,11 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pyarrow as pa
 
-from ..errors import ChronicleError, InvalidArgument, ReadOnlyStore
-from ..indexes.staged import announce, build_staged, taking_over
-from ..store import EventStream
+from ..errors import ChronicleError, InvalidArgument
+from ..ingest.sink import Outcome
+from ..ingest.store_sink import StoreSink
 from ..store.catalog import SegmentEntry
-from ..store.staging import (
-    BulkCommit,
-    StagedSegment,
-    StagingPlan,
-    abort_staged,
-    commit_staged,
-    committed,
-    prepare_staging,
-    stage,
-    sweep_staging,
-)
-from .ordering import runs_in_order
+from ..store.staging import StagedSegment
 from .places import replace_file, server_directory
 from .problems import Problem
 
@@ -68,8 +57,6 @@ __all__ = ["Commit", "Transactions"]
 logger = logging.getLogger("chronicle.server")
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
-SORT_BYTES = 32 << 20
-"""Events of one part that are sorted at a time; see :mod:`chronicle.server.ordering`."""
 
 
 @dataclass(frozen=True)
@@ -119,18 +106,18 @@ class Transactions:
             409 when the transaction has ended.
         """
         _check_name(part, "part")
-        handle = self._writer(stream)
-        job = self._job(handle, transaction)
-        self._refuse_ended(handle, job, transaction)
-        plan = self._plan(handle, job)
+        sink = self._sink(stream)
+        name = self._job(sink, transaction)
+        self._refuse_ended(sink, name, transaction)
+        job = sink.job(name)
         try:
-            runs = runs_in_order(batches, handle.schema.time, SORT_BYTES)
-            staged = stage(handle.commits.files, plan, 0, runs)
-            build_staged(handle.commits.files, plan.place, staged, plan.schema)
+            with self._guard:
+                sink.prepare(job)
+            staged = sink.stage(job, 0, batches)
         except ChronicleError:
-            self._refuse_ended(handle, job, transaction)
+            self._refuse_ended(sink, name, transaction)
             raise
-        receipt = self._root / job / f"{part}.json"
+        receipt = self._root / name / f"{part}.json"
         receipt.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_file(receipt, orjson.dumps([asdict(item) for item in staged]))
         return {
@@ -139,7 +126,7 @@ class Transactions:
             "bytes": sum(item.entry.bytes for item in staged),
         }
 
-    def commit(self, stream: str, transaction: str, wanted: Commit) -> BulkCommit:
+    def commit(self, stream: str, transaction: str, wanted: Commit) -> Outcome:
         """Make the listed parts events of the stream, and drop the others.
 
         Raises
@@ -147,78 +134,52 @@ class Transactions:
         Problem
             404 when a part is not there.
         """
-        handle = self._writer(stream)
-        job = self._job(handle, transaction)
-        jobs = handle.commits.manifest.jobs
-        done: BulkCommit | None = committed(jobs, job, wanted.application, wanted.version)
+        sink = self._sink(stream)
+        job = self._job(sink, transaction)
+        done = sink.outcome(wanted.application, wanted.version, job)
         if done is None:
-            staged = list(self._staged(job, transaction, wanted.parts))
-            try:
-                with taking_over(handle, job, staged, self._database.indexes_of(stream)):
-                    done = commit_staged(
-                        handle,
-                        job,
-                        staged,
-                        truncate=wanted.truncate,
-                        application=wanted.application,
-                        version=wanted.version,
-                    )
-            except Exception:
-                if done is None:
-                    raise
-                # What is committed is answered as committed; the rest is made good later.
-                logger.exception("%s: what follows the commit of %s failed", stream, transaction)
+            done = sink.commit(
+                job,
+                list(self._staged(job, transaction, wanted.parts)),
+                truncate=wanted.truncate,
+                application=wanted.application,
+                version=wanted.version,
+            )
         try:
-            self._end(handle, job)
+            self._end(sink, job)
         except (ChronicleError, OSError) as error:
             logger.warning("%s: what %s staged is swept later: %s", stream, transaction, error)
         return done
 
     def abort(self, stream: str, transaction: str) -> None:
         """Drop a transaction's parts, and refuse further ones."""
-        handle = self._writer(stream)
-        self._end(handle, self._job(handle, transaction))
+        sink = self._sink(stream)
+        self._end(sink, self._job(sink, transaction))
 
     def sweep(self) -> None:
         """Forget what nobody has committed or dropped for a day."""
         oldest = self._clock() - 24 * 3600
         for name in self._database.streams():
             with contextlib.suppress(ChronicleError):
-                handle = self._writer(name)
-                for job in sweep_staging(
-                    handle.commits.files, handle.commits.directory, clock=self._clock
-                ):
+                for job in self._sink(name).sweep(self._clock):
                     shutil.rmtree(self._root / job, ignore_errors=True)
         with self._guard:
             for job in [job for job, ended in self._ended.items() if ended < oldest]:
                 del self._ended[job]
 
-    def _writer(self, stream: str) -> EventStream:
-        handle = self._database.stream(stream).handle
-        if not isinstance(handle, EventStream):
-            raise ReadOnlyStore("the store is open for reading; nothing can be written to it here")
-        return handle
+    def _sink(self, stream: str) -> StoreSink:
+        handle = self._database.stream(stream).handle  # says when there is none
+        return StoreSink(self._database.path, handle.name, database=self._database)
 
-    def _job(self, handle: EventStream, transaction: str) -> str:
+    def _job(self, sink: StoreSink, transaction: str) -> str:
         """The store's name of a transaction: the one that it has, or a new one."""
         _check_name(transaction, "transaction")
-        said = f"{handle.name}\n{transaction}".encode()
+        said = f"{sink.stream}\n{transaction}".encode()
         suffix = "-" + hashlib.sha256(said).hexdigest()[:24]
-        place = f"{handle.commits.directory}/staging"
-        staged = handle.commits.files.list(place) if handle.commits.files.exists(place) else []
-        known = [name.removeprefix("job:") for name in handle.commits.manifest.jobs]
-        for job in (*self._ended, *known, *staged):
+        for job in (*self._ended, *sink.jobs(), *sink.staged_jobs()):
             if job.endswith(suffix):
-                return job
+                return job.removeprefix("job:")
         return f"{int(self._clock()):x}{suffix}"
-
-    def _plan(self, handle: EventStream, job: str) -> StagingPlan:
-        plan = StagingPlan(handle.commits.directory, job, handle.schema, handle.options)
-        with self._guard:
-            if not handle.commits.files.exists(plan.place):
-                prepare_staging(handle.commits.files, plan)
-                announce(handle.commits.files, plan.directory, plan.place)
-        return plan
 
     def _staged(
         self, job: str, transaction: str, parts: tuple[str, ...]
@@ -237,14 +198,14 @@ class Transactions:
             for item in orjson.loads(content):
                 yield StagedSegment(position, item["file"], SegmentEntry(**item["entry"]))
 
-    def _end(self, handle: EventStream, job: str) -> None:
+    def _end(self, sink: StoreSink, job: str) -> None:
         with self._guard:
             self._ended[job] = self._clock()
-        abort_staged(handle.commits.files, handle.commits.directory, job)
+        sink.abort(job)
         shutil.rmtree(self._root / job, ignore_errors=True)
 
-    def _refuse_ended(self, handle: EventStream, job: str, transaction: str) -> None:
-        if job in self._ended or f"job:{job}" in handle.commits.manifest.jobs:
+    def _refuse_ended(self, sink: StoreSink, job: str, transaction: str) -> None:
+        if job in self._ended or f"job:{job}" in sink.jobs():
             raise Problem(
                 "transaction-ended",
                 409,

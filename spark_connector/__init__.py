@@ -6,10 +6,10 @@ installed with Chronicle; :func:`register` does the same by hand where that sear
 Reading order::
 
     what is asked     options  types  source
-    where it lies     backend  local  remote  served  sink  served_sink
-    batch reads       pushdown  measuring  reader
+    where it lies     backend  task_metrics  local  server_backend  opening
+    batch reads       pushdown  reader  measuring
     queries           pinned_catalog  queries  query_reader  query_plan
-    writes            sorting  writer  loading
+    writes            writer  loading
     streaming         following  stream_reader  stream_writer
     ingest            session  inputs  parsing  pipeline
 """

@@ -31,7 +31,7 @@ from .options import Options
 if TYPE_CHECKING:
     from ..store.prune import Prune
 
-__all__ = ["Backend", "EventPartition", "Scan", "open_backend", "time_bounds"]
+__all__ = ["Backend", "EventPartition", "Scan", "time_bounds"]
 
 PARTITION_BYTES = 64 << 20
 """Size that a partition should have: a task costs about 30 ms, reading this much about 100 ms."""
@@ -126,17 +126,6 @@ class Backend(Protocol):
     def run_query(self, text: str, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Run one partition of a query (executor)."""
         ...
-
-
-def open_backend(options: Options) -> Backend:
-    """The backend that the options ``path`` or ``url`` name."""
-    if options.path is not None:
-        from .local import LocalBackend
-
-        return LocalBackend(options)
-    from .served import ServedBackend
-
-    return ServedBackend(options)
 
 
 def time_bounds(options: Options, schema: StreamSchema) -> tuple[int | None, int | None]:

@@ -23,8 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
-from urllib.parse import quote
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -37,9 +36,9 @@ from ..store.pinned import Pin
 from ..store.recovery import load
 from .local import local_path
 from .options import Options
-from .served import remote_of, schema_of
+from .server_backend import remote_stream
 
-__all__ = ["Follower", "LocalFollower", "Piece", "ServedFollower", "commit_of", "open_follower"]
+__all__ = ["Follower", "LocalFollower", "Piece", "ServerFollower", "commit_of", "open_follower"]
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ class Follower(Protocol):
 
 def open_follower(options: Options) -> Follower:
     """The follower of the stream that the options name."""
-    return LocalFollower(options) if options.path is not None else ServedFollower(options)
+    return LocalFollower(options) if options.path is not None else ServerFollower(options)
 
 
 def commit_of(name: str) -> int:
@@ -173,50 +172,41 @@ class LocalFollower:
         return earlier, load_pin(store.files, self._directory, after)
 
 
-class ServedFollower:
+class ServerFollower:
     """Follows a stream through a server."""
 
     def __init__(self, options: Options) -> None:
-        self._remote = remote_of(options)
-        self._stream = f"/v1/streams/{quote(options.stream or '', safe='')}"
+        self._stream = remote_stream(options)
 
     def describe(self) -> StreamSchema:
         """Schema of the stream."""
-        return schema_of(self._remote.json("GET", self._stream))
+        return self._stream.schema()
 
     def keep(self, position: int | None = None) -> str:
         """Have the server keep a commit."""
-        return str(self._keep({"at": position}))
+        return str(self._stream.keep_position(at=position))
 
     def keep_later(self, name: str) -> str | None:
         """Have the server keep its last commit, unless it is the one that is kept already."""
-        return self._keep({"after": name or None}) if name else self._first()
-
-    def _first(self) -> str | None:
+        if name:
+            return self._stream.keep_position(after=name)
         kept = self.keep()
         if commit_of(kept):
             return kept
         self.drop(kept)  # nothing was ever committed
         return None
 
-    def _keep(self, body: dict[str, Any]) -> str | None:
-        answer = self._remote.json("POST", f"{self._stream}/positions", body=body)
-        name = answer["position"]
-        return None if name is None else str(name)
-
     def drop(self, name: str) -> None:
-        """Have the server let go of a kept commit."""
-        self._remote.json("DELETE", f"{self._stream}/positions/{quote(name, safe='')}")
+        """Have the server give a kept commit up."""
+        self._stream.drop_position(name)
 
     def ranges(self, before: str, after: str) -> list[NewRange]:
         """Have the server compare two commits."""
         if not after:
             raise _leads_nowhere()
-        query = {"after": before or None, "until": after}
-        answer = self._remote.json("GET", f"{self._stream}/changes", query)
         return [
             NewRange(part["start"], part["end"], part["events"], part["stored"])
-            for part in answer["ranges"]
+            for part in self._stream.changes(before or None, after)
         ]
 
     def events(self, piece: Piece, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -227,23 +217,21 @@ class ServedFollower:
         ResourceLimit
             When the server sent fewer events than it had announced.
         """
-        query = {
-            "after": piece.before or None,
-            "until": piece.after,
-            "start": piece.start,
-            "end": piece.end,
-            "columns": ",".join('"' + name.replace('"', '""') + '"' for name in columns),
-            "skip": piece.skip,
-            "limit": piece.take,
-            "format": "arrow",
-        }
-        path = f"{self._stream}/changes/events"
         left = piece.take
-        for batch in self._remote.batches("GET", path, query, may_be_cut=True):
+        for batch in self._stream.new_events(
+            piece.before or None,
+            piece.after,
+            columns,
+            start=piece.start,
+            end=piece.end,
+            skip=piece.skip,
+            limit=piece.take,
+        ):
             left -= batch.num_rows
             yield batch
         if left:
             raise ResourceLimit(
-                f"{self._remote.where} sent {piece.take - left} events of {piece.take}; raise its "
-                "CHRONICLE_MAX_ROWS, or read smaller pieces with the option 'numPartitions'"
+                f"{self._stream.transport.where} sent {piece.take - left} events of {piece.take}; "
+                "raise its CHRONICLE_MAX_ROWS, or read smaller pieces with the option "
+                "'numPartitions'"
             )

@@ -16,6 +16,7 @@ Limits
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from itertools import pairwise
@@ -30,13 +31,15 @@ from ..schema import StreamSchema
 from ..store import ScanMetrics, Store
 from ..store.pinned import Pin, open_pinned, pin_stream
 from .backend import EventPartition, Scan, partition_count
-from .measuring import counted, measured
 from .options import Options
+from .task_metrics import counted, measured
 
 if TYPE_CHECKING:
     from ..store import Snapshot
 
 __all__ = ["LocalBackend"]
+
+logger = logging.getLogger("chronicle.spark")
 
 SEGMENTS_PER_PART = 8
 """With that many segments to a partition, cutting at segment borders is balanced well enough."""
@@ -155,27 +158,26 @@ class LocalBackend:
     def plan_query(self, text: str, parts: int | None) -> list[InputPartition]:
         """Cut a query into parts that run on the same pins."""
         from .pinned_catalog import PinnedCatalog, query_engine
-        from .queries import split_query
+        from .queries import QueryPartition, divided
 
         with self._open() as store:
             catalog = PinnedCatalog(store, growing=True)
             with query_engine(catalog) as engine:
-                engine.explain(text)  # names, types and streams: errors are said here, once
-            return list(split_query(text, catalog, parts))
+                _, cut = divided(text, engine, catalog, parts)
+        logger.info("query in %d parts (%s): %s", len(cut.parts), cut.kind, cut.reason)
+        return [QueryPartition(part, catalog.pins) for part in cut.parts]
 
     def run_query(self, text: str, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Run one part of a query."""
-        from ..query.contract.cancellation import QueryControl
         from .pinned_catalog import PinnedCatalog, query_engine
-        from .queries import QueryPartition, part_of
+        from .queries import QueryPartition
 
         if not isinstance(partition, QueryPartition):  # Spark's stand-in for an empty plan
             return
         with self._open() as store:
-            catalog = PinnedCatalog(store, partition.pins, match=partition.cut.match)
+            catalog = PinnedCatalog(store, partition.pins, ticks=partition.part.ticks)
             with query_engine(catalog) as engine:
-                tree = part_of(text, partition.cut, catalog)
-                result = engine.query(tree, text, None, QueryControl())
+                result = engine.run_plan(partition.part.plan)
                 try:
                     yield from result.batches()
                 finally:

@@ -11,11 +11,6 @@ Guarantee
     Both count what the scan itself counts, by the same walk over the same trees: for a read that
     runs to its end on the same commit the figures are equal.
 
-Layout
-    ::
-
-        <metricsPath>/<stream>-<stage>-<partition>-<attempt>-<random>.json     one JSON object each
-
 Limits
     By path only: behind a url the server does the reading, and ``/metrics`` counts it.  A block
     that is skipped may be a node and stand for many leaves.  Leaves outside of the time range are
@@ -27,31 +22,29 @@ Limits
 from __future__ import annotations
 
 import json
-import logging
 import os
-import secrets
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import pyarrow as pa
 
 from ..errors import InvalidArgument
-from ..store import ScanMetrics, Snapshot, Store
+from ..store import ScanMetrics, Store
 from ..store.prune import Prune, Pruner
 from ..store.segment import TICK_MAX, TICK_MIN, rows_within
+from .local import LocalBackend, local_path
+from .options import Options
+from .pinned_catalog import PinnedCatalog, query_engine
+from .reader import EventReader
+from .task_metrics import CountedSnapshot
+from .types import spark_schema
 
 if TYPE_CHECKING:
-    from ..store.snapshot import StreamState
     from .backend import EventPartition, Scan
 
-__all__ = ["PlannedRead", "ReadPlan", "counted", "measured", "plan_read", "read_metrics"]
-
-logger = logging.getLogger("chronicle.spark")
+__all__ = ["PlannedRead", "ReadPlan", "plan_read", "read_metrics"]
 
 RECORD = pa.schema(
     [
@@ -149,11 +142,6 @@ def plan_read(**options: object) -> ReadPlan:
     InvalidArgument
         For ``url`` and ``query``, and whatever the read itself would refuse.
     """
-    from .local import LocalBackend, local_path
-    from .options import Options
-    from .reader import EventReader
-    from .types import spark_schema
-
     asked = Options.parse({name: _text(value) for name, value in options.items()}, "r")
     if asked.path is None or asked.query is not None:
         raise InvalidArgument(
@@ -187,8 +175,6 @@ def _walk(
     store: Store, stream: str, scan: Scan, partition: EventPartition, metrics: ScanMetrics
 ) -> None:
     """Let a read take its course over a snapshot that counts and gives nothing."""
-    from .pinned_catalog import PinnedCatalog, query_engine
-
     catalog = PinnedCatalog(store, {stream: partition.pin})
     state = catalog.bounded(stream, partition.start, partition.end).state
     snapshot = _Walked(state, metrics)
@@ -201,24 +187,7 @@ def _walk(
         list(engine.scan(stream, snapshot, scan.filter, *bounds, columns, None))
 
 
-class _Counted(Snapshot):
-    """A snapshot whose scans count into metrics of ours, whoever scans it."""
-
-    def __init__(self, state: StreamState, metrics: ScanMetrics) -> None:
-        super().__init__(state)
-        self._metrics = metrics
-
-    def scan(
-        self,
-        start: int | None = None,
-        end: int | None = None,
-        columns: Sequence[str] | None = None,
-        **how: Any,
-    ) -> Iterator[pa.RecordBatch]:
-        return super().scan(start, end, columns, **{**how, "metrics": self._metrics})
-
-
-class _Walked(_Counted):
+class _Walked(CountedSnapshot):
     """A snapshot whose scans count what they would read, and read nothing."""
 
     def scan(
@@ -242,68 +211,7 @@ class _Walked(_Counted):
         return iter(())
 
 
-def counted(snapshot: Snapshot, metrics: ScanMetrics) -> Snapshot:
-    """The same snapshot; what is scanned of it is added to the metrics."""
-    return _Counted(snapshot.state, metrics)
-
-
 # ------------------------------------------------------------------- after a read
-
-
-@contextmanager
-def measured(
-    stream: str, partition: EventPartition, directory: str | None
-) -> Iterator[ScanMetrics]:
-    """Metrics of the read in the block, logged and recorded when it ends, early or not.
-
-    Parameters
-    ----------
-    directory : str or None
-        The option ``metricsPath``.
-    """
-    metrics = ScanMetrics()
-    started = time.perf_counter()
-    try:
-        yield metrics
-    finally:
-        record = {
-            "stream": stream,
-            "start": partition.start,
-            "end": partition.end,
-            **_task(),
-            "blocks_read": metrics.blocks_read,
-            "blocks_skipped": metrics.blocks_skipped,
-            "nodes_read": metrics.nodes_read,
-            "bytes_read": metrics.bytes_read,
-            "events_read": metrics.events_read,
-            "seconds": round(time.perf_counter() - started, 6),
-        }
-        logger.info("read %s", json.dumps(record))
-        if directory is not None:
-            _leave(directory, record)
-
-
-def _task() -> dict[str, int | None]:
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    if context is None:
-        return {"stage": None, "partition": None, "attempt": None}
-    return {
-        "stage": context.stageId(),
-        "partition": context.partitionId(),
-        "attempt": context.attemptNumber(),
-    }
-
-
-def _leave(directory: str, record: dict[str, Any]) -> None:
-    place = Path(directory)
-    place.mkdir(parents=True, exist_ok=True)
-    task = "-".join(str(record[name]) for name in ("stage", "partition", "attempt"))
-    name = f"{quote(record['stream'], safe='')}-{task}-{secrets.token_hex(6)}"
-    hidden = place / f".{name}"
-    hidden.write_text(json.dumps(record) + "\n", encoding="utf-8")
-    os.replace(hidden, place / f"{name}.json")  # whole, or not there
 
 
 def read_metrics(directory: str | os.PathLike[str]) -> pa.Table:
@@ -311,8 +219,6 @@ def read_metrics(directory: str | os.PathLike[str]) -> pa.Table:
 
     Attempts that failed or lost a race are rows too: Spark ran them, and they did read.
     """
-    from .local import local_path
-
     place = Path(local_path(os.fspath(directory)))
     rows = [json.loads(path.read_text(encoding="utf-8")) for path in place.glob("*.json")]
     rows.sort(key=lambda row: [row[name] or 0 for name in ("stage", "partition", "attempt")])

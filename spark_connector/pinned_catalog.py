@@ -13,10 +13,6 @@ Indexes
     for them.  They may be ahead of the pin or behind it: what an index says of a segment stays
     true, and what it does not cover is replayed.  An index that cannot be opened costs time, not
     answers.
-
-Parts
-    While a query is planned the catalogue hears of a pattern's replay plan; where a part is run, it
-    hands the part to the engine and opens only the segments that the part reads.
 """
 
 from __future__ import annotations
@@ -32,9 +28,6 @@ from ..errors import ReadOnlyStore, StreamNotFound
 from ..indexes.definitions import has_indexes
 from ..indexes.stream_indexes import StreamIndexes
 from ..query.engine import QueryEngine
-from ..query.pattern.compiled import CompiledMatch
-from ..query.replay.replay_plan import ReplayPlan
-from ..query.split.parts import MatchPart
 from ..schema import StreamSchema
 from ..store import Snapshot, Store, StreamOptions
 from ..store.catalog import StreamManifest
@@ -62,8 +55,8 @@ class PinnedCatalog:
         Pin streams as they are asked for (driver).
     empty : bool
         Show streams without their events, to learn what a query's result looks like.
-    match : MatchPart, optional
-        The part of a pattern that is to be run.
+    ticks : (int or None, int or None)
+        Half-open range of time that is read of a stream: only its segments are opened.
     """
 
     def __init__(
@@ -73,16 +66,15 @@ class PinnedCatalog:
         *,
         growing: bool = False,
         empty: bool = False,
-        match: MatchPart | None = None,
+        ticks: tuple[int | None, int | None] = (None, None),
     ) -> None:
         self._store = store
         self.pins = dict(pins or {})
         self._growing = growing
         self._empty = empty
-        self._match = match
+        self._ticks = ticks
         self._snapshots: dict[str, Snapshot] = {}
         self._indexes: dict[str, StreamIndexes | None] = {}
-        self.pattern: tuple[str, CompiledMatch, ReplayPlan] | None = None
 
     @property
     def path(self) -> Path | None:
@@ -127,24 +119,7 @@ class PinnedCatalog:
             self._store.stream(name)  # raises, with the names that there are
             pin = pin_stream(self._store.files, self._store.directory_of(name))
             self.pins[name] = pin
-        bounds = (None, None) if self._match is None else self._match.ticks
-        return open_pinned(self._store.files, pin, *bounds)
-
-    # -- a query in parts -----------------------------------------------------------------------
-
-    @property
-    def division(self) -> PinnedCatalog:
-        """Itself: see :class:`~chronicle.query.binding.operators.Division`."""
-        return self
-
-    def planned(self, stream: str, compiled: CompiledMatch, plan: ReplayPlan) -> None:
-        """Remember the replay plan of the query's pattern."""
-        self.pattern = (stream, compiled, plan)
-
-    def part(self, stream: str) -> MatchPart | None:
-        """The part of the query's pattern that is run here."""
-        del stream  # a query that is run in parts has one pattern
-        return self._match
+        return open_pinned(self._store.files, pin, *self._ticks)
 
     # -- indexes --------------------------------------------------------------------------------
 

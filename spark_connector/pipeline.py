@@ -36,12 +36,12 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..errors import InvalidArgument, SchemaMismatch, StreamNotFound
+from ..errors import InvalidArgument, NotAStore, SchemaMismatch, StreamNotFound
 from ..formats import BadRow
 from ..ingest.quarantine import BadRows
 from ..ingest.report import IngestReport, Progress, Silent
@@ -56,7 +56,8 @@ from .inputs import (
     settle,
     total_bytes,
 )
-from .loading import load_sorted, target_of, ticks_of
+from .loading import load_sorted, stored_keys, ticks_of
+from .local import local_path
 from .parsing import TRAIL, FileParser, RowParser, ipc_bytes
 from .session import pipeline_session
 from .types import arrow_schema, spark_schema
@@ -64,8 +65,8 @@ from .types import arrow_schema, spark_schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ..ingest.engines import Target
     from ..ingest.request import IngestRequest
+    from ..ingest.target import Target
 
 __all__ = ["PipelineReport", "Steps", "run", "run_pipeline"]
 
@@ -244,7 +245,14 @@ class _Pipeline:
         self.steps = steps
         self.spark = spark
         self.progress = progress
-        self.target = target_of(target, request)
+        if target.path is not None:
+            target = replace(target, path=local_path(str(target.path)))
+        self.target = target
+        self.sink = target.sink(request.stream)
+        self.missing = False
+        """The stream is to be made."""
+        self.asked: str | None = None
+        """The work whose commit was begun last."""
         self.bad_rows = BadRows(request.on_error, target.quarantine_path(request))
         self.report = report
 
@@ -255,7 +263,8 @@ class _Pipeline:
         try:
             pieces = find_pieces(self.request, self.spark, self.steps.split_bytes)
             report.files = len({piece.path for piece in pieces})
-            existing = self.target.existing()
+            existing = self._existing()
+            self.missing = existing is None
             settled = settle(self.request, pieces, existing, self._opened)
             report.notes = list(settled.notes)
             if existing is None and not self.request.create:
@@ -268,13 +277,13 @@ class _Pipeline:
             chunks = _chunks(pieces, self.steps.chunk_bytes)
             report.chunks = len(chunks)
             job = self._job(pieces)
-            if existing is not None and not self._goes_on(job, len(chunks)):
-                self.request.found_existing(self.target.count(), report)
+            if existing and self.request.create and not self._goes_on(job, len(chunks)):
+                self.request.found_existing(self.sink.count(), report)
             for number, chunk in enumerate(chunks):
                 self._chunk(job, number, chunk, settled.schema, schema)
             if not self.request.dry_run:
-                self.target.create(schema)  # for inputs without a good row
-            report.count = self.target.count()
+                self._create(schema)  # for inputs without a good row
+            report.count = None if self.missing else self.sink.count()
         except BaseException:
             self._look_up()
             if report.stored == 0 and not report.unsure:
@@ -295,21 +304,40 @@ class _Pipeline:
         """
         if not self.steps.resume:
             return False
-        known = (self.target.outcome(f"{job} {number}", 0) for number in range(chunks))
-        return self.target.count() == 0 or any(done is not None for done in known)
+        known = (self.sink.outcome(f"{job} {number}", 0) for number in range(chunks))
+        return self.sink.count() == 0 or any(done is not None for done in known)
+
+    def _existing(self) -> StreamSchema | None:
+        with contextlib.suppress(NotAStore, StreamNotFound):
+            return self.sink.describe()
+        return None
+
+    def _create(self, schema: StreamSchema) -> None:
+        """Make the stream when it is to be made."""
+        if self.missing:
+            self.sink.create(
+                schema,
+                codec=self.request.codec,
+                retention=self.request.retention,
+                if_not_exists=True,
+            )
+            self.missing = False
+
+    def _committing(self, application: str) -> None:
+        self.asked = application
 
     def _look_up(self) -> None:
         """After a failure: count the chunk whose commit was begun, if it came about."""
-        if self.target.asked is None:
+        if self.asked is None:
             return
         self.report.unsure = True
         with contextlib.suppress(Exception):  # the failure itself is what matters
-            done = self.target.outcome(self.target.asked, 0)
+            done = self.sink.outcome(self.asked, 0)
             if done is not None:
                 self.report.stored += done.events
                 self.report.late += done.late
             # of a commit a server tells only who repeats it
-            self.report.unsure = done is None and self.target.options.url is not None
+            self.report.unsure = done is None and self.target.url is not None
 
     # ------------------------------------------------------------------- schema
 
@@ -400,7 +428,7 @@ class _Pipeline:
         }
         steps = vars(self.steps)
         steps = {name: value for name, value in steps.items() if name not in UNIMPORTANT}
-        said = json.dumps([files, asked, steps, self.target.epoch()], default=str, sort_keys=True)
+        said = json.dumps([files, asked, steps, self.sink.epoch()], default=str, sort_keys=True)
         return f"ingest {hashlib.sha256(said.encode()).hexdigest()[:24]}"
 
     def _chunk(
@@ -414,7 +442,7 @@ class _Pipeline:
         """Read, check and store one chunk."""
         report, size = self.report, total_bytes(pieces)
         if self.steps.resume and not self.request.dry_run:
-            done = self.target.outcome(f"{job} {number}", 0)
+            done = self.sink.outcome(f"{job} {number}", 0)
             if done is not None:
                 report.skipped += 1
                 report.notes.append(
@@ -456,14 +484,20 @@ class _Pipeline:
             if self.request.dry_run or wanted == 0:
                 return
             self.progress.phase("storing", wanted)
-            self.target.create(schema)  # not before the rows have proved good
+            self._create(schema)  # not before the rows have proved good
             parts = self.steps.partitions or max(
                 1, min(-(-size // PARTITION_BYTES), 20_000), self._parallelism(wanted)
             )
             outcome = load_sorted(
-                good, schema, self.target, parts, f"{job} {number}", order=NAMES[-3:]
+                good,
+                schema,
+                self.sink,
+                parts,
+                f"{job} {number}",
+                order=NAMES[-3:],
+                committing=self._committing,
             )
-            self.target.asked = None
+            self.asked = None
             if outcome.repeated:  # a server tells only now that the chunk was stored before
                 report.skipped += 1
                 report.duplicate += wanted
@@ -511,7 +545,9 @@ class _Pipeline:
             .where(F.col("_rank") == 1)
             .drop("_rank")
         )
-        stored = self.target.keys(self.spark, keys, first, last)
+        stored = None
+        if not self.missing and first is not None and last is not None and self.sink.count():
+            stored = stored_keys(self.spark, self.target, self.request.stream, keys, first, last)
         if stored is None:
             return once
         condition = [F.col(f"a.`{key}`").eqNullSafe(F.col(f"b.`{key}`")) for key in keys]

@@ -17,7 +17,7 @@ from ..errors import InvalidArgument
 from ..query.contract.explanation import Plan
 from .options import Options
 from .pinned_catalog import PinnedCatalog, query_engine
-from .queries import divide, query_tree
+from .queries import divided
 
 __all__ = ["QueryPlan", "plan_query"]
 
@@ -72,11 +72,9 @@ def plan_query(**options: object) -> QueryPlan:
         raise InvalidArgument(
             "plan_query expects 'path' and 'query'; behind a url a query is run in one piece"
         )
-    tree = query_tree(asked.query)
     with Store.open(local_path(asked.path), mode="r") as store:
         catalog = PinnedCatalog(store, growing=True)
         with query_engine(catalog) as engine:
-            plan = engine.explain(asked.query)
-        cuts, reason = divide(tree, catalog, asked.num_partitions)
-    kind = cuts[0].kind if cuts else "none"
-    return QueryPlan(kind, reason, tuple(str(cut) for cut in cuts), plan)
+            plan, cut = divided(asked.query, engine, catalog, asked.num_partitions)
+            shown = engine.explain_plan(plan)
+    return QueryPlan(cut.kind, cut.reason, tuple(map(str, cut.parts)), shown)

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from .backend import open_backend, rebatch
+from .backend import rebatch
+from .opening import open_backend
 from .options import Options
 from .types import ReadConversion
 

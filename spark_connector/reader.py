@@ -28,7 +28,8 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from ..errors import AttributeNotFound, SchemaMismatch
 from ..schema import StreamSchema
-from .backend import Backend, EventPartition, Scan, open_backend, rebatch, time_bounds
+from .backend import Backend, EventPartition, Scan, rebatch, time_bounds
+from .opening import open_backend
 from .options import Options
 from .types import ReadConversion
 

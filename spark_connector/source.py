@@ -44,7 +44,7 @@ class DefaultSource(DataSource):
 
     def schema(self) -> StructType:
         """Schema of the stream, of the columns chosen, or of the query's result."""
-        from .backend import open_backend
+        from .opening import open_backend
         from .types import spark_schema
 
         options = Options.parse(self.options, "a")

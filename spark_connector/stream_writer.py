@@ -29,9 +29,8 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 
 from ..errors import InvalidArgument
 from .options import Options
-from .sink import open_sink
 from .types import WriteConversion
-from .writer import StagedMessage, stage_task, wanted_schema
+from .writer import StagedMessage, open_sink, stage_task
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -58,7 +57,7 @@ class EventStreamWriter(DataSourceStreamArrowWriter):
             )
         self.options = options
         self.given = given
-        self.job = open_sink(options).prepare(wanted_schema(options, given))
+        self.job = open_sink(options, given).new_job()
         WriteConversion(given, self.job.schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -69,7 +68,7 @@ class EventStreamWriter(DataSourceStreamArrowWriter):
             query = context.getLocalProperty("sql.streaming.queryId")
             batch = context.getLocalProperty("streaming.sql.batchId")
         sink = open_sink(self.options)
-        sink.make_room(self.job)
+        sink.prepare(self.job)
         part, staged = stage_task(sink, self.job, self.given, iterator)
         application = self.options.txn_app_id or (f"query {query}" if query else None)
         version = None if batch is None else int(batch)

@@ -31,16 +31,18 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from ..errors import InvalidArgument, SchemaMismatch
+from ..errors import InvalidArgument, NotAStore, SchemaMismatch, StreamNotFound
+from ..ingest.sink import Job, Sink
+from ..ingest.target import Target
 from ..schema import StreamSchema
+from .local import local_path
 from .options import Options
-from .sink import Job, Sink, open_sink
 from .types import WriteConversion, arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["EventWriter", "StagedMessage", "stage_task", "wanted_schema"]
+__all__ = ["EventWriter", "StagedMessage", "open_sink", "stage_task"]
 
 
 @dataclass(frozen=True)
@@ -65,21 +67,49 @@ class StagedMessage(WriterCommitMessage):
     version: int | None = None
 
 
-def wanted_schema(options: Options, given: StructType) -> StreamSchema | None:
-    """Schema of the stream that a write may create; None when it must exist.
+def open_sink(options: Options, given: StructType | None = None) -> Sink:
+    """The sink of the stream that the options name.
+
+    Parameters
+    ----------
+    given : StructType, optional
+        Schema of a DataFrame that is to be written: with the option ``time`` the stream is made
+        where there is none.
 
     Raises
     ------
     SchemaMismatch
-        When the DataFrame does not have the time column.
+        When the option ``time`` names another column than the stream's, or none of the DataFrame.
     """
-    if options.time is None:
-        return None
+    path = None if options.path is None else local_path(options.path)
+    target = Target(path, None, options.url, options.token, options.timeout, options.retries)
+    sink = target.sink(options.stream or "")
+    if given is not None:
+        try:
+            time = sink.describe().time
+        except (NotAStore, StreamNotFound) as error:
+            if options.time is None:
+                raise type(error)(
+                    f"{error}; give the option 'time' (the name of the time column) to create it"
+                ) from None
+            wanted = _schema_of(given, options.time)
+            codec = options.codec or "lz4"
+            sink.create(wanted, codec=codec, retention=options.retention, if_not_exists=True)
+        else:
+            if options.time is not None and options.time.lower() != time.lower():
+                raise SchemaMismatch(
+                    f"option 'time' says {options.time!r}; the stream's time attribute is {time!r}"
+                )
+    return sink
+
+
+def _schema_of(given: StructType, time: str) -> StreamSchema:
+    """Schema of a stream for the events of a DataFrame."""
     arrow = arrow_schema(given)
-    name = {field.name.lower(): field.name for field in arrow}.get(options.time.lower())
+    name = {field.name.lower(): field.name for field in arrow}.get(time.lower())
     if name is None:
         raise SchemaMismatch(
-            f"option 'time' names {options.time!r}; the DataFrame has {', '.join(arrow.names)}"
+            f"option 'time' names {time!r}; the DataFrame has {', '.join(arrow.names)}"
         )
     # As Spark's own tables do: that a DataFrame has no nulls does not mean that the next has none.
     fields = [pa.field(f.name, f.type, f.name != name) for f in arrow]
@@ -126,10 +156,10 @@ class EventWriter(DataSourceArrowWriter):
         self.options = options
         self.given = given
         self.truncate = overwrite
-        sink = open_sink(options)
-        self.job = sink.prepare(wanted_schema(options, given))
+        sink = open_sink(options, given)
+        self.job = sink.new_job()
         WriteConversion(given, self.job.schema)  # says now what would fail in every task
-        sink.make_room(self.job)
+        sink.prepare(self.job)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the events of one task; runs on an executor."""

@@ -71,6 +71,7 @@ __all__ = [
     "new_job",
     "prepare_staging",
     "stage",
+    "staged_jobs",
     "sweep_staging",
     "truncated_at",
 ]
@@ -477,6 +478,12 @@ def abort_staged(files: Files, directory: str, job: str) -> None:
     files.remove_tree(f"{directory}/{STAGING}/{job}")
 
 
+def staged_jobs(files: Files, directory: str) -> list[str]:
+    """Names of the jobs that have a directory."""
+    place = f"{directory}/{STAGING}"
+    return list(files.list(place)) if files.exists(place) else []
+
+
 def sweep_staging(
     files: Files,
     directory: str,
@@ -485,16 +492,13 @@ def sweep_staging(
     clock: Callable[[], float] = time.time,
 ) -> list[str]:
     """Remove the jobs that nobody has committed or aborted for too long; return their names."""
-    place = f"{directory}/{STAGING}"
-    if not files.exists(place):
-        return []
     swept = []
-    for job in files.list(place):
+    for job in staged_jobs(files, directory):
         try:
             made = int(job.split("-", 1)[0], 16)
         except ValueError:
             continue
         if made + ttl_seconds < clock():
-            files.remove_tree(f"{place}/{job}")
+            abort_staged(files, directory, job)
             swept.append(job)
     return swept

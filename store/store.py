@@ -385,6 +385,8 @@ class Store:
             return opened
 
     def _exists(self, directory: str) -> bool:
+        if len(directory.encode()) > len("streams/") + NAME_BYTES_MAX:
+            return False  # no stream can have that name, and the system may refuse to look
         return self.files.exists(f"{directory}/MANIFEST") or lost_manifest(self.files, directory)
 
     def _opened(self, name: str, directory: str) -> EventStream | StreamReader:

@@ -230,15 +230,15 @@ QUERY_MUTANTS = [
     (
         "windows are always swept",
         "query",
-        'return "index" if self._costs.index <= self._costs.replay else "replay"',
-        'return "index"',
+        'return "index" if costs.index <= costs.replay else "replay", "cheaper", costs',
+        'return "index", "cheaper", costs',
         GOLDEN,
     ),
     (
         "windows are always replayed",
         "query",
-        'return "index" if self._costs.index <= self._costs.replay else "replay"',
-        'return "replay"',
+        'return "index" if costs.index <= costs.replay else "replay", "cheaper", costs',
+        'return "replay", "cheaper", costs',
         GOLDEN,
     ),
     # -- parts of a query -------------------------------------------------------------------------
@@ -557,8 +557,7 @@ QUERY_MUTANTS = [
     (
         "conditions on events come after windows",
         "query",
-        "        for condition in self._bound.conditions:\n"
-        "            query = query.where(condition.copy())\n",
+        "    for condition in bound.conditions:\n        query = query.where(condition.copy())\n",
         "",
         f"windows/test_window_sql.py {PREDICATES}",
     ),
@@ -674,8 +673,8 @@ QUERY_MUTANTS = [
     (
         "a limit is pushed below conditions",
         "query",
-        "if rows is not None and spec.exact:",
-        "if rows is not None:",
+        "if rows is None or not scan.exact:",
+        "if rows is None:",
         "test_sql_differential.py",
     ),
     (
@@ -709,7 +708,7 @@ QUERY_MUTANTS = [
     (
         "ORDER BY of an alias that hides time is dropped",
         "query",
-        "if not column.table and _hidden(select, column):",
+        "if not column.table and _hidden(select, column, names):",
         "if False:",
         "test_sql_differential.py",
     ),
@@ -723,8 +722,8 @@ QUERY_MUTANTS = [
     (
         "the tree answers aggregates under any condition",
         "query",
-        "return frozenset(i for i in self._prepared.candidates if specs[i].exact)",
-        "return frozenset(self._prepared.candidates)",
+        "frozenset(i for i in prepared.candidates if scans[i].exact)",
+        "frozenset(prepared.candidates)",
         "test_sql_differential.py::test_the_tree_answers_aggregates_over_time_and_only_those",
     ),
     (
@@ -744,15 +743,15 @@ QUERY_MUTANTS = [
     (
         "two relations of one query see two states of a stream",
         "query",
-        "found = self._snapshots[name] = self._engine.catalog.snapshot(name)",
-        "found = self._engine.catalog.snapshot(name)",
+        "found = self.snapshots[name] = self.catalog.snapshot(name)",
+        "found = self.catalog.snapshot(name)",
         f"{ENGINE}::test_one_query_sees_one_state_of_a_stream",
     ),
     (
-        "an operator sees a state of its own",
+        "a run sees another state than its plan",
         "query",
-        "inner._snapshots = self._snapshots",
-        "inner._snapshots = {}",
+        "return plan_query(prepared, planning), planning.snapshot",
+        "return plan_query(prepared, planning), self.catalog.snapshot",
         f"{ENGINE}",
     ),
     (
@@ -772,8 +771,8 @@ QUERY_MUTANTS = [
     (
         "a parameter's name is found within a longer one",
         "query",
-        "return {name: self._values[name] for name in names if name in self._values}",
-        'return {n: v for n, v in self._values.items() if n in " ".join(names)}',
+        "return {name: self.values[name] for name in names if name in self.values}",
+        'return {n: v for n, v in self.values.items() if n in " ".join(names)}',
         "test_statement_names.py::test_parameters_are_found_by_their_whole_name",
     ),
     (
@@ -794,7 +793,7 @@ QUERY_MUTANTS = [
     (
         "the gate stands open",
         "query",
-        "    check_query(root, text, table_function_names())\n    check_literals",
+        "    check_query(root, text, functions)\n    check_literals",
         "    check_literals",
         "test_lockdown.py::test_hostile_statements_are_refused",
     ),
@@ -815,8 +814,8 @@ QUERY_MUTANTS = [
     (
         "the executor can be written to",
         "query",
-        "            read_only=True,\n            config={",
-        "            config={",
+        "duckdb.connect(path, read_only=True, config=settings)",
+        "duckdb.connect(path, config=settings)",
         "test_doors.py test_lockdown.py::test_the_executor_is_locked",
     ),
     (

@@ -1,7 +1,8 @@
 """Names and operators: from a tree that passed the gate to a bound query.
 
-Reading order: ``scope`` (what a name means), ``operators`` (what stands in FROM besides streams),
-``tree_aggregates`` (SELECTs that the tree answers), ``window_call``, ``window_select``,
-``window_keys``, ``window_fusion`` (what the window operator takes over), ``match_weights`` (what is
-counted or left out of matches), ``binder``.
+Reading order: ``from_operator`` (the seam that operators are bound at), ``scope`` (what a name
+means), ``tree_aggregates`` (SELECTs that the tree answers), ``window_call``, ``window_select``,
+``window_keys``, ``window_fusion`` and ``window_binding`` (windows, and what they take over of their
+SELECT), ``ctes``, ``binder`` (the walk over a query), ``match_weights``,
+``match_binding`` (row patterns).
 """

@@ -14,7 +14,7 @@ Guarantee
 Layout
     The tree is changed in place: relation ``i`` stands in it as the table ``chronicle_i`` (with
     more underscores where the text has such a name) under the alias that the user knows.  Columns
-    that resolve to an attribute of stream ``i`` carry a :class:`ColumnUse` in ``meta["use"]``.
+    that resolve to an attribute of stream ``i`` have a :class:`ColumnUse` in :class:`.scope.Names`.
 
 Limits
     Conditions reach a stream through derived tables and CTEs only where these merely rename.
@@ -28,7 +28,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
 from sqlglot import exp
 
 from ...errors import StreamNotFound
@@ -38,18 +37,18 @@ from ..contract.catalog import Catalog
 from ..pattern.any_choice import REGIMES
 from ..sql.dialect import MatchRelation, error_at, position_of
 from ..sql.gate import AGGREGATES
-from .operators import BoundOperator, OperatorSite, match_factory, table_function
+from .ctes import Cte, Ctes, bringing, hide
+from .from_operator import Binders, BoundOperator, OperatorSite
 from .scope import (
     ColumnUse,
     Condition,
+    Names,
     Output,
     Scope,
     Site,
     Source,
-    declared_type,
     own_nodes,
     resolve,
-    uses,
     values_of,
 )
 
@@ -70,18 +69,7 @@ class Bound:
     sites: list[Site]
     outputs: list[Output] | None
     streams: dict[str, StreamSchema]
-
-
-@dataclass(frozen=True)
-class _Cte:
-    """A CTE: its columns, and a copy of it as written, for queries that run apart from this one."""
-
-    outputs: list[Output] | None
-    node: Any
-    recursive: bool
-
-
-_Ctes = dict[str, _Cte]
+    names: Names
 
 
 def conjuncts(node: Any) -> Iterator[Any]:
@@ -95,26 +83,37 @@ def conjuncts(node: Any) -> Iterator[Any]:
         yield node
 
 
-def bind(root: Any, text: str, catalog: Catalog) -> Bound:
+def bind(root: Any, text: str, catalog: Catalog, operators: Binders) -> Bound:
     """Bind a query that has passed the gate, in place.
+
+    Parameters
+    ----------
+    root : sqlglot tree
+    text : str
+        The statement, for error positions.
+    catalog : Catalog
+    operators : mapping
+        What binds FROM items that are no streams.
 
     Raises
     ------
     SqlError
     """
-    binder = _Binder(root, text, catalog)
+    binder = _Binder(root, text, catalog, operators)
     outputs = binder.query(root, {}, None)
-    return Bound(root, binder.sites, outputs, binder.streams)
+    return Bound(root, binder.sites, outputs, binder.streams, binder.names)
 
 
 class _Binder:
-    def __init__(self, root: Any, text: str, catalog: Catalog) -> None:
+    def __init__(self, root: Any, text: str, catalog: Catalog, operators: Binders) -> None:
         self.text = text
         self.catalog = catalog
+        self.operators = operators
+        self.names = Names()
         self.sites: list[Site] = []
         self.streams: dict[str, StreamSchema] = {}
-        self._names = {name.lower(): name for name in catalog.streams()}
-        self._exact = set(self._names.values())
+        self._streams = {name.lower(): name for name in catalog.streams()}
+        self._exact = set(self._streams.values())
         self._scopes = 0
         self._prefix = "chronicle_"
         while self._prefix in text.lower():  # a CTE of that name would be read in its place
@@ -126,7 +125,7 @@ class _Binder:
 
     # ----------------------------------------------------------------------- queries
 
-    def query(self, node: Any, ctes: _Ctes, outer: Scope | None) -> list[Output] | None:
+    def query(self, node: Any, ctes: Ctes, outer: Scope | None) -> list[Output] | None:
         """Bind a query and give its columns; None when they are not known."""
         ctes = self._with(node, ctes, outer)
         if isinstance(node, exp.Select):
@@ -151,7 +150,7 @@ class _Binder:
             self._nested(child, ctes, outer)
         return None
 
-    def _with(self, node: Any, ctes: _Ctes, outer: Scope | None) -> _Ctes:
+    def _with(self, node: Any, ctes: Ctes, outer: Scope | None) -> Ctes:
         clause = node.args.get("with_")
         if clause is None:
             return ctes
@@ -160,28 +159,26 @@ class _Binder:
             name, written = cte.alias.lower(), cte.copy()
             recursive = bool(clause.args.get("recursive"))
             if name in ctes:
-                _hide(name, None if recursive else written, ctes)
+                hide(name, None if recursive else written, ctes)
             if recursive:
                 ctes.pop(name, None)
-                ctes[name] = _Cte(
-                    None, written, True
-                )  # its columns are not known while it is bound
+                ctes[name] = Cte(None, written, True)  # its columns are not known while it is bound
             outputs = self.query(cte.this, ctes, outer)
             if recursive:
                 outputs = None
             if outputs is not None and self._references.get(name, 0) > 1:
                 outputs = [Output(column.name, column.type) for column in outputs]
             ctes.pop(name, None)  # so that names come in the order they are written
-            ctes[name] = _Cte(self._renamed(outputs, cte.args.get("alias")), written, recursive)
+            ctes[name] = Cte(self._renamed(outputs, cte.args.get("alias")), written, recursive)
         return ctes
 
-    def _modifiers(self, node: Any, ctes: _Ctes, outer: Scope | None) -> None:
+    def _modifiers(self, node: Any, ctes: Ctes, outer: Scope | None) -> None:
         """Queries inside ORDER BY and LIMIT of a set operation."""
         for key in ("order", "limit", "offset"):
             if node.args.get(key) is not None:
                 self._nested(node.args[key], ctes, outer)
 
-    def _nested(self, node: Any, ctes: _Ctes, outer: Scope | None) -> None:
+    def _nested(self, node: Any, ctes: Ctes, outer: Scope | None) -> None:
         if isinstance(node, exp.Query):
             self.query(node, ctes, outer)
             return
@@ -201,7 +198,7 @@ class _Binder:
 
     # ------------------------------------------------------------------------ SELECT
 
-    def _select(self, node: Any, ctes: _Ctes, outer: Scope | None) -> list[Output] | None:
+    def _select(self, node: Any, ctes: Ctes, outer: Scope | None) -> list[Output] | None:
         self._scopes += 1
         scope = Scope(self._scopes, outer)
         hints = self._hints(node)
@@ -242,7 +239,7 @@ class _Binder:
             found[name] = value
         return found
 
-    def _from(self, node: Any, scope: Scope, ctes: _Ctes, hints: dict[str, str]) -> None:
+    def _from(self, node: Any, scope: Scope, ctes: Ctes, hints: dict[str, str]) -> None:
         clause = node.args.get("from_")
         if clause is not None:
             self._item(clause.this, scope, ctes, node, hints)
@@ -254,7 +251,7 @@ class _Binder:
                 source.pushable = False
 
     def _joins(
-        self, joins: Any, scope: Scope, ctes: _Ctes, node: Any, hints: dict[str, str]
+        self, joins: Any, scope: Scope, ctes: Ctes, node: Any, hints: dict[str, str]
     ) -> None:
         for join in joins:
             before = list(scope.sources)
@@ -272,7 +269,7 @@ class _Binder:
                     source.nullable = True
 
     def _item(
-        self, item: Any, scope: Scope, ctes: _Ctes, select: Any, hints: dict[str, str]
+        self, item: Any, scope: Scope, ctes: Ctes, select: Any, hints: dict[str, str]
     ) -> None:
         """Add the source or sources of one FROM item to the scope."""
         if isinstance(item, MatchRelation):
@@ -308,16 +305,16 @@ class _Binder:
         return source
 
     def _table(
-        self, item: Any, scope: Scope, ctes: _Ctes, select: Any, hints: dict[str, str]
+        self, item: Any, scope: Scope, ctes: Ctes, select: Any, hints: dict[str, str]
     ) -> None:
         if isinstance(item.this, exp.Anonymous):
-            factory = table_function(item.this.name)
-            if factory is None:
+            function = self.operators.get(item.this.name.lower())
+            if function is None:
                 for argument in item.this.expressions:
                     self._expression(argument, scope, ctes)
                 self._add(scope, item.alias or item.this.name, None, item)
                 return
-            bound = factory.bind(OperatorSite(item, select, self.text, self.catalog, hints))
+            bound = function(self._at(item, select, hints))
             self._operator(item, bound, item.this.name, scope)
             return
         name = item.name
@@ -356,15 +353,14 @@ class _Binder:
             "alias",
             exp.TableAlias(this=exp.to_identifier(alias, quoted=True), columns=columns),
         )
-        item.meta["site"] = site.index
 
     def _stream(self, item: Any) -> tuple[str, StreamSchema]:
         name = item.name
         if name not in self._exact:
-            found = self._names.get(name.lower())
+            found = self._streams.get(name.lower())
             if found is None:
-                hint = did_you_mean(name, self._names.values(), quoted=False)
-                if not self._names:
+                hint = did_you_mean(name, self._streams.values(), quoted=False)
+                if not self._streams:
                     hint = "; the store has no streams yet"
                 raise error_at(self.text, position_of(item), f"no stream {name!r}{hint}")
             name = found
@@ -376,25 +372,15 @@ class _Binder:
         return name, schema
 
     def _match(
-        self, item: Any, scope: Scope, ctes: _Ctes, select: Any, hints: dict[str, str]
+        self, item: Any, scope: Scope, ctes: Ctes, select: Any, hints: dict[str, str]
     ) -> None:
-        factory = match_factory()
-        if factory is None:
-            raise error_at(
-                self.text, position_of(item), "this build of Chronicle has no row patterns"
-            )
         query = self._input_query(item.this, ctes)
         if query is None:
             self._stream(item.this)  # so that a missing one is said where it stands
         else:
             item.set("this", query.subquery("input"))
 
-        def outputs_of(query: Any) -> list[tuple[str, pa.DataType | None]]:
-            bound = bind(query.copy(), self.text, self.catalog)
-            self.streams.update(bound.streams)
-            return [(output.name or "", output.type) for output in bound.outputs or ()]
-
-        bound = factory.bind(OperatorSite(item, select, self.text, self.catalog, hints, outputs_of))
+        bound = self.operators[MatchRelation](self._at(item, select, hints))
         table = exp.Table(this=exp.to_identifier("match"))
         clause_alias = item.args["match"].args.get("alias")
         if clause_alias is not None:
@@ -402,7 +388,30 @@ class _Binder:
         item.replace(table)
         self._operator(table, bound, "match", scope)
 
-    def _input_query(self, source: Any, ctes: _Ctes) -> Any:
+    def _at(self, item: Any, select: Any, hints: dict[str, str]) -> OperatorSite:
+        """The site of an operator."""
+
+        def bound(query: Any) -> Bound:
+            found = bind(query, self.text, self.catalog, self.operators)
+            self.streams.update(found.streams)
+            return found
+
+        functions = frozenset(name for name in self.operators if isinstance(name, str))
+        strategy = hints.get("strategy", "auto")
+        streams = list(self._streams.values())
+        return OperatorSite(
+            item,
+            select,
+            self.text,
+            strategy,
+            functions,
+            streams,
+            self._stream,
+            bound,
+            hints.get("selection", "auto"),
+        )
+
+    def _input_query(self, source: Any, ctes: Ctes) -> Any:
         """The input of MATCH_RECOGNIZE as a query of its own; None when it is a stream.
 
         The query runs apart from this one, so it brings the CTEs that it needs as they are written.
@@ -416,7 +425,7 @@ class _Binder:
             query = source.this.copy()
         else:
             query = exp.select("*").from_(source.copy())
-        return _bringing(query, ctes)
+        return bringing(query, ctes)
 
     def _operator(self, item: Any, bound: BoundOperator, name: str, scope: Scope) -> None:
         site = self._site(name, operator=bound)
@@ -431,12 +440,12 @@ class _Binder:
 
     # -------------------------------------------------------------------- expressions
 
-    def _expression(self, node: Any, scope: Scope, ctes: _Ctes) -> None:
+    def _expression(self, node: Any, scope: Scope, ctes: Ctes) -> None:
         if isinstance(node, exp.Query):
             self.query(node, ctes, scope)
             return
         if isinstance(node, exp.Column):
-            resolve(node, scope, self.text)
+            resolve(node, scope, self.text, self.names)
             return
         if isinstance(node, exp.Lambda):
             names = [argument.name.lower() for argument in node.expressions]
@@ -473,7 +482,7 @@ class _Binder:
         condition = Condition(part, scope.number, where)
         sites = {
             use.site
-            for use in uses(part)
+            for use in self.names.uses(part)
             if use.scope == scope.number and (only is None or use.site in only)
         }
         constant = not sites and not any(True for _ in part.find_all(exp.Column, exp.Query))
@@ -508,11 +517,10 @@ class _Binder:
                 outputs.extend(expanded)
                 continue
             name = projection.alias or (column.name if isinstance(column, exp.Column) else None)
-            found = column.meta.get("output") if isinstance(column, exp.Column) else None
+            found = self.names.output(column)
             if isinstance(column, exp.Column) and not projection.alias and found is not None:
                 name = found.name
-            use = column.meta.get("use") if isinstance(column, exp.Column) else None
-            outputs.append(Output(name, declared_type(column), use))
+            outputs.append(Output(name, self.names.declared_type(column), self.names.use(column)))
         if not transparent:
             return [Output(output.name, output.type) for output in outputs]
         return outputs
@@ -545,44 +553,6 @@ class _Binder:
                     )
                 outputs.append(Output(output.name, output.type, use))
         return outputs
-
-
-def _bringing(query: Any, ctes: _Ctes) -> Any:
-    """A query with the CTEs that it needs."""
-    needed = _needed(query, ctes)
-    if not needed:
-        return query
-    if query.args.get("with_") is not None:  # its own names hide those from outside
-        query = exp.select("*").from_(query.subquery("input"))
-    query.set(
-        "with_",
-        exp.With(
-            expressions=[cte.node.copy() for cte in needed],
-            recursive=any(cte.recursive for cte in needed),
-        ),
-    )
-    return query
-
-
-def _hide(name: str, written: Any, ctes: _Ctes) -> None:
-    """A CTE gets a name that means another one outside: those that use that one take it along."""
-    old = ctes[name]
-    for node in [written, *(cte.node for other, cte in ctes.items() if other != name)]:
-        if node is not None and old in _needed(node.this, ctes):
-            node.set("this", _bringing(node.this, ctes))
-
-
-def _needed(query: Any, ctes: _Ctes) -> list[_Cte]:
-    """The CTEs that a query names, and those that these name, in the order they are written."""
-    names: set[str] = set()
-    waiting = [query]
-    while waiting:
-        for table in waiting.pop().find_all(exp.Table):
-            name = table.name.lower()
-            if name in ctes and name not in names:
-                names.add(name)
-                waiting.append(ctes[name].node)
-    return [cte for name, cte in ctes.items() if name in names]
 
 
 def is_plain(select: Any) -> bool:

@@ -2,8 +2,8 @@
 
 Purpose
     Each SELECT opens a :class:`Scope` over its sources; :func:`resolve` finds the source of a
-    column, refuses names that nothing can have, and notes in ``meta["use"]`` when the column is
-    an attribute of a stream.
+    column, refuses names that nothing can have, and notes in :class:`Names` what the column is:
+    which output of its source, and which attribute of a stream.
 
 Guarantee
     A name is refused only when every source that could have it is known and lacks it.  Names are
@@ -22,19 +22,18 @@ from sqlglot import exp
 from ...schema import StreamSchema
 from ...suggestion import did_you_mean
 from ..sql.dialect import error_at, position_of
-from .operators import BoundOperator
+from .from_operator import BoundOperator
 
 __all__ = [
     "ColumnUse",
     "Condition",
+    "Names",
     "Output",
     "Scope",
     "Site",
     "Source",
-    "declared_type",
     "own_nodes",
     "resolve",
-    "uses",
     "values_of",
 ]
 
@@ -112,6 +111,14 @@ class Site:
     conditions: list[Condition] = field(default_factory=list)
     select: Any = None
 
+    @property
+    def columns(self) -> pa.Schema:
+        """What the relation gives."""
+        if self.operator is not None:
+            return self.operator.schema
+        assert self.schema is not None
+        return self.schema.arrow
+
 
 @dataclass(frozen=True)
 class Output:
@@ -120,6 +127,49 @@ class Output:
     name: str | None
     type: pa.DataType | None = None
     use: ColumnUse | None = None
+
+
+class Names:
+    """What the columns of one bound query are, by the nodes of its tree."""
+
+    def __init__(self) -> None:
+        # a node is kept beside what it is: so its identity is not given to another one
+        self._known: dict[int, tuple[Any, Output, ColumnUse | None]] = {}
+
+    def note(self, node: Any, output: Output, use: ColumnUse | None) -> None:
+        """Remember what a column is."""
+        self._known[id(node)] = node, output, use
+
+    def output(self, node: Any) -> Output | None:
+        """The column of its source that a node names; None when that is not known."""
+        found = self._known.get(id(node))
+        return None if found is None else found[1]
+
+    def use(self, node: Any) -> ColumnUse | None:
+        """The attribute of a stream that a node names; None for anything else."""
+        found = self._known.get(id(node))
+        return None if found is None else found[2]
+
+    def uses(self, node: Any) -> Iterator[ColumnUse]:
+        """The attributes of streams that an expression names, nested queries left out."""
+        for part in own_nodes(node):
+            use = self.use(part)
+            if use is not None:
+                yield use
+
+    def declared_type(self, node: Any) -> pa.DataType | None:
+        """Declared type of an expression where it is that of an attribute."""
+        while isinstance(node, (exp.Paren, exp.Window, exp.Filter)):
+            node = node.this
+        if isinstance(node, exp.Column):
+            output = self.output(node)
+            return None if output is None else output.type
+        name = node.name.lower() if isinstance(node, exp.Anonymous) and node.expressions else ""
+        if name in _TYPE_KEEPING:
+            if name in ("min", "max") and len(node.expressions) > 1:
+                return None
+            return self.declared_type(node.expressions[0])
+        return None
 
 
 @dataclass
@@ -164,8 +214,8 @@ class Scope:
             scope = scope.parent
 
 
-def resolve(node: Any, scope: Scope, text: str) -> None:
-    """Resolve a column in place; raises :class:`SqlError` when nothing can have that name."""
+def resolve(node: Any, scope: Scope, text: str, names: Names) -> None:
+    """Note what a column is; raises :class:`SqlError` when nothing can have that name."""
     parts = [part.name for part in node.parts]
     if isinstance(node.this, exp.Star):
         _check_alias(node, parts[0], scope, text)
@@ -173,7 +223,7 @@ def resolve(node: Any, scope: Scope, text: str) -> None:
     opaque = False
     for level in scope.chain():
         opaque = opaque or any(source.opaque for source in level.sources)
-        if _resolve(node, parts, level) or parts[0].lower() in level.ignored:
+        if _resolve(node, parts, level, names) or parts[0].lower() in level.ignored:
             return
     if opaque:
         return
@@ -190,30 +240,31 @@ def resolve(node: Any, scope: Scope, text: str) -> None:
     raise error_at(text, position_of(node), f"no column {name!r}{hint}{listed}")
 
 
-def _resolve(node: Any, parts: list[str], level: Scope) -> bool:
+def _resolve(node: Any, parts: list[str], level: Scope, names: Names) -> bool:
     first = parts[0].lower()
     if len(parts) > 1:
         for source in level.sources:
             if source.alias == first:
                 found = source.find(parts[1])
                 if found is not None and len(parts) == 2:
-                    _use(node, source, found, level)
+                    _note(names, node, source, found, level)
                 return found is not None or source.opaque
     matches = [(s, o) for s in level.sources if (o := s.find(parts[0])) is not None]
     if matches:
         if len(matches) == 1 and len(parts) == 1:
-            _use(node, *matches[0], level)
+            _note(names, node, *matches[0], level)
         return True
     if first in level.aliases:
         return True
     return any(source.alias == first for source in level.sources) and len(parts) == 1
 
 
-def _use(node: Any, source: Source, output: Output, level: Scope) -> None:
-    node.meta["output"] = output
-    if output.use is not None and source.pushable:
-        nullable = source.nullable or output.use.nullable
-        node.meta["use"] = ColumnUse(output.use.site, output.use.attribute, nullable, level.number)
+def _note(names: Names, node: Any, source: Source, output: Output, level: Scope) -> None:
+    use = output.use if source.pushable else None
+    if use is not None:
+        nullable = source.nullable or use.nullable
+        use = ColumnUse(use.site, use.attribute, nullable, level.number)
+    names.note(node, output, use)
 
 
 def _check_alias(node: Any, name: str, scope: Scope, text: str) -> None:
@@ -264,25 +315,3 @@ def values_of(node: Any) -> Iterator[Any]:
         yield node.expression
     else:
         yield from node.iter_expressions()
-
-
-def uses(node: Any) -> Iterator[ColumnUse]:
-    """The attributes of streams that an expression names, nested queries left out."""
-    for part in own_nodes(node):
-        use = part.meta.get("use") if isinstance(part, exp.Column) else None
-        if use is not None:
-            yield use
-
-
-def declared_type(node: Any) -> pa.DataType | None:
-    """Declared type of an expression where it is that of an attribute."""
-    while isinstance(node, (exp.Paren, exp.Window, exp.Filter)):
-        node = node.this
-    if isinstance(node, exp.Column):
-        output = node.meta.get("output")
-        return None if output is None else output.type
-    if isinstance(node, exp.Anonymous) and node.expressions and node.name.lower() in _TYPE_KEEPING:
-        if node.name.lower() in ("min", "max") and len(node.expressions) > 1:
-            return None
-        return declared_type(node.expressions[0])
-    return None

@@ -20,7 +20,7 @@ Layout
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import Any
@@ -32,9 +32,17 @@ from sqlglot import exp
 from ...schema import Storage, StreamSchema
 from ...store.aggregates import LightweightAggregates
 from ..sql.gate import AGGREGATES
-from .scope import ColumnUse, Site, own_nodes
+from .scope import Names, Site
 
-__all__ = ["Call", "Candidate", "find_candidate", "result_table", "rewrite"]
+__all__ = [
+    "Call",
+    "Candidate",
+    "find_candidate",
+    "one_row",
+    "one_row_schema",
+    "result_table",
+    "rewritten",
+]
 
 _FUNCTIONS = {
     "count": "count",
@@ -84,28 +92,22 @@ class Candidate:
 
     Attributes
     ----------
-    site : int
-    schema : StreamSchema
+    select : sqlglot tree
     calls : tuple of Call
+    places : tuple of (sqlglot tree, int)
+        Where calls stand in the SELECT, and which.
     bare : tuple of (str, int) or None
         When the SELECT is nothing but calls: name and position in ``calls`` of each column.
     """
 
-    site: int
-    schema: StreamSchema
+    select: Any
     calls: tuple[Call, ...]
+    places: tuple[tuple[Any, int], ...]
     bare: tuple[tuple[str, int], ...] | None
 
-    @property
-    def attributes(self) -> tuple[str, ...]:
-        """Attributes whose aggregates are needed, time left out."""
-        time = self.schema.time
-        names = (c.attribute for c in self.calls if c.attribute is not None)
-        return tuple(dict.fromkeys(name for name in names if name != time))
 
-
-def find_candidate(site: Site) -> Candidate | None:
-    """The candidate that a site's SELECT is, if it is one; tags its calls in ``meta["call"]``."""
+def find_candidate(site: Site, names: Names) -> Candidate | None:
+    """The candidate that a site's SELECT is, if it is one."""
     select, schema = site.select, site.schema
     if select is None or schema is None or not isinstance(select, exp.Select):
         return None
@@ -117,48 +119,48 @@ def find_candidate(site: Site) -> Candidate | None:
         return None
     if any(node is not select and isinstance(node, exp.Query) for node in select.walk()):
         return None
-    calls: list[Call] = []
-    tagged: list[tuple[Any, int]] = []
+    found = _Calls(site, schema, names)
     for key in ("expressions", "having", "order"):
         part = select.args.get(key)
         for node in part if isinstance(part, list) else [part]:
-            if node is not None and not _collect(node, site, schema, calls, tagged):
+            if node is not None and not found.collect(node):
                 return None
-    if not calls:
+    if not found.calls:
         return None
-    for node, position in tagged:
-        node.meta["call"] = position
-        node.meta["hugeint"] = calls[position].hugeint
-    select.meta["candidate"] = site.index
-    return Candidate(site.index, schema, tuple(calls), _bare(select, len(tagged)))
+    calls, places = tuple(found.calls), tuple(found.places)
+    return Candidate(select, calls, places, _bare(select, places))
 
 
-def _collect(
-    node: Any,
-    site: Site,
-    schema: StreamSchema,
-    calls: list[Call],
-    tagged: list[tuple[Any, int]],
-) -> bool:
-    """Gather the aggregate calls below a node; False when something else needs the events."""
-    if isinstance(node, (exp.Window, exp.Filter, exp.WithinGroup, exp.Column, exp.Star)):
-        return False
-    if isinstance(node, exp.Anonymous):
-        name = node.name.lower()
-        if name in AGGREGATES:
-            call = _call(node, name, site, schema)
-            if call is None:
-                return False
-            if call not in calls:
-                calls.append(call)
-            tagged.append((node, calls.index(call)))
-            return True
-        if name in ("unnest", "columns", "grouping", "grouping_id"):
+class _Calls:
+    """The aggregate calls of a SELECT, and where they stand."""
+
+    def __init__(self, site: Site, schema: StreamSchema, names: Names) -> None:
+        self.calls: list[Call] = []
+        self.places: list[tuple[Any, int]] = []
+        self._site = site
+        self._schema = schema
+        self._names = names
+
+    def collect(self, node: Any) -> bool:
+        """Gather the calls below a node; False when something else needs the events."""
+        if isinstance(node, (exp.Window, exp.Filter, exp.WithinGroup, exp.Column, exp.Star)):
             return False
-    return all(_collect(child, site, schema, calls, tagged) for child in node.iter_expressions())
+        if isinstance(node, exp.Anonymous):
+            name = node.name.lower()
+            if name in AGGREGATES:
+                call = _call(node, name, self._site, self._schema, self._names)
+                if call is None:
+                    return False
+                if call not in self.calls:
+                    self.calls.append(call)
+                self.places.append((node, self.calls.index(call)))
+                return True
+            if name in ("unnest", "columns", "grouping", "grouping_id"):
+                return False
+        return all(self.collect(child) for child in node.iter_expressions())
 
 
-def _call(node: Any, name: str, site: Site, schema: StreamSchema) -> Call | None:
+def _call(node: Any, name: str, site: Site, schema: StreamSchema, names: Names) -> Call | None:
     function = _FUNCTIONS.get(name)
     arguments = node.expressions
     if function is None:
@@ -172,7 +174,7 @@ def _call(node: Any, name: str, site: Site, schema: StreamSchema) -> Call | None
         return Call("count", None, pa.int64())
     if name == "count_star" or len(arguments) != 1 or not isinstance(arguments[0], exp.Column):
         return None
-    use: ColumnUse | None = arguments[0].meta.get("use")
+    use = names.use(arguments[0])
     if use is None or use.site != site.index:
         return None
     attribute = schema.attribute(use.attribute)
@@ -192,21 +194,23 @@ def _call(node: Any, name: str, site: Site, schema: StreamSchema) -> Call | None
     return Call("sum", attribute.name, pa.float64() if floating else pa.decimal128(38, 0))
 
 
-def _bare(select: Any, tagged: int) -> tuple[tuple[str, int], ...] | None:
+def _bare(select: Any, places: Sequence[tuple[Any, int]]) -> tuple[tuple[str, int], ...] | None:
     """Result columns when the SELECT is a list of calls and nothing else."""
     if any(select.args.get(key) for key in ("having", "order", "limit", "offset")):
         return None
     if select.parent is not None and not isinstance(select.parent, exp.Paren):
         return None
-    if tagged != len(select.expressions):
+    if len(places) != len(select.expressions):
         return None
+    call_of = {id(node): position for node, position in places}
     columns = []
     for projection in select.expressions:
         node = projection.this if isinstance(projection, exp.Alias) else projection
-        name = projection.alias or ("call" in node.meta and _natural_name(node))
-        if "call" not in node.meta or not name:
+        position = call_of.get(id(node))
+        name = projection.alias or (position is not None and _natural_name(node))
+        if position is None or not name:
             return None
-        columns.append((name, node.meta["call"]))
+        columns.append((name, position))
     return tuple(columns)
 
 
@@ -222,11 +226,31 @@ def _natural_name(call: Any) -> str | None:
     return f"{call.name.lower()}({'.'.join(parts)})"
 
 
-def rewrite(select: Any, names: Sequence[str] | None = None) -> None:
-    """Make a tagged SELECT read its calls from the one-row relation, in place.
+def rewritten(
+    root: Any, candidates: Sequence[Candidate], names: Callable[[], Sequence[str]]
+) -> Any:
+    """A copy of a query in which the SELECTs of candidates read their calls from one-row relations.
 
-    Its columns keep their names: those given, else what the text of each would be called.
+    Their columns keep their names: those that ``names`` gives for the query as it is, where a
+    candidate is the query, else what the text of each would be called.
     """
+    holder, written = exp.Paren(this=root.copy()), {}
+    for old, new in zip(root.walk(), holder.this.walk(), strict=True):
+        written[id(old)] = new
+    for candidate in candidates:
+        whole = candidate.select is root
+        select = written[id(candidate.select)]
+        places = [(written[id(node)], position) for node, position in candidate.places]
+        _rewrite(select, candidate.calls, places, names() if whole else None)
+    return holder.this
+
+
+def _rewrite(
+    select: Any,
+    calls: Sequence[Call],
+    places: Sequence[tuple[Any, int]],
+    names: Sequence[str] | None,
+) -> None:
     projections = list(select.expressions)
     for position, projection in enumerate(projections):
         if not isinstance(projection, exp.Alias):
@@ -236,12 +260,9 @@ def rewrite(select: Any, names: Sequence[str] | None = None) -> None:
             alias = exp.Alias(alias=exp.to_identifier(name, quoted=True))
             projection.replace(alias)
             alias.set("this", projection)
-    for node in list(own_nodes(select)):
-        position = node.meta.get("call")
-        if position is None:
-            continue
+    for node, position in places:
         column: Any = exp.column(exp.to_identifier(_column(position), quoted=True))
-        if node.meta.get("hugeint"):
+        if calls[position].hugeint:
             column = exp.cast(column, "HUGEINT", dialect="duckdb")
         node.replace(column)
     where = select.args.get("where")
@@ -290,27 +311,29 @@ def _array(call: Call, value: Any, type_: pa.DataType) -> pa.Array:
     return pa.array([value], type_)
 
 
-def one_row(candidate: Candidate, answer: LightweightAggregates) -> pa.RecordBatch:
+def one_row(calls: Sequence[Call], answer: LightweightAggregates, time: str) -> pa.RecordBatch:
     """The one-row relation ``$a0, $a1, ...`` that a rewritten SELECT reads."""
-    values = call_values(candidate.calls, answer, candidate.schema.time)
-    arrays = [
-        _array(call, value, call.type) for call, value in zip(candidate.calls, values, strict=True)
-    ]
+    values = call_values(calls, answer, time)
+    arrays = [_array(call, value, call.type) for call, value in zip(calls, values, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, names=[_column(i) for i in range(len(arrays))])
 
 
-def one_row_schema(candidate: Candidate) -> pa.Schema:
+def one_row_schema(calls: Sequence[Call]) -> pa.Schema:
     """Schema of :func:`one_row`."""
-    return pa.schema([pa.field(_column(i), call.type) for i, call in enumerate(candidate.calls)])
+    return pa.schema([pa.field(_column(i), call.type) for i, call in enumerate(calls)])
 
 
-def result_table(candidate: Candidate, answer: LightweightAggregates) -> pa.Table:
-    """The answer of a SELECT that is nothing but calls."""
-    assert candidate.bare is not None
-    values = call_values(candidate.calls, answer, candidate.schema.time)
+def result_table(
+    calls: Sequence[Call],
+    columns: Sequence[tuple[str, int]],
+    answer: LightweightAggregates,
+    time: str,
+) -> pa.Table:
+    """The answer of a SELECT that is nothing but calls: names and positions of its columns."""
+    values = call_values(calls, answer, time)
     arrays, fields = [], []
-    for name, position in candidate.bare:
-        call, value = candidate.calls[position], values[position]
+    for name, position in columns:
+        call, value = calls[position], values[position]
         type_ = call.type
         if call.hugeint and (value is None or -(2**63) <= value < 2**63):
             type_ = pa.int64()

@@ -29,11 +29,10 @@ from sqlglot import exp
 
 from ...errors import ChronicleError, SqlError
 from ...schema import StreamSchema
-from ...suggestion import did_you_mean
 from ..conditions.constants import Folder, Kind
 from ..sql.dialect import error_at, position_of
 from ..windows.spec import CountWindows, SessionWindows, TimeWindows, Windows
-from .operators import OperatorSite
+from .from_operator import OperatorSite
 
 __all__ = ["NAMES", "WindowCall"]
 
@@ -100,8 +99,7 @@ class WindowCall:
         stream = arguments[0]
         if not isinstance(stream, exp.Column) or len(stream.parts) != 1:
             raise wrong("the first argument is the name of a stream", stream)
-        found = _stream(site, stream)
-        schema = site.stream(found)
+        found, schema = site.stream(stream)
         measures = arguments[1:]
         if not name.endswith("_rows"):
             time = measures[0]
@@ -212,17 +210,4 @@ def _key(
     if found is None:
         known = ", ".join(names.values())
         raise wrong(f"a key of sessions is an attribute of {stream} ({known})", node)
-    return found
-
-
-def _stream(site: OperatorSite, node: Any) -> str:
-    """The stream that a name stands for, without regard to case."""
-    names = site.catalog.streams()
-    if node.name in names:
-        return str(node.name)
-    folded = {name.lower(): name for name in names}
-    found = folded.get(node.name.lower())
-    if found is None:
-        hint = did_you_mean(node.name, names, quoted=False)
-        raise error_at(site.text, position_of(node), f"no stream {node.name!r}{hint}")
     return found

@@ -23,6 +23,7 @@ __all__ = [
     "TICK_MIN",
     "describe",
     "half_open",
+    "only_time",
     "range_text",
     "shown_time",
     "tail_start",
@@ -63,6 +64,13 @@ def time_bounds(prune: Prune | None, time: str) -> tuple[int, int]:
             return 1, 0
         return min(low for low, _ in spans), max(high for _, high in spans)
     return TICK_MIN, TICK_MAX
+
+
+def only_time(prune: Prune | None, time: str) -> bool:
+    """Whether a predicate is a range of time and nothing else."""
+    if isinstance(prune, AllOf):
+        return all(only_time(item, time) for item in prune.items)
+    return isinstance(prune, Never) or (isinstance(prune, Range) and prune.column == time)
 
 
 def describe(prune: Prune | None, schema: StreamSchema) -> str | None:

@@ -8,12 +8,16 @@ Purpose
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
 from ...schema import StreamSchema
 from ...store.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from ...indexes.stream_indexes import StreamIndexes
 
 __all__ = ["Catalog"]
 
@@ -24,6 +28,13 @@ class Catalog(Protocol):
     @property
     def mode(self) -> str:
         """``"rw"`` or ``"r"``."""
+
+    @property
+    def path(self) -> Path | None:
+        """Directory of the store, where calibrated weights are kept; None without one."""
+
+    def indexes_of(self, name: str) -> StreamIndexes | None:
+        """The secondary indexes of a stream; None for a stream without any."""
 
     def streams(self) -> list[str]:
         """Names of all streams, sorted."""

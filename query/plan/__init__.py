@@ -1,4 +1,7 @@
-"""Plans: what will run, as far as the text alone decides.
+"""Plans: what an execution does, as immutable values.
 
-Reading order: ``nodes``, ``pass_through``, ``planner``.
+Reading order: ``nodes`` (what there is), ``cuts`` (how a query may be divided), ``pass_through``
+(SELECTs that leave nothing to the executor), ``prepared`` (what the text decides), ``scans``,
+``planner`` (what the values of one execution decide), ``window_plan``, ``match_plan``,
+``division`` (a plan in parts).
 """

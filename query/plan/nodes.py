@@ -1,29 +1,269 @@
-"""Plan nodes."""
+"""Plans of one execution: a tree of immutable, typed nodes.
+
+Purpose
+    The planner says with these what is done: every value of a parameter is in them, every bound,
+    every choice.  :mod:`chronicle.query.run` has one operator for each class, EXPLAIN prints the
+    tree that a run takes, and other processes run a tree as they unpickle it.
+
+Layout
+    ::
+
+        QueryPlan
+          root   Relational       the executor's SQL over relations, each of them a leaf
+               | PassThrough      columns of one leaf, as it delivers them
+               | TreeAggregate    a SELECT that the tree answers alone
+          leaf   Scan             events of a stream in a range of time
+               | TreeAggregate    one row of aggregates over such a range
+               | WindowAggregate  windows with their aggregates
+               | WindowedEvents   events, once for each window that holds them
+               | Match            what a row pattern gives
+
+    Windows and row patterns that do not read a stream as it is have a :class:`QueryPlan` below.
+
+Guarantee
+    Nodes hold plain values, and nothing of a database but names: what they read is what the
+    snapshots of the run hold.  (A :class:`Match` that was planned here knows the snapshot that its
+    intervals are of; for other processes :mod:`.division` puts a part in their place.)
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+import pyarrow as pa
+
+from ...schema import StreamSchema
 from ...store.prune import Prune
+from ..binding.tree_aggregates import Call
+from ..pattern.compiled import CompiledMatch
+from ..replay.replay_plan import ReplayPlan
+from ..split.parts import MatchPart
+from ..windows.cost import Costs
+from ..windows.fields import Aggregate
+from ..windows.spec import Windows
 
-__all__ = ["ScanSpec"]
+__all__ = [
+    "Leaf",
+    "Match",
+    "PassThrough",
+    "QueryPlan",
+    "Relational",
+    "Root",
+    "Scan",
+    "TreeAggregate",
+    "WindowAggregate",
+    "WindowedEvents",
+]
 
 
 @dataclass(frozen=True)
-class ScanSpec:
-    """What the conditions of a query say about the scan of one stream.
+class Scan:
+    """Events of a stream, in time order.
 
     Attributes
     ----------
+    stream : str
+    schema : StreamSchema
     low, high : int
         Ticks, both inclusive; empty when low > high.
     prune : Prune or None
-        Without the range of time.
+        What else is known of the events that count, without the range of time.
     exact : bool
         Whether the range alone decides which events pass: nothing else is asked of them.
+    limit : int or None
+        Events after which a scan may stop.
     """
 
+    stream: str
+    schema: StreamSchema
     low: int
     high: int
-    prune: Prune | None
-    exact: bool
+    prune: Prune | None = None
+    exact: bool = True
+    limit: int | None = None
+
+
+@dataclass(frozen=True)
+class TreeAggregate:
+    """Aggregates over a range of time, answered by one walk down the tree.
+
+    Attributes
+    ----------
+    scan : Scan
+        The range.
+    calls : tuple of Call
+    columns : tuple of (str, int) or None
+        Where this is the whole query: name of each result column, and which call it is.
+    """
+
+    scan: Scan
+    calls: tuple[Call, ...]
+    columns: tuple[tuple[str, int], ...] | None = None
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """Attributes whose aggregates are needed, time left out."""
+        names = dict.fromkeys(c.attribute for c in self.calls if c.attribute is not None)
+        names.pop(self.scan.schema.time, None)
+        return tuple(names)
+
+
+@dataclass(frozen=True)
+class WindowAggregate:
+    """Windows with their aggregates.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+        Window columns, keys, one column for each aggregate.
+    events : Scan or QueryPlan
+        The events that are windowed; a query where more than a range of time is asked of them.
+    event_schema : StreamSchema
+        Their columns, derived ones too.
+    windows : Windows
+        Origin ``'first'`` as None where only reading the events tells it.
+    aggregates : tuple of Aggregate
+    keys : tuple of str
+    derived : frozenset of str
+        Columns of the events that are expressions over attributes.
+    strategy : str
+        ``index`` (the tree) or ``replay`` (the events).
+    reason : str
+        Why that.
+    costs : Costs or None
+        What both would cost, where both are possible.
+    starts : (int or None, int or None)
+        Ticks, half-open: only windows that start there.
+    """
+
+    stream: str
+    schema: pa.Schema
+    events: Scan | QueryPlan
+    event_schema: StreamSchema
+    windows: Windows
+    aggregates: tuple[Aggregate, ...]
+    keys: tuple[str, ...]
+    derived: frozenset[str]
+    strategy: str
+    reason: str
+    costs: Costs | None = None
+    starts: tuple[int | None, int | None] = (None, None)
+
+
+@dataclass(frozen=True)
+class WindowedEvents:
+    """Events in time order, once for each window that holds them.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+        The stream's attributes, then the window columns.
+    events : Scan or QueryPlan
+    event_schema : StreamSchema
+    windows : Windows
+    keys : tuple of str
+        By which sessions are told apart.
+    starts : (int or None, int or None)
+        Ticks, half-open: only windows that start there.
+    """
+
+    stream: str
+    schema: pa.Schema
+    events: Scan | QueryPlan
+    event_schema: StreamSchema
+    windows: Windows
+    keys: tuple[str, ...]
+    starts: tuple[int | None, int | None] = (None, None)
+
+
+@dataclass(frozen=True)
+class Match:
+    """The matches of a row pattern.
+
+    Attributes
+    ----------
+    compiled : CompiledMatch
+    stream : str or None
+        The stream that is matched; None for the rows of ``input``.
+    input : QueryPlan or None
+    replay : ReplayPlan or None
+        Where matches can be; None when that is not known, or ``part`` says it.
+    part : MatchPart or None
+        The share of the matches that is looked for; None for all.
+    """
+
+    compiled: CompiledMatch
+    stream: str | None
+    input: QueryPlan | None = None
+    replay: ReplayPlan | None = None
+    part: MatchPart | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the result."""
+        return self.compiled.output_schema
+
+
+Leaf = Scan | TreeAggregate | WindowAggregate | WindowedEvents | Match
+
+
+@dataclass(frozen=True)
+class Relational:
+    """What is left for the relational executor.
+
+    Attributes
+    ----------
+    sql : str
+    values : mapping
+        Of the parameters that occur in it.
+    inputs : tuple of (str, Leaf)
+        Relations by the name that the SQL has for them, in the order of the statement.
+    outputs : tuple of (DataType or None) or None
+        Declared types of the result's columns, where they are attributes.
+    """
+
+    sql: str
+    values: Mapping[str, Any]
+    inputs: tuple[tuple[str, Leaf], ...]
+    outputs: tuple[pa.DataType | None, ...] | None = None
+
+
+@dataclass(frozen=True)
+class PassThrough:
+    """Columns of one leaf, as it delivers them: nothing is left for the executor.
+
+    Attributes
+    ----------
+    input : Leaf
+    columns : tuple of (str, str)
+        Name in the result, and column of the leaf.
+    """
+
+    input: Leaf
+    columns: tuple[tuple[str, str], ...]
+
+
+Root = Relational | PassThrough | TreeAggregate
+
+
+@dataclass(frozen=True)
+class QueryPlan:
+    """What one execution of a query does.
+
+    Attributes
+    ----------
+    text : str
+        The statement, for positions in messages.
+    root : Root
+    cut : str
+        How it may be run in parts: ``rows``, ``windows``, ``match`` or ``whole``.
+    reason : str
+        Why only as a whole.
+    """
+
+    text: str
+    root: Root
+    cut: str = "whole"
+    reason: str = ""

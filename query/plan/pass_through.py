@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
-from ..binding.operators import BoundOperator
+from ..binding.from_operator import BoundOperator
 
 __all__ = ["picked_columns"]
 
@@ -30,7 +30,7 @@ _OTHER_CLAUSES = (
 )  # fmt: skip
 
 
-def picked_columns(root: Any, operator: BoundOperator) -> list[tuple[str, str]] | None:
+def picked_columns(root: Any, operator: BoundOperator) -> tuple[tuple[str, str], ...] | None:
     """Name and operator's column of each projection; None when the SELECT does more than pick.
 
     Parameters
@@ -61,12 +61,12 @@ def picked_columns(root: Any, operator: BoundOperator) -> list[tuple[str, str]] 
     order = root.args.get("order")
     if order is not None and not _delivered(order, picked, operator):
         return None
-    return picked
+    return tuple(picked)
 
 
 def _delivered(order: Any, picked: list[tuple[str, str]], operator: BoundOperator) -> bool:
     """Whether the operator's own order is the one asked for."""
-    given = tuple(getattr(operator, "ordered_by", ()))
+    given = operator.ordered_by
     aliases: dict[str, set[str]] = {}
     for name, column in picked:
         aliases.setdefault(name.lower(), set()).add(column)

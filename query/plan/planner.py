@@ -1,393 +1,220 @@
-"""The planner: from a statement's text to what will run, as far as the text alone decides.
+"""The planner: a prepared query, and the values of one execution, to a plan.
 
 Purpose
-    :func:`prepare` parses nothing anew: it takes a tree through the gate, names its parameters,
-    binds it, and finds ad-hoc aggregates and limits that the scans can use.  The
-    :class:`Prepared` query is kept by text and run many times; :func:`scan_spec` then says, under
-    the values of one execution, what range of time and which blocks each scan needs.
+    :func:`plan_query` makes the :class:`.nodes.QueryPlan` that runs: bounds folded, candidates that
+    the tree answers chosen, operators planned by their own modules, and what is left written as
+    SQL.
 
 Guarantee
-    Everything pushed into a scan is implied by the query; the executor still evaluates every
-    condition.  Only these change what the executor is given: a SELECT that the tree answers reads
-    one row, ``ORDER BY time`` over a single stream falls away because scans are in time order
-    already, and ``now()`` becomes a parameter, so that all of the query sees one moment.
-
-Limits
-    A limit reaches a scan only where the time range is the whole condition.
+    All of a plan is made on one snapshot per stream, and on one moment as ``now()``; both are the
+    run's as well (:attr:`Planning.snapshots`).
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sqlglot import exp
+import pyarrow as pa
 
-from ...schema import StreamSchema
-from ...store.prune import AllOf, AnyOf, IsNull, Never, Prune, Range
-from ..binding.binder import Bound, bind, conjuncts, is_plain
-from ..binding.operators import table_function_names
-from ..binding.scope import Condition, Output, Site
-from ..binding.tree_aggregates import Candidate, find_candidate, rewrite
-from ..conditions.bounds import Compiled, all_of
-from ..conditions.constants import Folder, Kind
-from ..conditions.predicates import PredicateCompiler
-from ..conditions.ranges import time_bounds
+from ...errors import SqlError
+from ...ownership import LOADING
+from ...store.snapshot import Snapshot
+from ..binding.from_operator import Binders, BoundOperator
+from ..binding.scope import Site
+from ..conditions.constants import Folder
+from ..conditions.ranges import tail_start
+from ..contract.cancellation import QueryControl
 from ..contract.catalog import Catalog
-from ..sql.dialect import to_text
-from ..sql.gate import check_query
-from ..sql.parameters import NOW, number_placeholders
-from ..sql.rendering.vocabulary import DISTANCES
-from ..sql.silent_loss import check_literals
-from .nodes import ScanSpec
-from .pass_through import picked_columns
+from ..relational.interface import RelationalExecutor
+from ..sql.parameters import NOW, bind_values
+from .nodes import Leaf, PassThrough, QueryPlan, Relational, Root, Scan, TreeAggregate
+from .prepared import Prepared, Written, prepare
+from .scans import plan_scan, row_bounds
 
-__all__ = ["Prepared", "Rows", "Written", "prepare", "row_bounds", "scan_spec"]
+__all__ = ["Planners", "Planning", "plan_query"]
 
-NODE_BYTES = 1200
-"""About what a node of a tree takes, with its dictionaries."""
-
-_TODAY = ("current_date", "today")
-_NOW = ("now", "current_timestamp", "transaction_timestamp", "get_current_timestamp")
-_LOCAL = ("localtimestamp", "current_localtimestamp")
-
-
-@dataclass(frozen=True)
-class Rows:
-    """How many events a SELECT can need from its one stream.
-
-    Attributes
-    ----------
-    limit, offset : sqlglot tree or None
-    newest : bool
-        Counted from the end (``ORDER BY time DESC``).
-    """
-
-    limit: Any
-    offset: Any
-    newest: bool
-
-
-@dataclass(frozen=True)
-class Written:
-    """A query as the executor is given it.
-
-    Attributes
-    ----------
-    sql : str
-    parameters : frozenset of str
-        Names of the parameters that occur in it; the executor refuses any other.
-    """
-
-    sql: str
-    parameters: frozenset[str]
-
-    @classmethod
-    def of(cls, root: Any, text: str) -> Written:
-        """Write a tree that was parsed from a text."""
-        return cls(to_text(root, text), frozenset(p.name for p in root.find_all(exp.Placeholder)))
+Planners = Mapping[type, Callable[[Any, "Planning"], Leaf]]
+"""What plans bound operators, by their class."""
 
 
 @dataclass
-class Prepared:
-    """A query that can be run; see :func:`prepare`.
+class Planning:
+    """What one execution is planned with.
 
-    ``bytes`` is about what it takes in memory: its tree, and its text twice.
+    Attributes
+    ----------
+    catalog : Catalog
+    executor : RelationalExecutor
+        Folds constant expressions and names columns; runs nothing of the query.
+    binders, planners : mapping
+        The operators that there are, see :mod:`chronicle.query.operators`.
+    control : QueryControl
+        ``control.check()`` is called between steps.
+    text : str
+        The statement.
+    values : dict
+        Of parameters, by their names in the tree.
+    folder : Folder
+    snapshots : dict of str to Snapshot
+        Those that were taken, by stream.
+    bounds : dict of str to (int or None, int or None)
+        Half-open ranges of ticks that streams are read in.
     """
 
+    catalog: Catalog
+    executor: RelationalExecutor
+    binders: Binders
+    planners: Planners
+    control: QueryControl
     text: str
-    root: Any
-    sites: list[Site]
-    streams: dict[str, StreamSchema]
-    outputs: list[Output] | None
-    parameters: tuple[str, ...]
-    candidates: dict[int, Candidate]
-    rows: dict[int, Rows]
-    static: bool
-    specs: dict[int, ScanSpec] = field(default_factory=dict)
-    written: dict[frozenset[int], Written] = field(default_factory=dict)
-    bytes: int = 0
+    values: dict[str, Any]
+    folder: Folder = field(init=False)
+    snapshots: dict[str, Snapshot] = field(default_factory=dict)
+    bounds: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
 
-    def write(self, answered: frozenset[int], names: Callable[[Written], list[str]]) -> Written:
-        """The query for the executor, with these candidates answered by the tree.
+    @classmethod
+    def of(
+        cls,
+        prepared: Prepared,
+        params: Any,
+        catalog: Catalog,
+        executor: RelationalExecutor,
+        binders: Binders,
+        planners: Planners,
+        control: QueryControl,
+    ) -> Planning:
+        """Begin to plan: the values of parameters, and the moment that ``now()`` is."""
+        values: dict[str, Any] = {}
+        if params or prepared.parameters:
+            values = bind_values(prepared.parameters, params)
+        now = dt.datetime.now(dt.timezone.utc)
+        if not prepared.static:
+            values[NOW] = now
+        made = cls(catalog, executor, binders, planners, control, prepared.text, values)
+        made.folder = Folder(values, now, made._evaluate)
+        return made
 
-        ``names`` gives the column names of a query, which a rewritten one must keep.
-        """
-        found = self.written.get(answered)
+    def snapshot(self, name: str) -> Snapshot:
+        """A stream; the same snapshot each time."""
+        found = self.snapshots.get(name)
         if found is None:
-            root = self.root
-            if answered:
-                holder = exp.Paren(this=self.root.copy())
-                for select in list(holder.find_all(exp.Select)):
-                    if select.meta.get("candidate") in answered:
-                        whole = select is holder.this
-                        rewrite(select, names(self.written[frozenset()]) if whole else None)
-                root = holder.this
-            found = self.written[answered] = Written.of(root, self.text)
+            found = self.snapshots[name] = self.catalog.snapshot(name)
         return found
 
-    @cached_property
-    def picked(self) -> list[tuple[str, str]] | None:
-        """Columns that the query picks of its only operator, when that is all it does."""
-        if len(self.sites) != 1 or self.sites[0].operator is None:
+    def query(self, tree: Any) -> QueryPlan:
+        """Plan a query that feeds an operator, on the same snapshots and values."""
+        inner = prepare(tree.copy(), self.text, self.catalog, self.binders, inner=True)
+        return plan_query(inner, self)
+
+    def given(self, names: frozenset[str]) -> dict[str, Any]:
+        """Values of the parameters that occur in what the executor is given."""
+        return {name: self.values[name] for name in names if name in self.values}
+
+    def _evaluate(self, node: Any) -> pa.Scalar | None:
+        try:
+            written = Written.of(node, self.text)
+        except SqlError:
             return None
-        return picked_columns(self.root, self.sites[0].operator)
-
-    def direct(self, answered: frozenset[int]) -> Candidate | None:
-        """The candidate that is the whole answer, if there is one."""
-        if len(self.sites) == 1 and 0 in answered:
-            candidate = self.candidates[0]
-            if candidate.bare is not None:
-                return candidate
-        return None
+        return self.executor.constant(written.sql, self.given(written.parameters), self.control)
 
 
-def prepare(root: Any, text: str, catalog: Catalog, *, inner: bool = False) -> Prepared:
-    """Prepare a query.
-
-    Parameters
-    ----------
-    root : sqlglot tree
-        As parsed; it is changed.
-    text : str
-        What it was parsed from, for positions.
-    catalog : Catalog
-    inner : bool
-        Made of parts of a query that was prepared already: its parameters are named and bound.
-
-    Raises
-    ------
-    SqlError
-    """
-    check_query(root, text, table_function_names())
-    check_literals(root, text)
-    parameters = () if inner else number_placeholders(root, text)
-    uses_now = _fix_now(root)
-    _name_distances(root)
-    bound: Bound = bind(root, text, catalog)
-    rows: dict[int, Rows] = {}
-    candidates: dict[int, Candidate] = {}
-    for site in bound.sites:
-        candidate = find_candidate(site)
-        if candidate is not None:
-            candidates[site.index] = candidate
-        elif site.schema is not None and site.select is not None:
-            found = _rows(site)
-            if found is not None:
-                rows[site.index] = found
-    return Prepared(
-        text=text,
-        root=bound.root,
-        sites=bound.sites,
-        streams=bound.streams,
-        outputs=bound.outputs,
-        parameters=parameters,
-        candidates=candidates,
-        rows=rows,
-        static=not parameters and not uses_now,
-        written={frozenset(): Written.of(bound.root, text)},  # what has no form is refused now
-        bytes=NODE_BYTES * sum(1 for _ in bound.root.walk()) + 8 * len(text),
-    )
-
-
-def tells_the_time(root: Any) -> bool:
-    """Whether a query, as parsed, depends on the moment at which it is run."""
-    return _fix_now(root.copy())
-
-
-def _fix_now(root: Any) -> bool:
-    """Replace the functions that tell the time by one parameter; say whether there were any."""
-    found = False
-    for node in list(root.walk()):
-        name = node.name.lower() if isinstance(node, exp.Anonymous) else ""
-        if isinstance(node, exp.Anonymous) and (node.expressions or not name):
-            continue
-        made: Any = None
-        if isinstance(node, exp.CurrentTimestamp) or name in _NOW:
-            made = exp.cast(exp.Placeholder(this=NOW), "TIMESTAMPTZ", dialect="duckdb")
-        elif isinstance(node, exp.CurrentDate) or name in _TODAY:
-            made = exp.cast(exp.Placeholder(this=NOW), "DATE", dialect="duckdb")
-        elif isinstance(node, exp.Localtimestamp) or name in _LOCAL:
-            made = exp.cast(exp.Placeholder(this=NOW), "TIMESTAMP", dialect="duckdb")
-        if made is None:
-            continue
-        found = True
-        _keep_name(node)
-        node.replace(made)
-    return found
-
-
-def _name_distances(root: Any) -> None:
-    """Keep the names of projections with calls that are written in another form."""
-    for node in list(root.find_all(exp.Anonymous)):
-        if node.name.lower() in DISTANCES:
-            _keep_name(node)
-
-
-def _keep_name(node: Any) -> None:
-    """Give the projection around a node the name it would have had with its own text."""
-    projection = node
-    while not (
-        isinstance(projection.parent, (exp.Query, type(None)))
-        or projection.arg_key == "expressions"
+def plan_query(prepared: Prepared, planning: Planning) -> QueryPlan:
+    """What an execution of a prepared query does."""
+    if prepared.plan is not None and not planning.bounds:
+        return prepared.plan
+    scans = {
+        site.index: _bounded(_scan(prepared, site, planning), planning)
+        for site in prepared.bound.sites
+        if site.schema is not None
+    }
+    answered = frozenset(i for i in prepared.candidates if scans[i].exact)
+    leaves = [_leaf(prepared, site, scans, answered, planning) for site in prepared.bound.sites]
+    root = _root(prepared, leaves, answered, planning)
+    plan = QueryPlan(prepared.text, root, prepared.cut, prepared.reason)
+    if (
+        prepared.static
+        and not planning.bounds
+        and not any(rows.newest for rows in prepared.rows.values())
+        and all(isinstance(leaf, Scan | TreeAggregate) for leaf in leaves)
     ):
-        projection = projection.parent
-    if not isinstance(projection.parent, exp.Select) or projection.arg_key != "expressions":
-        return
-    if not isinstance(projection, (exp.Alias, exp.Star)):
-        name = projection.sql("duckdb", normalize_functions="lower").lower()
-        alias = exp.Alias(alias=exp.to_identifier(name, quoted=True))
-        projection.replace(alias)
-        alias.set("this", projection)
+        prepared.plan = plan  # nothing of it depends on values, or on what streams hold
+    return plan
 
 
-def _rows(site: Site) -> Rows | None:
-    """Order and limit of a SELECT over one stream; drops an ORDER BY that scans give anyway."""
-    select, schema = site.select, site.schema
-    assert schema is not None
-    if select.args.get("joins") or select.args.get("laterals"):
-        return None
-    limit, offset, order = (select.args.get(key) for key in ("limit", "offset", "order"))
-    if select.args["from_"].this.args.get("sample") is not None:
-        return None
-    select.set("limit", None)
-    select.set("offset", None)
-    plain = is_plain(select)
-    select.set("limit", limit)
-    select.set("offset", offset)
-    if not plain:
-        return None
-    newest = False
-    if order is not None:
-        if any(node is not select and isinstance(node, exp.Query) for node in select.walk()):
-            return None  # a subquery becomes a join, which may give its rows in another order
-        key: Any = order.expressions[0] if len(order.expressions) == 1 else None
-        column: Any = key.this if isinstance(key, exp.Ordered) else None
-        use = column.meta.get("use") if isinstance(column, exp.Column) else None
-        if use is None or use.site != site.index or use.attribute != schema.time:
-            return None
-        if not column.table and _hidden(select, column):
-            return None
-        newest = bool(key.args.get("desc"))
-        if not newest:
-            select.set("order", None)
-    if limit is None or not isinstance(limit, exp.Limit) or limit.args.get("limit_options"):
-        return None
-    if limit.expression is None or limit.args.get("expressions"):
-        return None
-    return Rows(limit.expression, None if offset is None else offset.expression, newest)
+def _scan(prepared: Prepared, site: Site, planning: Planning) -> Scan:
+    known = prepared.scans.get(site.index)
+    if known is None:
+        known = plan_scan(site, prepared.bound.names, planning.folder)
+        if prepared.static:
+            prepared.scans[site.index] = known
+    return known
 
 
-def _hidden(select: Any, column: Any) -> bool:
-    """Whether an alias of the SELECT takes a column's name for something else."""
-    for projection in select.expressions:
-        if isinstance(projection, exp.Alias) and projection.alias.lower() == column.name.lower():
-            inner = projection.this
-            same = isinstance(inner, exp.Column) and inner.meta.get("use") == column.meta["use"]
-            if not same:
-                return True
-    return False
+def _bounded(scan: Scan, planning: Planning) -> Scan:
+    start, end = planning.bounds.get(scan.stream, (None, None))
+    if start is None and end is None:
+        return scan
+    low = scan.low if start is None else max(scan.low, start)
+    return replace(scan, low=low, high=scan.high if end is None else min(scan.high, end - 1))
 
 
-# ------------------------------------------------------------------------- one execution
+def _leaf(
+    prepared: Prepared,
+    site: Site,
+    scans: dict[int, Scan],
+    answered: frozenset[int],
+    planning: Planning,
+) -> Leaf:
+    if site.operator is not None:
+        return _operator(site.operator, planning)
+    scan = scans[site.index]
+    if site.index in answered:
+        candidate = prepared.candidates[site.index]
+        alone = len(prepared.bound.sites) == 1
+        return TreeAggregate(scan, candidate.calls, candidate.bare if alone else None)
+    rows = prepared.rows.get(site.index)
+    if rows is None or not scan.exact:
+        return scan
+    limit = row_bounds(rows, planning.folder)
+    if limit is None or not rows.newest:
+        return replace(scan, limit=limit)
+    return replace(scan, low=tail_start(planning.snapshot(scan.stream), scan.low, scan.high, limit))
 
 
-def scan_spec(prepared: Prepared, site: Site, folder: Folder) -> ScanSpec:
-    """What the conditions on a stream say under the values of one execution."""
-    known = prepared.specs.get(site.index)
-    if known is not None:
-        return known
-    schema = site.schema
-    assert schema is not None
-    parts = [_compiled(site, condition, schema, folder) for condition in site.conditions]
-    whole = all_of(parts)
-    low, high = time_bounds(whole.prune, schema.time)
-    exact = _covers_where(site) and all(
-        part.exact and _only_time(part.prune, schema) for part in parts
+def _operator(bound: BoundOperator, planning: Planning) -> Leaf:
+    return planning.planners[type(bound)](bound, planning)
+
+
+def _root(
+    prepared: Prepared, leaves: list[Leaf], answered: frozenset[int], planning: Planning
+) -> Root:
+    if len(leaves) == 1:
+        leaf = leaves[0]
+        if isinstance(leaf, TreeAggregate) and leaf.columns is not None:
+            return leaf
+        if prepared.picked is not None:
+            return PassThrough(leaf, prepared.picked)
+    sites = prepared.bound.sites
+
+    def names(written: Written) -> list[str]:
+        """What the executor calls the columns of the query over all of its streams."""
+        with LOADING:
+            from ..relational.datasets import without_rows
+
+        relations = {site.relation: without_rows(site.columns) for site in sites}
+        found = planning.executor.columns(
+            written.sql, relations, planning.given(written.parameters), planning.text
+        )
+        return [name for name, _ in found]
+
+    written = prepared.write(answered, names)
+    outputs = prepared.bound.outputs
+    return Relational(
+        written.sql,
+        planning.given(written.parameters),
+        tuple((site.relation, leaf) for site, leaf in zip(sites, leaves, strict=True)),
+        None if outputs is None else tuple(output.type for output in outputs),
     )
-    spec = ScanSpec(low, high, None if exact else _without_time(whole.prune, schema), exact)
-    if prepared.static:
-        prepared.specs[site.index] = spec
-    return spec
-
-
-def _compiled(site: Site, condition: Condition, schema: StreamSchema, folder: Folder) -> Compiled:
-    nullable = False
-
-    def column_of(node: Any) -> str | None:
-        nonlocal nullable
-        use = node.meta.get("use")
-        if use is None or use.site != site.index or use.scope != condition.scope:
-            return None
-        nullable = nullable or use.nullable
-        return str(use.attribute)
-
-    compiled = PredicateCompiler(schema, folder, column_of).compile(condition.node)
-    if nullable and condition.where:
-        # an outer join puts NULLs in place of what is missing: only what they cannot satisfy counts
-        return Compiled(_rejecting(compiled.prune), exact=False)
-    return compiled
-
-
-def _rejecting(prune: Prune | None) -> Prune | None:
-    """The part of a predicate that a row of NULLs does not satisfy."""
-    if isinstance(prune, AllOf):
-        kept = tuple(item for item in prune.items if not _accepts_nulls(item))
-        return AllOf(kept) if kept else None
-    return None if prune is None or _accepts_nulls(prune) else prune
-
-
-def _accepts_nulls(prune: Prune) -> bool:
-    if isinstance(prune, AllOf):
-        return all(_accepts_nulls(item) for item in prune.items)
-    if isinstance(prune, AnyOf):
-        return any(_accepts_nulls(item) for item in prune.items)
-    return isinstance(prune, IsNull)
-
-
-def _covers_where(site: Site) -> bool:
-    """Whether every conjunct of the SELECT's WHERE is among the site's conditions."""
-    if site.select is None:
-        return False
-    where = site.select.args.get("where")
-    parts = list(conjuncts(where.this)) if where is not None else []
-    attached = {id(condition.node) for condition in site.conditions}
-    return all(id(part) in attached for part in parts)
-
-
-def _only_time(prune: Prune | None, schema: StreamSchema) -> bool:
-    if isinstance(prune, AllOf):
-        return all(_only_time(item, schema) for item in prune.items)
-    return isinstance(prune, Never) or (isinstance(prune, Range) and prune.column == schema.time)
-
-
-def _without_time(prune: Prune | None, schema: StreamSchema) -> Prune | None:
-    """A predicate without the ranges of time that the bounds of the scan say already."""
-    items = prune.items if isinstance(prune, AllOf) else () if prune is None else (prune,)
-    kept = tuple(
-        item for item in items if not (isinstance(item, Range) and item.column == schema.time)
-    )
-    if not kept:
-        return None
-    return kept[0] if len(kept) == 1 else AllOf(kept)
-
-
-def row_bounds(rows: Rows, folder: Folder) -> int | None:
-    """How many events a SELECT needs at most; None when that cannot be told."""
-    total = 0
-    for node in (rows.limit, rows.offset):
-        if node is None:
-            continue
-        value = folder.fold(node)
-        if value.kind is not Kind.EXACT or not isinstance(value.value, int) or value.value < 0:
-            return None
-        total += value.value
-    return total
-
-
-def moment() -> dt.datetime:
-    """The moment a query begins, as ``now()`` tells it."""
-    return dt.datetime.now(dt.timezone.utc)

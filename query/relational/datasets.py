@@ -20,7 +20,7 @@ Limits
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -30,7 +30,7 @@ import pyarrow.dataset as ds
 from ..contract.cancellation import QueryControl
 from .scans import FailureBox, ReadFilter, Scannable, ScanRequest
 
-__all__ = ["ScanDataset"]
+__all__ = ["ScanDataset", "without_rows"]
 
 
 class ScanDataset(ds.InMemoryDataset):  # type: ignore[misc]
@@ -119,3 +119,19 @@ class _Scanner:
 
     def to_reader(self) -> pa.RecordBatchReader:
         return pa.RecordBatchReader.from_batches(self.projected_schema, self._batches())
+
+
+class _NoRows:
+    """A relation of no rows."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+
+    def scan(self, columns: Sequence[str] | None, filter: pc.Expression | None) -> Iterator[Any]:
+        """Nothing."""
+        return iter(())
+
+
+def without_rows(schema: pa.Schema) -> ScanDataset:
+    """A dataset of some columns and no rows: for the names and types of a query over it."""
+    return ScanDataset(_NoRows(schema), QueryControl(), FailureBox())

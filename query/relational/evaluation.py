@@ -20,10 +20,10 @@ Limits
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -32,11 +32,7 @@ from ..contract.cancellation import QueryControl
 from .interface import RelationalExecutor, translated
 from .scans import FailureBox
 
-if TYPE_CHECKING:
-    from ..binding.operators import Relation
-    from ..contract.explanation import Operator
-
-__all__ = ["Evaluated", "evaluate", "evaluate_here", "evaluated_by"]
+__all__ = ["evaluate", "evaluate_here", "evaluated_by"]
 
 TYPES_MAX = 1000
 TEXT_LENGTH_MAX = 4000
@@ -91,49 +87,6 @@ def evaluated_by(executor: RelationalExecutor, control: QueryControl) -> Iterato
         yield
     finally:
         _evaluator.reset(token)
-
-
-class Evaluated:
-    """A stream operator's relation whose expressions an executor evaluates.
-
-    Parameters
-    ----------
-    open_relation : callable
-        Opens the relation.
-    executor : RelationalExecutor
-    control : QueryControl
-    """
-
-    def __init__(
-        self,
-        open_relation: Callable[[], Relation],
-        executor: RelationalExecutor,
-        control: QueryControl,
-    ) -> None:
-        self._by = (executor, control)
-        with evaluated_by(*self._by):
-            self._relation = open_relation()
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Columns of the relation."""
-        with evaluated_by(*self._by):
-            return self._relation.schema
-
-    def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        """Scan; whoever takes a batch may do so in a thread of its own."""
-        batches = self._relation.batches(columns)
-        while True:
-            with evaluated_by(*self._by):
-                batch = next(batches, None)
-            if batch is None:
-                return
-            yield batch
-
-    def explain(self) -> Operator:
-        """The node of the plan."""
-        with evaluated_by(*self._by):
-            return self._relation.explain()
 
 
 # ----------------------------------------------------------------------------- in this process

@@ -1,4 +1,6 @@
-"""Plan to rows.
+"""Plan to rows: one operator for each node.
 
-Reading order: ``relations``, ``window_operator``, ``match_operator``, ``relational_plan``.
+Reading order: ``context`` (what operators are opened with), ``relations`` (scans, one-row
+aggregates, and operators as the executor reads them), ``window_operator``, ``match_operator``,
+``relational_plan`` (the executor's own plan, for EXPLAIN), ``execution``.
 """

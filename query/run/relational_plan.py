@@ -15,29 +15,35 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..contract.explanation import Operator
 from ..relational.scans import Scanned
 from .relations import AggregateRelation, OperatorRelation, StreamRelation
 
-__all__ = ["Leaf", "plan_of"]
+__all__ = ["OpenLeaf", "plan_of"]
 
 
-Leaf = tuple[StreamRelation | AggregateRelation | OperatorRelation, Scanned]
+class OpenLeaf(NamedTuple):
+    """A relation, the name that the SQL has for it, and the dataset that the executor reads."""
+
+    name: str
+    relation: StreamRelation | AggregateRelation | OperatorRelation
+    dataset: Scanned
+
 
 _OURS = "PYTHON_ARROW_SCAN"
 _SILENT = ("EXPLAIN_ANALYZE", "RESULT_COLLECTOR", "QUERY_ROOT")
 
 
-def plan_of(document: str, leaves: Sequence[Leaf], analyzed: bool) -> Operator:
+def plan_of(document: str, leaves: Sequence[OpenLeaf], analyzed: bool) -> Operator:
     """The tree of a query.
 
     Parameters
     ----------
     document : str
         What ``EXPLAIN (FORMAT json)`` answered.
-    leaves : sequence of (relation, dataset)
+    leaves : sequence of OpenLeaf
         In the order of the query.
     analyzed : bool
 
@@ -55,7 +61,7 @@ def plan_of(document: str, leaves: Sequence[Leaf], analyzed: bool) -> Operator:
     return nodes[0] if len(nodes) == 1 else Operator("Query", inputs=tuple(nodes))
 
 
-def _operator(node: dict[str, Any], remaining: list[Leaf], analyzed: bool) -> Operator:
+def _operator(node: dict[str, Any], remaining: list[OpenLeaf], analyzed: bool) -> Operator:
     name = str(node.get("name") or node.get("type") or "").strip()
     children = node.get("children") or []
     if name in _SILENT and len(children) == 1:
@@ -66,7 +72,7 @@ def _operator(node: dict[str, Any], remaining: list[Leaf], analyzed: bool) -> Op
     if extra.get("Function") == _OURS:
         leaf = _leaf(extra, rows, remaining, analyzed)
         if leaf is not None:
-            relation, dataset = leaf
+            relation, dataset = leaf.relation, leaf.dataset
             spent = sum(request.seconds for request in dataset.requests) * 1000
             produced = sum(request.rows for request in dataset.requests)
             return relation.operator({**extra, "rows": produced, "time_ms": spent}, analyzed)
@@ -82,12 +88,16 @@ def _operator(node: dict[str, Any], remaining: list[Leaf], analyzed: bool) -> Op
     return Operator(_title(name), details, figures, inputs)
 
 
-def _leaf(extra: dict[str, Any], rows: int, remaining: list[Leaf], analyzed: bool) -> Leaf | None:
+def _leaf(
+    extra: dict[str, Any], rows: int, remaining: list[OpenLeaf], analyzed: bool
+) -> OpenLeaf | None:
     projections = extra.get("Projections") or []
     columns = {projections} if isinstance(projections, str) else set(projections)
-    fitting = [leaf for leaf in remaining if columns <= set(leaf[0].schema.names)]
+    fitting = [leaf for leaf in remaining if columns <= set(leaf.relation.schema.names)]
     if analyzed and len(fitting) > 1:
-        exact = [leaf for leaf in fitting if rows in {request.rows for request in leaf[1].requests}]
+        exact = [
+            leaf for leaf in fitting if rows in {request.rows for request in leaf.dataset.requests}
+        ]
         fitting = exact or fitting
     if not fitting:
         return None

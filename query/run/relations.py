@@ -11,26 +11,25 @@ Guarantee
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...ownership import LOADING
+from ...store.aggregates import LightweightAggregates
 from ...store.prune import AllOf
 from ...store.segment import ScanMetrics
-from ...store.snapshot import Snapshot
-from ..binding.operators import Relation
-from ..binding.tree_aggregates import Candidate, one_row, one_row_schema
+from ..binding.tree_aggregates import one_row, one_row_schema, result_table
 from ..conditions.pushed_filters import split_filter
 from ..conditions.ranges import describe, half_open, range_text
 from ..contract.cancellation import QueryControl
 from ..contract.explanation import Operator
-from ..plan.nodes import ScanSpec
-
-if TYPE_CHECKING:
-    from ..replay.filtering import FilterPlan
+from ..plan.nodes import Scan, TreeAggregate
+from ..relational.evaluation import evaluated_by
+from ..relational.interface import RelationalExecutor
+from ..replay.filtering import FilterPlan, plan_filter
+from .context import Relation, RunContext
 
 __all__ = ["AggregateRelation", "OperatorRelation", "StreamRelation"]
 
@@ -47,37 +46,15 @@ def figures_of(metrics: ScanMetrics) -> tuple[tuple[str, int | float], ...]:
 
 
 class StreamRelation:
-    """A stream within a query.
+    """A stream within a query."""
 
-    Parameters
-    ----------
-    name : str
-    snapshot : Snapshot
-    spec : ScanSpec
-    limit : int, optional
-        Events after which a scan may stop.
-    control : QueryControl
-    indexes : StreamIndexes, optional
-        Secondary indexes of the stream.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        snapshot: Snapshot,
-        spec: ScanSpec,
-        control: QueryControl,
-        limit: int | None = None,
-        indexes: Any = None,
-    ) -> None:
-        self.name = name
-        self.spec = spec
-        self.limit = limit
-        self.index: FilterPlan | None = None
-        self._indexes = indexes
-        self.metrics = ScanMetrics()
-        self._snapshot = snapshot
-        self._control = control
+    def __init__(self, node: Scan, run: RunContext) -> None:
+        self._node = node
+        self._snapshot = run.snapshot(node.stream)
+        self._indexes = run.indexes(node.stream)
+        self._check = run.control.check
+        self._index: FilterPlan | None = None
+        self._metrics = ScanMetrics()
 
     @property
     def schema(self) -> pa.Schema:
@@ -89,23 +66,18 @@ class StreamRelation:
     ) -> Iterator[pa.RecordBatch]:
         """Events of the range that satisfy the filter, in time order."""
         split = split_filter(filter, self._snapshot.schema)
-        low, high = max(self.spec.low, split.low), min(self.spec.high, split.high)
+        low, high = max(self._node.low, split.low), min(self._node.high, split.high)
         if low > high:
             return
         start, end = half_open(low, high)
-        parts = tuple(part for part in (self.spec.prune, split.prune) if part is not None)
+        parts = tuple(part for part in (self._node.prune, split.prune) if part is not None)
         prune = None if not parts else parts[0] if len(parts) == 1 else AllOf(parts)
         if self._indexes is not None and prune is not None:
-            with LOADING:
-                from ..replay.filtering import plan_filter
-
-            found = plan_filter(
-                self._snapshot, self._indexes, prune, low, high, self._control.check
-            )
+            found = plan_filter(self._snapshot, self._indexes, prune, low, high, self._check)
             if found is not None:
-                self.index = found
+                self._index = found
                 yield from found.scan(
-                    low, high, columns, split.rest, self.limit, self.metrics, self._control.check
+                    low, high, columns, split.rest, self._node.limit, self._metrics, self._check
                 )
                 return
         yield from self._snapshot.scan(
@@ -114,9 +86,9 @@ class StreamRelation:
             columns,
             prune=prune,
             filter=split.rest,
-            limit=self.limit,
-            metrics=self.metrics,
-            check=self._control.check,
+            limit=self._node.limit,
+            metrics=self._metrics,
+            check=self._check,
         )
 
     def operator(self, executor: dict[str, Any], figures: bool) -> Operator:
@@ -132,13 +104,13 @@ class StreamRelation:
         schema = self._snapshot.schema
         columns = _listed(executor.get("Projections")) or tuple(schema.names)
         details = (
-            ("stream", self.name),
-            ("range", range_text(self.spec.low, self.spec.high, schema)),
+            ("stream", self._node.stream),
+            ("range", range_text(self._node.low, self._node.high, schema)),
             ("columns", columns),
-            ("prune", describe(self.spec.prune, schema)),
+            ("prune", describe(self._node.prune, schema)),
             ("filter", " and ".join(_listed(executor.get("Filters"))) or None),
-            ("limit", self.limit),
-            ("index", self.index.details() if self.index is not None else None),
+            ("limit", self._node.limit),
+            ("index", self._index.details() if self._index is not None else None),
             ("indexes_unavailable", (self._indexes and self._indexes.trouble()) or None),
         )
         known = tuple((key, value) for key, value in details if value is not None)
@@ -147,7 +119,7 @@ class StreamRelation:
             actual = (
                 ("rows", int(executor.get("rows", 0))),
                 ("time_ms", float(executor.get("time_ms", 0.0))),
-                *figures_of(self.metrics),
+                *figures_of(self._metrics),
             )
         return Operator("Scan", known, actual)
 
@@ -155,30 +127,35 @@ class StreamRelation:
 class AggregateRelation:
     """The one row of an ad-hoc aggregate that the tree answers."""
 
-    def __init__(self, name: str, snapshot: Snapshot, spec: ScanSpec, candidate: Candidate) -> None:
-        self.name = name
-        self.spec = spec
-        self.metrics = ScanMetrics()
-        self._snapshot = snapshot
-        self._candidate = candidate
+    def __init__(self, node: TreeAggregate, run: RunContext) -> None:
+        self._node = node
+        self._snapshot = run.snapshot(node.scan.stream)
+        self._metrics = ScanMetrics()
 
     @property
     def schema(self) -> pa.Schema:
         """``a0, a1, ...``, one column a call."""
-        return one_row_schema(self._candidate)
+        return one_row_schema(self._node.calls)
+
+    def _answer(self) -> LightweightAggregates:
+        scan = self._node.scan
+        start, end = half_open(scan.low, scan.high)
+        return self._snapshot.aggregate(self._node.attributes, start, end, metrics=self._metrics)
 
     def scan(
         self, columns: Sequence[str] | None, filter: pc.Expression | None
     ) -> Iterator[pa.RecordBatch]:
         """The row, computed anew."""
-        start, end = half_open(self.spec.low, self.spec.high)
-        answer = self._snapshot.aggregate(
-            self._candidate.attributes, start, end, metrics=self.metrics
-        )
-        batch = one_row(self._candidate, answer)
+        batch = one_row(self._node.calls, self._answer(), self._node.scan.schema.time)
         if filter is not None:
             batch = batch.filter(filter)
         yield batch if columns is None else batch.select(list(columns))
+
+    def table(self) -> pa.Table:
+        """The answer of the query, where this is all of it."""
+        node = self._node
+        assert node.columns is not None
+        return result_table(node.calls, node.columns, self._answer(), node.scan.schema.time)
 
     def operator(self, executor: dict[str, Any], figures: bool) -> Operator:
         """The node of the plan."""
@@ -187,53 +164,74 @@ class AggregateRelation:
             actual = (
                 ("rows", int(executor.get("rows", 1))),
                 ("time_ms", float(executor.get("time_ms", 0.0))),
-                *figures_of(self.metrics),
+                *figures_of(self._metrics),
             )
-        return tree_aggregate_operator(self.name, self.spec, self._candidate, actual)
-
-
-def tree_aggregate_operator(
-    name: str,
-    spec: ScanSpec,
-    candidate: Candidate,
-    figures: tuple[tuple[str, int | float], ...] = (),
-) -> Operator:
-    """The plan node of an ad-hoc aggregate."""
-    calls = tuple(f"{call.function}({call.attribute or '*'})" for call in candidate.calls)
-    span = range_text(spec.low, spec.high, candidate.schema)
-    details = (("stream", name), ("range", span or "all of time"), ("aggregates", calls))
-    return Operator("TreeAggregate", details, figures)
+        node = self._node
+        calls = tuple(f"{call.function}({call.attribute or '*'})" for call in node.calls)
+        span = range_text(node.scan.low, node.scan.high, node.scan.schema)
+        details = (
+            ("stream", node.scan.stream),
+            ("range", span or "all of time"),
+            ("aggregates", calls),
+        )
+        return Operator("TreeAggregate", details, actual)
 
 
 class OperatorRelation:
-    """A stream operator within a query."""
+    """A stream operator within a query; the executor evaluates its expressions.
 
-    def __init__(self, relation: Relation) -> None:
-        self._relation = relation
+    Parameters
+    ----------
+    open_relation : callable
+    executor : RelationalExecutor
+    control : QueryControl
+    """
+
+    def __init__(
+        self,
+        open_relation: Callable[[], Relation],
+        executor: RelationalExecutor,
+        control: QueryControl,
+    ) -> None:
+        self._by = (executor, control)
+        with evaluated_by(*self._by):
+            self._relation = open_relation()
 
     @property
     def schema(self) -> pa.Schema:
         """Columns of the operator."""
-        return self._relation.schema
+        with evaluated_by(*self._by):
+            return self._relation.schema
 
     def scan(
         self, columns: Sequence[str] | None, filter: pc.Expression | None
     ) -> Iterator[pa.RecordBatch]:
         """Rows that satisfy the filter: operators deliver, the filter is applied here."""
         if filter is None:
-            yield from self._relation.batches(columns)
+            yield from self._batches(columns)
             return
         wanted = list(self.schema.names if columns is None else columns)
         text = str(filter)
         needed = wanted + [n for n in self.schema.names if n not in wanted and n in text]
-        for batch in self._relation.batches(needed):
+        for batch in self._batches(needed):
             kept = batch.filter(filter)
             if kept.num_rows:
                 yield kept.select(wanted)
 
     def operator(self, executor: dict[str, Any], figures: bool) -> Operator:
         """The node of the plan, as the operator itself describes it."""
-        return self._relation.explain()
+        with evaluated_by(*self._by):
+            return self._relation.explain()
+
+    def _batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        """Rows; whoever takes a batch may do so in a thread of its own."""
+        batches = self._relation.batches(columns)
+        while True:
+            with evaluated_by(*self._by):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
 
 
 def _listed(value: Any) -> tuple[str, ...]:

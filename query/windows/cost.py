@@ -114,37 +114,6 @@ class Calibration:
 
 
 @dataclass(frozen=True)
-class Costs:
-    """Estimates for one query, in nanoseconds.
-
-    Attributes
-    ----------
-    replay, index : float
-    slices, events : float
-        What they are based on.
-    at_slide : callable
-        Both estimates for another slide.
-    span : float
-        Of all windows, in their own unit.
-    """
-
-    replay: float
-    index: float
-    slices: float
-    events: float
-    at_slide: Callable[[float], tuple[float, float]]
-    span: float
-
-    @cached_property
-    def break_even(self) -> float | None:
-        """Slide, in the windows' own unit, from which on the index is cheaper.
-
-        None when it always or never is.  Only plans show it, so only they pay for the search.
-        """
-        return _break_even(self.at_slide, self.span)
-
-
-@dataclass(frozen=True)
 class Shape:
     """A snapshot within bounds, as the model sees it."""
 
@@ -156,6 +125,44 @@ class Shape:
     columns_compressed: float
 
 
+@dataclass(frozen=True)
+class Costs:
+    """Estimates for one query, in nanoseconds.
+
+    Attributes
+    ----------
+    replay, index : float
+    slices : float
+    shape : Shape
+    windows : TimeWindows or CountWindows
+    columns : int
+        Attributes that are aggregated.
+    calibration : Calibration
+    """
+
+    replay: float
+    index: float
+    slices: float
+    shape: Shape
+    windows: TimeWindows | CountWindows
+    columns: int
+    calibration: Calibration
+
+    @cached_property
+    def break_even(self) -> float | None:
+        """Slide, in the windows' own unit, from which on the index is cheaper.
+
+        None when it always or never is.  Only plans show it, so only they pay for the search.
+        """
+
+        def costs(slide: float) -> tuple[float, float]:
+            replay, index = terms(self.shape, self.windows, slide, self.columns)
+            return priced(replay, self.calibration), priced(index, self.calibration)
+
+        timed = isinstance(self.windows, TimeWindows)
+        return _break_even(costs, self.shape.span if timed else self.shape.events)
+
+
 def estimate(
     snapshot: Snapshot,
     windows: TimeWindows | CountWindows,
@@ -165,15 +172,11 @@ def estimate(
 ) -> Costs:
     """Estimate both operators for one query."""
     shape = shape_of(snapshot, selected, names)
-    span = shape.span if isinstance(windows, TimeWindows) else shape.events
-
-    def costs(slide: float) -> tuple[float, float]:
-        replay, index = terms(shape, windows, slide, len(names))
-        return priced(replay, calibration), priced(index, calibration)
-
-    replay, index = costs(float(windows.slide))
-    slices = terms(shape, windows, float(windows.slide), len(names))[0]["slice_replayed"]
-    return Costs(replay, index, slices, shape.events, costs, span)
+    replay, index = terms(shape, windows, float(windows.slide), len(names))
+    return Costs(
+        priced(replay, calibration), priced(index, calibration), replay["slice_replayed"], shape,
+        windows, len(names), calibration,
+    )  # fmt: skip
 
 
 def priced(operations: Mapping[str, float], calibration: Calibration) -> float:

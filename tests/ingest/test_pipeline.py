@@ -29,8 +29,8 @@ from chronicle.errors import (
     StreamNotFound,
 )
 from chronicle.formats import write
-from chronicle.ingest import IngestReport, IngestRequest, Target, ingest
-from chronicle.ingest import sinks as sinks_module
+from chronicle.ingest import Ingest, IngestReport, IngestRequest, Target, ingest
+from chronicle.ingest.store_sink import StoreSink
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 needs_data = pytest.mark.skipif(
@@ -95,7 +95,7 @@ def test_several_formats_in_time_order(tmp_path: Path, store: Path) -> None:
 
 
 def test_large_loads_bulk_load_segments(tmp_path: Path, store: Path) -> None:
-    rows = 3 * sinks_module.SMALL_ROWS
+    rows = 3 * StoreSink.append_rows
     random = np.random.default_rng(2)
     for part in range(3):
         times = random.permutation(rows)[: rows // 3] * 1000 + part
@@ -139,17 +139,18 @@ def test_a_pipe_that_does_not_end(store: Path, monkeypatch: pytest.MonkeyPatch) 
     """What has been written is stored before the writer closes its end."""
     reading, writing = os.pipe()
     seen: list[int] = []
-    original = sinks_module.EmbeddedSink.append
+    original = StoreSink.append
 
-    def append(self: Any, batch: Any) -> None:
-        original(self, batch)
+    def append(self: Any, batch: Any) -> Any:
+        done = original(self, batch)
         seen.append(batch.num_rows)
         if len(seen) == 1:
             os.write(writing, b'{"t": "2020-01-02", "n": 2}\n{"t": "2020-01-03", "n": 3}\n')
         else:
             os.close(writing)
+        return done
 
-    monkeypatch.setattr(sinks_module.EmbeddedSink, "append", append)
+    monkeypatch.setattr(StoreSink, "append", append)
     os.write(writing, b'{"t": "2020-01-01", "n": 1}\n')
     with open(reading, "rb") as file:
         monkeypatch.setattr("sys.stdin", type("Stdin", (), {"buffer": file})())
@@ -186,7 +187,7 @@ def test_an_error_in_the_third_of_five_files_leaves_nothing(tmp_path: Path, stor
     assert count(store) == 2
 
 
-@pytest.mark.parametrize("rows", [100, 2 * sinks_module.SMALL_ROWS])
+@pytest.mark.parametrize("rows", [100, 2 * StoreSink.append_rows])
 def test_a_failure_while_storing_leaves_the_stream_as_it_was(
     tmp_path: Path, store: Path, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,12 +199,12 @@ def test_a_failure_while_storing_leaves_the_stream_as_it_was(
         KeyboardInterrupt(),
     ]
 
-    def breaking(batches: Iterator[Any], *_: Any) -> Iterator[Any]:
+    def breaking(_: Ingest, batches: Iterator[Any]) -> Iterator[Any]:
         yield from list(batches)[:1]
         raise failing[0]
 
     with monkeypatch.context() as patch:
-        patch.setattr(sinks_module, "_counted", breaking)
+        patch.setattr(Ingest, "_counted", breaking)
         while failing:
             with pytest.raises(type(failing[0])) as caught:
                 load(store, path, time_format="ticks")

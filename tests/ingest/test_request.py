@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chronicle.errors import InvalidArgument, MissingDependency
+from chronicle.errors import ConnectionFailed, InvalidArgument, MissingDependency
 from chronicle.ingest import IngestRequest, Target, choose_engine, expand, ingest
 from chronicle.ingest import engines as engines_module
 
@@ -90,5 +90,7 @@ def test_targets() -> None:
         Target()
     with pytest.raises(InvalidArgument, match="one target"):
         Target(path="a", url="http://b")
-    with pytest.raises(InvalidArgument, match="connect"):
-        ingest(IngestRequest(["-"], "s"), Target(url="http://127.0.0.1:1"))
+    with pytest.raises(ConnectionFailed, match="cannot be reached"):
+        ingest(IngestRequest(["-"], "s"), Target(url="http://127.0.0.1:1", retries=0))
+    with pytest.raises(InvalidArgument, match="http://host:port"):
+        ingest(IngestRequest(["-"], "s"), Target(url="127.0.0.1:1"))

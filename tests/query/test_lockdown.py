@@ -8,7 +8,7 @@ import pytest
 
 import chronicle
 from chronicle.errors import ChronicleError, ReadOnlyStore, SqlError
-from chronicle.query.plan import planner
+from chronicle.query.plan import prepared
 from chronicle.query.sql.gate import AGGREGATES, SCALARS, WINDOWS
 
 secret_frame = pa.table({"secret": [1]})  # a Python variable that SQL must not see
@@ -182,7 +182,7 @@ SELECT * FROM secret_frame
 def test_the_executor_refuses_by_itself_where_the_gate_is_open(
     database, readable, sql, monkeypatch
 ):
-    monkeypatch.setattr(planner, "check_query", lambda *_: None)
+    monkeypatch.setattr(prepared, "check_query", lambda *_: None)
     with pytest.raises(ChronicleError):
         database.sql(sql.format(path=readable)).fetchall()
 

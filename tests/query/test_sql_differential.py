@@ -13,7 +13,9 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle.query.engine import Execution
+from chronicle.query.plan import planner
+from chronicle.query.plan.nodes import Scan
+from chronicle.query.plan.prepared import Prepared
 
 ROWS = 4_000
 START = dt.datetime(1969, 12, 31, 23, 0)
@@ -397,15 +399,14 @@ def test_without_pruning_the_answers_are_the_same(pair, monkeypatch):
     ]
     statements = [sql for sql in statements if valid(pair[1], sql)]
     pruned = [database.sql(sql).arrow() for sql in statements]
-    plain = Execution._specs
 
-    def everything(self):
-        specs = plain(self)
-        from chronicle.query.plan.nodes import ScanSpec
+    def everything(site, names, folder):
+        return Scan(site.name, site.schema, -(2**63), 2**63 - 1, None, False)
 
-        return {index: ScanSpec(-(2**63), 2**63 - 1, None, False) for index in specs}
-
-    monkeypatch.setattr(Execution, "_specs", everything)
+    monkeypatch.setattr(planner, "plan_scan", everything)
+    forgotten = property(lambda self: {}, lambda self, scans: None)
+    monkeypatch.setattr(Prepared, "scans", forgotten, raising=False)
+    monkeypatch.setattr(Prepared, "plan", property(lambda self: None, lambda self, plan: None))
     for sql, table in zip(statements, pruned, strict=True):
         assert repr(database.sql(sql).fetchall()) == repr(
             list(zip(*[column.to_pylist() for column in table.columns], strict=True))

@@ -138,6 +138,10 @@ class FakeDatabase:
         self.version = 1
         self.schema_of: dict[str, pa.Schema] = {}
 
+    def damaged(self) -> dict[str, str]:
+        """Streams that are set aside: none."""
+        return {}
+
     def streams(self) -> list[str]:
         return sorted(self.names)
 

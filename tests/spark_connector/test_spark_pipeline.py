@@ -22,11 +22,12 @@ from chronicle.errors import (
     InvalidData,
     MissingDependency,
     SchemaMismatch,
+    StreamExists,
     StreamNotFound,
 )
 from chronicle.ingest import IngestRequest, Target, ingest
+from chronicle.ingest.store_sink import StoreSink
 from chronicle.spark_connector.inputs import read_slice
-from chronicle.spark_connector.loading import LoadTarget
 from chronicle.spark_connector.pipeline import PipelineReport, Steps, run_pipeline
 
 pytestmark = [
@@ -112,7 +113,9 @@ def test_derive_filter_and_deduplicate(spark: Any, tmp_path: Path) -> None:
     assert table["double"].to_pylist() == [float(n) for n in range(120)]
     assert table["sensor"].to_pylist() == [f"S{n % 7}" for n in range(120)]
     more = csv_file(tmp_path / "c.csv", 40, first=100)
-    again = run(spark, tmp_path, [more], steps)
+    with pytest.raises(StreamExists, match="if-exists append"):  # another job's stream
+        run(spark, tmp_path, [more], steps)
+    again = run(spark, tmp_path, [more], steps, if_exists="append")
     assert (again.rows, again.duplicate, again.filtered, again.stored) == (40, 20, 20, 0)
 
 
@@ -147,8 +150,8 @@ def test_a_job_is_done_once_and_goes_on_where_it_ended(spark: Any, tmp_path: Pat
     with pytest.raises(InvalidData):
         run(spark, tmp_path, files, steps, create=False)
     assert stored(tmp_path / "store").num_rows == 200  # the first two were not stored again
-    done = run(spark, tmp_path, files[:2])
-    again = run(spark, tmp_path, files[:2])
+    done = run(spark, tmp_path, files[:2], if_exists="append")  # in other chunks: another job
+    again = run(spark, tmp_path, files[:2])  # the same job: it goes on
     assert (done.stored, again.stored, again.skipped) == (200, 0, 1)
     assert "skipped" in again.notes[-1]
 
@@ -284,17 +287,17 @@ def test_after_a_failure_a_note_says_what_is_stored(
 ) -> None:
     """The second of two chunks is interrupted, just before or just after its commit."""
     files = [csv_file(tmp_path / f"{n}.csv", 10, first=10 * n) for n in range(2)]
-    commit, commits = LoadTarget.commit, 0
+    commit, commits = StoreSink.commit, 0
 
-    def struck(*given: Any) -> Any:
+    def struck(*given: Any, **how: Any) -> Any:
         nonlocal commits
         commits += 1
-        outcome = commit(*given) if commits != 2 or interrupted == "committed" else None
+        outcome = commit(*given, **how) if commits != 2 or interrupted == "committed" else None
         if commits == 2:
             raise KeyboardInterrupt
         return outcome
 
-    monkeypatch.setattr(LoadTarget, "commit", struck)
+    monkeypatch.setattr(StoreSink, "commit", struck)
     with pytest.raises(KeyboardInterrupt) as raised:
         run(spark, tmp_path, files, Steps(chunk_bytes=1, partitions=1))
     events = stored(tmp_path / "store").num_rows

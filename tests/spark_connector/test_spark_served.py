@@ -5,7 +5,6 @@ from __future__ import annotations
 import select
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import pyarrow as pa
 import pytest
 
 from chronicle.errors import (
-    ConnectionFailed,
     InvalidArgument,
     SchemaMismatch,
     SqlError,
@@ -23,14 +21,15 @@ from chronicle.errors import (
 from chronicle.schema import StreamSchema
 from chronicle.spark_connector.backend import Scan
 from chronicle.spark_connector.options import Options
-from chronicle.spark_connector.remote import Remote
-from chronicle.spark_connector.served import ServedBackend
-from chronicle.spark_connector.served_sink import ServedSink
+from chronicle.spark_connector.server_backend import ServerBackend
+from chronicle.spark_connector.types import spark_schema
+from chronicle.spark_connector.writer import open_sink
 
 pytest.importorskip("fastapi", reason="the server extra is not installed")
 pytestmark = pytest.mark.spark
 
 SCHEMA = StreamSchema(pa.schema([("t", pa.timestamp("us", "UTC")), ("n", pa.int64())]), "t")
+GIVEN = spark_schema(SCHEMA.arrow)
 SERVE = """
 import sys
 from chronicle.server.run import serve
@@ -72,18 +71,17 @@ def batches(first: int, end: int, step: int = 1000) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays([times, pa.array(numbers)], schema=SCHEMA.arrow)
 
 
-def write(url: str, stream: str, *parts: tuple[int, int], **how: Any) -> ServedSink:
-    sink = ServedSink(options(url, stream))
-    job = sink.prepare(SCHEMA)
-    sink.make_room(job)
+def write(url: str, stream: str, *parts: tuple[int, int], **how: Any) -> None:
+    sink = open_sink(options(url, stream, time="t"), GIVEN)
+    job = sink.new_job()
+    sink.prepare(job)
     staged: list[Any] = []
     for number, (first, end) in enumerate(parts):
         staged += sink.stage(job, number, batches(first, end))
     sink.commit(job.name, staged, **how)
-    return sink
 
 
-def numbers(backend: ServedBackend, **scan: Any) -> list[int]:
+def numbers(backend: ServerBackend, **scan: Any) -> list[int]:
     asked = Scan(("n", "t"), **scan)
     return [
         number
@@ -95,7 +93,7 @@ def numbers(backend: ServedBackend, **scan: Any) -> list[int]:
 
 def test_parts_are_pinned_and_cover_the_stream(url: str) -> None:
     write(url, "pinned", (0, 5000), (5000, 9000))
-    backend = ServedBackend(options(url, "pinned"))
+    backend = ServerBackend(options(url, "pinned"))
     assert backend.describe() == SCHEMA
     scan = Scan(("n",), parts=4)
     plan = backend.plan(scan)
@@ -113,20 +111,20 @@ def test_parts_are_pinned_and_cover_the_stream(url: str) -> None:
 
 
 def test_a_transaction_is_invisible_until_its_commit_and_happens_once(url: str) -> None:
-    sink = ServedSink(options(url, "staged"))
-    job = sink.prepare(SCHEMA)
+    sink = open_sink(options(url, "staged", time="t"), GIVEN)
+    job = sink.new_job()
     lost = sink.stage(job, 0, batches(0, 10))
     kept = sink.stage(job, 0, batches(0, 10))
-    backend = ServedBackend(options(url, "staged"))
+    backend = ServerBackend(options(url, "staged"))
     assert lost != kept
     assert backend.count() == 0
     first = sink.commit(job.name, kept, application="app", version=1)
     again = sink.commit(job.name, kept, application="app", version=1)
     assert (first.events, first.repeated, again.repeated) == (10, False, True)
-    other = sink.prepare(None)
+    other = sink.new_job()
     assert sink.commit(other.name, [], application="app", version=1).repeated
     assert backend.count() == 10
-    gone = sink.prepare(None)
+    gone = sink.new_job()
     sink.stage(gone, 0, batches(0, 10))
     sink.abort(gone.name)
     assert backend.count() == 10
@@ -134,25 +132,18 @@ def test_a_transaction_is_invisible_until_its_commit_and_happens_once(url: str) 
 
 def test_errors_keep_their_class(url: str) -> None:
     with pytest.raises(StreamNotFound, match="nothing"):
-        ServedBackend(options(url, "nothing")).describe()
+        ServerBackend(options(url, "nothing")).describe()
     with pytest.raises(StreamNotFound, match="option 'time'"):
-        ServedSink(options(url, "nothing")).prepare(None)
+        open_sink(options(url, "nothing"), GIVEN)
     write(url, "errors", (0, 10))
     with pytest.raises(SqlError, match="speed"):
-        numbers(ServedBackend(options(url, "errors")), filter="speed > 1")
+        numbers(ServerBackend(options(url, "errors")), filter="speed > 1")
     with pytest.raises(SqlError, match="speed"):  # before any part is read
-        ServedBackend(options(url, "errors")).plan(Scan(("n",), filter="speed > 1"))
+        ServerBackend(options(url, "errors")).plan(Scan(("n",), filter="speed > 1"))
     with pytest.raises(InvalidArgument, match="in one piece"):
-        ServedBackend(options(url, "errors")).plan_query("SELECT 1", 2)
+        ServerBackend(options(url, "errors")).plan_query("SELECT 1", 2)
     with pytest.raises(SchemaMismatch, match="time attribute is 't'"):
-        ServedSink(options(url, "errors", time="n")).prepare(SCHEMA)
-
-
-def test_a_server_that_is_not_there_is_said_after_some_tries() -> None:
-    started = time.monotonic()
-    with pytest.raises(ConnectionFailed, match="cannot be reached"):
-        Remote("http://127.0.0.1:9", None, timeout=1.0, retries=1).json("GET", "/healthz")
-    assert 0.1 < time.monotonic() - started < 5
+        open_sink(options(url, "errors", time="n"), GIVEN)
 
 
 @pytest.mark.slow

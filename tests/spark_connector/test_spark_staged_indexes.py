@@ -11,9 +11,9 @@ import pytest
 from chronicle.database import open_database
 from chronicle.errors import ChronicleError
 from chronicle.indexes.stream_indexes import StreamIndexes
+from chronicle.ingest.sink import Job
+from chronicle.ingest.store_sink import StoreSink
 from chronicle.schema import StreamSchema
-from chronicle.spark_connector.options import Options
-from chronicle.spark_connector.sink import Job, LocalSink
 from chronicle.store import Store
 
 EVENTS = 4000
@@ -40,10 +40,10 @@ def indexed(tmp_path: Path) -> Path:
     return path
 
 
-def staged_job(path: Path, starts: list[int]) -> tuple[LocalSink, Job, list[object]]:
-    sink = LocalSink(Options(path=str(path), stream="s"))
-    job = sink.prepare(None)
-    sink.make_room(job)
+def staged_job(path: Path, starts: list[int]) -> tuple[StoreSink, Job, list[object]]:
+    sink = StoreSink(path, "s")
+    job = sink.new_job()
+    sink.prepare(job)
     parts = [sink.stage(job, n, iter([some_events(start)])) for n, start in enumerate(starts)]
     return sink, job, [item for part in parts for item in part]
 
@@ -79,8 +79,8 @@ def test_a_load_brings_the_runs_of_its_segments(indexed: Path) -> None:
 
 
 def test_late_and_aborted_segments_leave_no_runs(indexed: Path) -> None:
-    sink, job, staged = staged_job(indexed, [100])  # between stored events: becomes a late run
-    assert sink.commit(job.name, staged).late == EVENTS
+    sink, job, staged = staged_job(indexed, [100])  # older than stored events: a late run
+    assert sink.commit(job.name, staged).late == EVENTS - 101  # from 3999 on they are not
     found, base, wrong = runs_of(indexed)
     assert found <= base
     assert wrong == []

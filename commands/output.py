@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from ..errors import ChronicleError, InvalidArgument, StorageFull
-from .screen import is_terminal, say
+from .terminal import is_terminal, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

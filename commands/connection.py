@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidArgument, StoreLocked
-from .screen import is_terminal, say
+from .terminal import is_terminal, say
 
 if TYPE_CHECKING:
+    from ..client import RemoteStream, Transport
     from ..database import Database
-    from ..spark_connector.remote import Remote
+    from ..ingest import Target
 
-__all__ = ["DEFAULT_STORE", "Place", "place_of"]
+__all__ = ["DEFAULT_STORE", "Connection", "connection_of"]
 
 DEFAULT_STORE = "chronicle-data"
 TIMEOUT_SECONDS = 300.0
@@ -38,7 +39,7 @@ def _tell_of_compiling() -> None:
 
 
 @dataclass(frozen=True)
-class Place:
+class Connection:
     """Either a store's directory or a server's address.
 
     Attributes
@@ -66,20 +67,36 @@ class Place:
             error.add_note("if a server holds the store, talk to it: --url http://127.0.0.1:8000")
             raise
 
-    def remote(self) -> Remote:
-        """A client of the server."""
-        from ..spark_connector.remote import Remote
+    def transport(self) -> Transport:
+        """Requests to the server."""
+        from ..client import Transport
 
         assert self.url is not None
-        return Remote(self.url, self.token, timeout=TIMEOUT_SECONDS, retries=RETRIES)
+        return Transport(self.url, self.token, timeout=TIMEOUT_SECONDS, retries=RETRIES)
+
+    def stream(self, name: str) -> RemoteStream:
+        """A stream of the server."""
+        from ..client import RemoteStream
+
+        return RemoteStream(self.transport(), name)
+
+    def target(self) -> Target:
+        """What an ingest stores in."""
+        from ..ingest import Target
+
+        if self.url is None:
+            return Target(path=self.path)
+        return Target(url=self.url, token=self.token, timeout=TIMEOUT_SECONDS, retries=RETRIES)
 
     def ask(self, method: str, path: str, **arguments: Any) -> Any:
         """One JSON request to the server."""
-        return self.remote().json(method, path, **arguments)
+        return self.transport().json(method, path, **arguments)
 
 
-def place_of(store: Path | None, url: str | None = None, token: str | None = None) -> Place:
-    """The place that options mean; the environment fills in what they leave open.
+def connection_of(
+    store: Path | None, url: str | None = None, token: str | None = None
+) -> Connection:
+    """What options mean; the environment fills in what they leave open.
 
     Raises
     ------
@@ -91,4 +108,4 @@ def place_of(store: Path | None, url: str | None = None, token: str | None = Non
     if url is not None and not url.startswith(("http://", "https://")):
         raise InvalidArgument(f"--url is http://host:port or https://..., found {url!r}")
     path = store or Path(os.environ.get("CHRONICLE_STORE") or DEFAULT_STORE)
-    return Place(path, url, token)
+    return Connection(path, url, token)

@@ -6,7 +6,7 @@ Purpose
 
 Guarantee
     ``GET .../partitions`` pins a version on the server, and every task reads that version.  A
-    version that the server has let go answers 410, which ends the task with an error, not with
+    version that the server no longer keeps answers 410, which ends the task with an error, not with
     other events.
 
 Limits
@@ -17,54 +17,48 @@ Limits
 
 from __future__ import annotations
 
-import base64
 import itertools
 from collections.abc import Iterator
-from typing import Any
-from urllib.parse import quote
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from ..client import RemoteStream, Transport
 from ..errors import InvalidArgument
 from ..schema import StreamSchema
 from .backend import EventPartition, Scan
 from .options import Options
-from .remote import Remote
 
-__all__ = ["ServedBackend", "remote_of", "schema_of"]
+__all__ = ["ServerBackend", "remote_stream"]
 
 
-def remote_of(options: Options) -> Remote:
-    """The server that the options name."""
+def remote_stream(options: Options) -> RemoteStream:
+    """The stream behind a server that the options name."""
     assert options.url is not None
-    return Remote(options.url, options.token, options.timeout, options.retries)
+    transport = Transport(options.url, options.token, options.timeout, options.retries)
+    return RemoteStream(transport, options.stream or "")
 
 
-class ServedBackend:
+class ServerBackend:
     """Reads through a server; see the module."""
 
     def __init__(self, options: Options) -> None:
-        self._remote = remote_of(options)
-        self._stream = f"/v1/streams/{quote(options.stream or '', safe='')}"
+        self._stream = remote_stream(options)
 
     def describe(self) -> StreamSchema:
         """Schema of the stream."""
-        return schema_of(self._remote.json("GET", self._stream))
+        return self._stream.schema()
 
     def count(self) -> int:
         """Events in the stream."""
-        return int(self._remote.json("GET", self._stream)["count"])
+        return self._stream.count()
 
     def plan(self, scan: Scan) -> list[EventPartition]:
         """Have the server pin a version and cut it; a wrong predicate is told before tasks run."""
         if scan.filter is not None:
-            query = {"where": scan.filter, "limit": 0}
-            self._remote.json("GET", f"{self._stream}/events", query)
-        answer = self._remote.json(
-            "GET",
-            f"{self._stream}/partitions",
-            {"parts": scan.parts, "start": scan.start, "end": scan.end, "version": scan.as_of},
+            self._stream.check_filter(scan.filter)
+        answer = self._stream.partitions(
+            scan.parts, start=scan.start, end=scan.end, version=scan.as_of
         )
         return [
             EventPartition(part["start"], part["end"], answer["version"])
@@ -73,25 +67,20 @@ class ServedBackend:
 
     def read(self, scan: Scan, partition: EventPartition) -> Iterator[pa.RecordBatch]:
         """Stream one partition."""
-        names = list(dict.fromkeys(scan.columns))
-        query = {
-            "start": partition.start,
-            "end": partition.end,
-            "columns": ",".join('"' + name.replace('"', '""') + '"' for name in names) or None,
-            "where": scan.filter,
-            "limit": scan.limit,
-            "version": partition.pin,
-            "format": "arrow",
-        }
         return iter(
-            self._remote.batches(
-                "GET", f"{self._stream}/events", query, may_be_cut=scan.limit is not None
+            self._stream.events(
+                list(dict.fromkeys(scan.columns)),
+                scan.filter,
+                scan.limit,
+                start=partition.start,
+                end=partition.end,
+                version=partition.pin,
             )
         )
 
     def query_schema(self, text: str) -> pa.Schema:
         """Schema of a query's result, from an answer without rows."""
-        reader = self._remote.batches(
+        reader = self._stream.transport.batches(
             "POST", "/v1/query", body={"sql": text, "limit": 0}, may_be_cut=True
         )
         schema = reader.schema
@@ -111,10 +100,5 @@ class ServedBackend:
     def run_query(self, text: str, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Stream the rows of a query."""
         del partition
-        return iter(self._remote.batches("POST", "/v1/query", {"format": "arrow"}, {"sql": text}))
-
-
-def schema_of(answer: Any) -> StreamSchema:
-    """Schema of a stream from the server's description of it."""
-    message = pa.py_buffer(base64.b64decode(answer["arrow_schema"]))
-    return StreamSchema(pa.ipc.read_schema(message), answer["time"])
+        transport = self._stream.transport
+        return iter(transport.batches("POST", "/v1/query", {"format": "arrow"}, {"sql": text}))

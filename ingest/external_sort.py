@@ -1,16 +1,17 @@
-"""Events on their way: sorted runs in an unnamed temporary file, merged into time order at the end.
+"""Sorting events by time in bounded memory: runs in an unnamed temporary file, merged at the end.
 
 Purpose
-    An ingest must not store anything before it has read everything (the last file may be broken,
-    the last row may show a wider type), must hand events to the store in time order (files rarely
-    are), and must not hold them in memory.  A :class:`Spool` takes batches in any order and gives
-    them back sorted.
+    Whoever writes segments needs events in time order and cannot hold them all: an ingest that
+    stores nothing before it has read the last file, a Spark task, a part sent to a server.
+    :class:`ExternalSort` takes batches in any order and gives them back sorted.
+    :func:`runs_in_order` does so only where there is something to sort: what comes in order is
+    passed through.
 
 Guarantee
     The order is the stable sort by time of everything added: equal times keep their order of
     arrival. Memory is bounded by a run (:data:`RUN_BYTES`, twice while it is sorted) and, while
     merging, by one block of each of at most :data:`FAN_IN` runs.  The file has no name: whatever
-    happens to the process, nothing is left behind.
+    happens to the process, nothing is left behind.  There is none while one run holds everything.
 
 Layout
     ::
@@ -30,17 +31,19 @@ Layout
         run 2         |-----:---c-------|
 
 Limits
-    The file takes as much disk as the events do in Arrow format, in the directory of the store.
+    The file takes as much disk as the events do in Arrow format.  The sort is one of whole rows by
+    one integer, and the schema may widen while events come.  DuckDB's ``ORDER BY`` needs one
+    schema, a sequence number for ties and a copy of every row into its format and back: measured on
+    six million rows of four columns, 1.5 times the processor time.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from types import TracebackType
-from typing import Any
+from typing import IO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -48,53 +51,57 @@ import pyarrow as pa
 
 from ..errors import StorageFull
 from ..formats import conform
-from ..ticks import TICKS_PER_SECOND
 
-__all__ = ["Spool", "regroup"]
+__all__ = ["ExternalSort", "regroup", "runs_in_order"]
 
 RUN_BYTES = 32 << 20
+PREFIX_BYTES = 32 << 20
+"""Bytes in order after which :func:`runs_in_order` takes its input for sorted."""
+
 BLOCK_BYTES = 512 << 10
 BLOCK_ROWS_MIN = 1024
 FAN_IN = 128
 
 
-@dataclass(frozen=True)
-class _Block:
+class _Block(NamedTuple):
     offset: int
     size: int
     first: int
     last: int
 
 
-@dataclass
-class _Run:
+class _Run(NamedTuple):
     """A sorted run: where its blocks are, and the schema they were written with."""
 
     schema: pa.Schema
     blocks: list[_Block]
 
-    @property
-    def first(self) -> int:
-        return self.blocks[0].first
+    def span(self, column: pa.Field) -> tuple[int, int]:
+        """First and last time, in the unit of another time column."""
+        ends = pa.array([self.blocks[0].first, self.blocks[-1].last])
+        own = self.schema.field(column.name).type
+        # What does not fit the other unit is told when its block is read.
+        first, last = ends.cast(own).cast(column.type, safe=False).cast(pa.int64()).to_pylist()
+        return first, last
 
-    @property
-    def last(self) -> int:
-        return self.blocks[-1].last
 
-
-class Spool:
+class ExternalSort:
     """Takes events in any order, gives them back in time order; a context manager.
 
     Parameters
     ----------
-    directory : path
-        Where the temporary file lives: a directory on a disk with room for the events.
-    time : callable
-        Gives the name of the time column (it may be settled by the first batch only).
+    directory : path, optional
+        Where the temporary file lives: a directory on a disk with room for the events.  The
+        system's temporary directory by default.
+    run_bytes : int
+        Bytes of events that are held and sorted at a time.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], *, run_bytes: int = RUN_BYTES) -> None:
-        self._file = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115 - closed by close()
+    def __init__(
+        self, directory: str | os.PathLike[str] | None = None, *, run_bytes: int = RUN_BYTES
+    ) -> None:
+        self._directory = directory
+        self._file: IO[bytes] | None = None
         self._run_bytes = run_bytes
         self._pending: list[pa.RecordBatch] = []
         self._pending_bytes = 0
@@ -126,40 +133,31 @@ class Spool:
         InvalidData
             When an early value does not fit a type that has widened since.
         """
-        if not self._runs:
+        if self._runs:
             if self._pending:
-                yield from self._sorted_pending(schema)
-            return
-        self._spill()
-        yield from self._merged(self._runs, schema, FAN_IN)
+                self._spill()
+            yield from self._merged(schema)
+        elif self._pending:
+            batches = [conform(batch, schema) for batch in self._pending]
+            self._pending = []
+            yield from _sorted(batches, self._time)
 
     def close(self) -> None:
         """Give the disk space back."""
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
         self._pending.clear()
 
-    def __enter__(self) -> Spool:
+    def __enter__(self) -> ExternalSort:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # ------------------------------------------------------------------------------- writing
 
-    def _sorted_pending(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """All events, when they fit into memory: no file is needed."""
-        batches = [conform(batch, schema) for batch in self._pending]
-        yield from _sorted(batches, self._time)
-
     def _spill(self) -> None:
         """Sort what is pending and write it as a run."""
-        if not self._pending:
-            return
         schema = self._pending[0].schema
         batches = _sorted(self._pending, self._time)
         self._pending, self._pending_bytes = [], 0
@@ -184,125 +182,87 @@ class Spool:
         view = memoryview(message)
         offset = self._end
         try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(dir=self._directory)  # noqa: SIM115 - by close()
             while view:
                 written = os.pwrite(self._file.fileno(), view, offset)
                 view = view[written:]
                 offset += written
         except OSError as error:
             raise StorageFull(
-                f"no room for the temporary file of the ingest ({error.strerror}); free some space "
-                f"on the disk of the store: {self._end >> 20} MB were not enough"
+                f"no room to sort events in {self._directory or tempfile.gettempdir()} "
+                f"({error.strerror}): {self._end >> 20} MB were not enough; free some space there"
             ) from None
 
     # ------------------------------------------------------------------------------- merging
 
-    def _read(self, run: _Run, block: _Block, schema: pa.Schema) -> pa.RecordBatch:
+    def read(self, run: _Run, block: _Block, schema: pa.Schema) -> pa.RecordBatch:
+        """A block of a run, in the final schema."""
+        assert self._file is not None
         data = os.pread(self._file.fileno(), block.size, block.offset)
         return conform(pa.ipc.read_record_batch(pa.py_buffer(data), run.schema), schema)
 
-    def _merged(
-        self, runs: Sequence[_Run], schema: pa.Schema, fan_in: int
-    ) -> Iterator[pa.RecordBatch]:
-        for cluster in _clusters(runs, self._scales(runs, schema)):
-            while len(cluster) > fan_in:
+    def _merged(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        for cluster in _clusters(self._runs, schema.field(self._time)):
+            while len(cluster) > FAN_IN:
                 cluster = [
-                    self._write(schema, self._merge(cluster[at : at + fan_in], schema))
-                    for at in range(0, len(cluster), fan_in)
+                    self._write(schema, self._merge(cluster[at : at + FAN_IN], schema))
+                    for at in range(0, len(cluster), FAN_IN)
                 ]
             if len(cluster) == 1:
                 for block in cluster[0].blocks:
-                    yield self._read(cluster[0], block, schema)
+                    yield self.read(cluster[0], block, schema)
             else:
                 yield from self._merge(cluster, schema)
 
-    def _scales(self, runs: Sequence[_Run], schema: pa.Schema) -> list[int]:
-        """Factor from each run's time unit to the final one."""
-        final = schema.field(self._time).type
-        return [_scale(run.schema.field(self._time).type, final) for run in runs]
-
     def _merge(self, runs: Sequence[_Run], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Merge runs, given in order of arrival."""
-        cursors = [_Cursor(self, run, schema) for run in runs]
+        cursors = [_Cursor(self, run, schema, self._time) for run in runs]
         while active := [cursor for cursor in cursors if cursor.load()]:
-            if len(active) == 1:
-                yield active[0].take_all()
-                continue
             pivot = min(range(len(active)), key=lambda at: active[at].last)
             border = active[pivot].last
-            parts = []
-            for at, cursor in enumerate(active):
-                if at == pivot:
-                    part = cursor.take_all()
-                else:
-                    part = cursor.take(border, inclusive=at < pivot)
-                if part.num_rows:
-                    parts.append(part)
-            yield from _sorted(parts, self._time)
+            parts = [cursor.take(border, at <= pivot) for at, cursor in enumerate(active)]
+            yield from _sorted([part for part in parts if part.num_rows], self._time)
 
 
 class _Cursor:
     """A position in a run that is being merged."""
 
-    def __init__(self, spool: Spool, run: _Run, schema: pa.Schema) -> None:
-        self._spool = spool
-        self._run = run
-        self._schema = schema
-        self._next = 0
+    def __init__(self, sort: ExternalSort, run: _Run, schema: pa.Schema, time: str) -> None:
+        self._blocks = (sort.read(run, block, schema) for block in run.blocks)
+        self._time = time
         self._batch: pa.RecordBatch | None = None
         self._ticks: npt.NDArray[np.int64] = np.empty(0, np.int64)
 
     def load(self) -> bool:
-        """Have a block in hand; False when the run is at its end."""
-        if self._batch is not None and self._batch.num_rows:
-            return True
-        if self._next == len(self._run.blocks):
-            self._batch = None
-            return False
-        block = self._run.blocks[self._next]
-        self._batch = self._spool._read(self._run, block, self._schema)
-        self._ticks = _ticks(self._batch, self._spool._time)
-        self._next += 1
-        return True
+        """Read a block when none is at hand; False when the run is at its end."""
+        if not self._ticks.size:
+            self._batch = next(self._blocks, None)
+            if self._batch is not None:
+                self._ticks = _ticks(self._batch, self._time)
+        return self._batch is not None
 
     @property
     def last(self) -> int:
         return int(self._ticks[-1])
 
-    def take_all(self) -> pa.RecordBatch:
-        batch = self._batch
-        assert batch is not None
-        self._batch = None
-        return batch
-
-    def take(self, border: int, *, inclusive: bool) -> pa.RecordBatch:
+    def take(self, border: int, inclusive: bool) -> pa.RecordBatch:
         """What lies before the border, or up to and with it."""
         assert self._batch is not None
         rows = int(np.searchsorted(self._ticks, border, "right" if inclusive else "left"))
-        part = self._batch.slice(0, rows)
-        self._batch = self._batch.slice(rows)
+        part, self._batch = self._batch.slice(0, rows), self._batch.slice(rows)
         self._ticks = self._ticks[rows:]
         return part
 
 
-def _scale(type_: pa.DataType, final: pa.DataType) -> int:
-    if not pa.types.is_timestamp(type_) or not pa.types.is_timestamp(final):
-        return 1
-    return TICKS_PER_SECOND[final.unit] // TICKS_PER_SECOND[type_.unit]
-
-
-def _clusters(runs: Sequence[_Run], scales: Sequence[int]) -> Iterator[list[_Run]]:
+def _clusters(runs: Sequence[_Run], time: pa.Field) -> Iterator[list[_Run]]:
     """Groups of runs whose times overlap, in time order; each in order of arrival."""
-    spans = sorted(
-        (run.first * scale, at, run.last * scale)
-        for at, (run, scale) in enumerate(zip(runs, scales, strict=True))
-    )
     members: list[int] = []
     end: int | None = None
-    for first, at, last in spans:
+    for (first, last), at in sorted((run.span(time), at) for at, run in enumerate(runs)):
         if end is not None and first > end:
             yield [runs[member] for member in sorted(members)]
-            members = []
-            end = None
+            members, end = [], None
         members.append(at)
         end = last if end is None else max(end, last)
     if members:
@@ -310,7 +270,7 @@ def _clusters(runs: Sequence[_Run], scales: Sequence[int]) -> Iterator[list[_Run
 
 
 def _ticks(batch: pa.RecordBatch, time: str) -> npt.NDArray[np.int64]:
-    column = batch.column(batch.schema.get_field_index(time))
+    column = batch.column(time)
     return np.asarray(column.cast(pa.int64()).to_numpy(zero_copy_only=False), np.int64)
 
 
@@ -326,6 +286,80 @@ def _sorted(batches: Sequence[pa.RecordBatch], time: str) -> list[pa.RecordBatch
     return result
 
 
+# --------------------------------------------------------------------------- runs of a task's input
+
+
+def runs_in_order(
+    batches: Iterator[pa.RecordBatch],
+    time: str,
+    *,
+    directory: str | os.PathLike[str] | None = None,
+    run_bytes: int = RUN_BYTES,
+) -> Iterator[Iterator[pa.RecordBatch]]:
+    """Split batches into at most two runs in time order.
+
+    ::
+
+        batches --> hold up to PREFIX_BYTES --in order--> one run, passed through as it comes;
+                         |                                where order ends, so does the run
+                         '--out of order--> sort all --> one run
+
+    Parameters
+    ----------
+    batches : iterator of pyarrow.RecordBatch
+        All of one schema, in any order of time.
+    time : str
+        Name of the time column: an integer or a timestamp, without nulls.
+    directory, run_bytes
+        See :class:`ExternalSort`.
+
+    Yields
+    ------
+    iterator of pyarrow.RecordBatch
+        A run, never an empty one; it must be read to its end before the next is asked for.
+    """
+    ordered = _WhileInOrder(batches, time)
+    prefix: list[pa.RecordBatch] = []
+    size = 0
+    for batch in ordered:
+        prefix.append(batch)
+        size += batch.nbytes
+        if size >= min(run_bytes, PREFIX_BYTES):
+            break
+    if ordered.rest is None:
+        if prefix:
+            yield itertools.chain(prefix, ordered)
+        prefix = []
+    if ordered.rest is None:
+        return
+    with ExternalSort(directory, run_bytes=run_bytes) as sort:
+        for batch in itertools.chain(prefix, [ordered.rest], batches):
+            sort.add(batch, time)
+        prefix.clear()
+        yield sort.batches(ordered.rest.schema)
+
+
+class _WhileInOrder:
+    """Batches as long as they are in time order; the first that is not is left in ``rest``."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch], time: str) -> None:
+        self._batches = batches
+        self._time = time
+        self._last: int | None = None
+        self.rest: pa.RecordBatch | None = None
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._batches:
+            if not batch.num_rows:
+                continue
+            ticks = _ticks(batch, self._time)
+            if (self._last is not None and ticks[0] < self._last) or np.any(ticks[1:] < ticks[:-1]):
+                self.rest = batch
+                return
+            self._last = int(ticks[-1])
+            yield batch
+
+
 def regroup(
     batches: Iterable[pa.RecordBatch], rows_max: int, bytes_max: int = 32 << 20
 ) -> Iterator[pa.RecordBatch]:
@@ -333,7 +367,7 @@ def regroup(
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for whole in batches:
-        batch: Any = whole
+        batch: pa.RecordBatch = whole
         while batch.num_rows:
             part = batch.slice(0, rows_max - rows)
             batch = batch.slice(part.num_rows)
@@ -341,11 +375,7 @@ def regroup(
             rows += part.num_rows
             size += part.nbytes
             if rows >= rows_max or size >= bytes_max:
-                yield _joined(held)
+                yield pa.concat_batches(held) if len(held) > 1 else held[0]
                 held, rows, size = [], 0, 0
     if held:
-        yield _joined(held)
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        yield pa.concat_batches(held) if len(held) > 1 else held[0]

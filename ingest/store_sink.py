@@ -1,0 +1,315 @@
+"""Loading into a store's directory: segments written beside the stream, named by one commit.
+
+Purpose
+    The :class:`~chronicle.ingest.sink.Sink` of a path that this process, or every executor, sees.
+    With a ``database`` that this process has open for writing, commits go through its handle;
+    otherwise a commit opens the store, and waits for at most ``timeout`` seconds while another
+    process has it open.  Staging needs no lock.
+
+Guarantee
+    The tasks that write segments extract the entries of their indexes, too, and the commit takes
+    them over: it moves no events and no index entries.
+
+Layout
+    What is older than the newest event that the stream had goes into segments of its own, so that
+    only those become late runs::
+
+        stored   |=======|
+        part        |--a--|--b--|        a becomes a late run, b a base segment
+
+Limits
+    A copy of the sink in another process has no database: it stages, the original commits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ..errors import NotAStore, ReadOnlyStore, StoreLocked, StreamNotFound
+from ..indexes.staged import announce, build_staged, taking_over
+from ..schema import StreamSchema
+from ..store import EventStream, Store, StreamOptions
+from ..store.recovery import load
+from ..store.staging import (
+    BulkCommit,
+    StagedSegment,
+    StagingPlan,
+    abort_staged,
+    commit_staged,
+    committed,
+    new_job,
+    prepare_staging,
+    stage,
+    staged_jobs,
+    sweep_staging,
+    truncated_at,
+)
+from .external_sort import runs_in_order
+from .sink import Job, Outcome
+
+if TYPE_CHECKING:
+    from ..database import Database
+
+__all__ = ["StoreSink"]
+
+logger = logging.getLogger("chronicle.ingest")
+
+LOCK_PAUSE_SECONDS = 0.2
+
+
+class StoreSink:
+    """Loads into a stream of a store's directory.
+
+    Parameters
+    ----------
+    path : path
+        Of the store.
+    stream : str
+    database : Database, optional
+        The same store, open in this process.
+    timeout : float
+        Seconds to wait for the writer's lock.
+    """
+
+    append_rows = 65_536  # fewer fill no segment of their own
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        stream: str,
+        *,
+        database: Database | None = None,
+        timeout: float = 0.0,
+    ) -> None:
+        self._path = os.path.abspath(path)
+        self.stream = stream
+        self._database = database
+        self._timeout = timeout
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_database": None}
+
+    @property
+    def sort_directory(self) -> str | None:
+        """The store's own directory where this process owns it: its disk has to have room."""
+        return None if self._database is None else self._path
+
+    # ------------------------------------------------------------------------------- the stream
+
+    @contextlib.contextmanager
+    def _store(self) -> Iterator[Store]:
+        """The store, for looking and for staging."""
+        if self._database is not None:
+            yield self._database.store
+        else:
+            with Store.open(self._path, mode="r") as store:
+                yield store
+
+    @contextlib.contextmanager
+    def _writable(self) -> Iterator[Store]:
+        """The store, for committing; waits while another process has it."""
+        if self._database is not None:
+            yield self._database.store
+            return
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                store = Store.open(self._path)
+                break
+            except StoreLocked:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(LOCK_PAUSE_SECONDS)
+        with store:
+            yield store
+
+    def _writer(self, store: Store) -> EventStream:
+        handle = store.stream(self.stream)
+        if not isinstance(handle, EventStream):
+            raise ReadOnlyStore("the store is open for reading; nothing can be written to it here")
+        return handle
+
+    def describe(self) -> StreamSchema:
+        """Schema of the stream."""
+        with self._store() as store:
+            return store.stream(self.stream).schema
+
+    def count(self) -> int:
+        """Events in the stream."""
+        with self._store() as store:
+            return store.stream(self.stream).snapshot().count
+
+    def create(
+        self,
+        schema: StreamSchema,
+        *,
+        codec: str = "lz4",
+        retention: str | None = None,
+        if_not_exists: bool = False,
+    ) -> StreamSchema:
+        """Make the stream."""
+        options = StreamOptions(codec=codec, retention=retention)
+        with self._writable() as store:
+            made = store.create_stream(self.stream, schema, options, if_not_exists=if_not_exists)
+            return made.schema
+
+    def drop(self) -> None:
+        """Remove the stream."""
+        if self._database is not None:
+            self._database.drop_stream(self.stream)
+        else:
+            with self._writable() as store:
+                store.drop_stream(self.stream)
+
+    def append(self, batch: pa.RecordBatch | pa.Table) -> Outcome:
+        """Append a batch durably."""
+        with self._writable() as store:
+            done = self._writer(store).append(batch)
+        return Outcome(done.appended, done.late, done.count, done.version)
+
+    # ------------------------------------------------------------------------------------- jobs
+
+    def new_job(self) -> Job:
+        """A job of a new name; what others left behind for a day is swept."""
+        self.sweep()
+        return self.job(new_job())
+
+    def sweep(self, clock: Callable[[], float] = time.time) -> list[str]:
+        """Remove the jobs that nobody has committed or aborted for a day; gives their names."""
+        with self._store() as store:
+            return sweep_staging(store.files, store.directory_of(self.stream), clock=clock)
+
+    def job(self, name: str) -> Job:
+        """A job of that name, for the stream as it is now."""
+        with self._store() as store:
+            stream = store.stream(self.stream)
+            directory = store.directory_of(self.stream)
+            span = stream.snapshot().time_range
+            plan = StagingPlan(directory, name, stream.schema, stream.options)
+            return Job(name, stream.schema, plan, None if span is None else span[1])
+
+    def prepare(self, job: Job) -> None:
+        """Make the job's directory, and say in it what is indexed."""
+        plan = _plan_of(job)
+        with self._store() as store:
+            if not store.files.exists(plan.place):
+                prepare_staging(store.files, plan)
+                announce(store.files, plan.directory, plan.place)
+
+    def stage(self, job: Job, part: int, batches: Iterator[pa.RecordBatch]) -> list[StagedSegment]:
+        """Sort a part's events and write them as segments, with the runs of their indexes."""
+        plan = _plan_of(job)
+        runs = runs_in_order(batches, job.schema.time, directory=self.sort_directory)
+        with self._store() as store:
+            split = (half for run in runs for half in _split(run, job.schema.time, job.newest))
+            staged = stage(store.files, plan, part, split)
+            build_staged(store.files, plan.place, staged, job.schema)
+            return staged
+
+    def commit(
+        self,
+        job: str,
+        staged: Sequence[StagedSegment],
+        *,
+        truncate: bool = False,
+        application: str | None = None,
+        version: int | None = None,
+    ) -> Outcome:
+        """Name the staged segments in the stream's manifest."""
+        indexes = None if self._database is None else self._database.indexes_of(self.stream)
+        done: BulkCommit | None = None
+        with self._writable() as store:
+            stream = self._writer(store)
+            try:
+                with taking_over(stream, job, staged, indexes):
+                    done = commit_staged(
+                        stream,
+                        job,
+                        staged,
+                        truncate=truncate,
+                        application=application,
+                        version=version,
+                    )
+            except Exception:
+                if done is None:
+                    raise
+                # What is committed is told as committed; the rest is made good later.
+                logger.exception("%s: what follows the commit of %s failed", self.stream, job)
+            return _outcome(done, stream.snapshot().count)
+
+    def abort(self, job: str) -> None:
+        """Remove a job's directory; needs no lock, because only its own tasks know it."""
+        with self._store() as store:
+            abort_staged(store.files, store.directory_of(self.stream), job)
+
+    def outcome(
+        self, application: str | None, version: int | None, job: str = ""
+    ) -> Outcome | None:
+        """What an earlier commit of an application's version, or of a job, did."""
+        found = committed(self.jobs(), job, application, version)
+        return None if found is None else _outcome(found, None)
+
+    def epoch(self) -> int:
+        """Commit position of the stream's last truncation."""
+        return truncated_at(self.jobs())
+
+    def staged_jobs(self) -> list[str]:
+        """Names of the jobs that have a place to stage."""
+        with self._store() as store:
+            return staged_jobs(store.files, store.directory_of(self.stream))
+
+    def jobs(self) -> dict[str, Any]:
+        """What the stream's manifest remembers of jobs."""
+        try:
+            with self._store() as store:
+                if self._database is not None:
+                    return self._writer(store).commits.manifest.jobs
+                return load(store.files, store.directory_of(self.stream)).manifest.jobs
+        except (NotAStore, StreamNotFound):
+            return {}
+
+
+def _plan_of(job: Job) -> StagingPlan:
+    assert job.plan is not None, "a job of another kind of sink"
+    return job.plan
+
+
+def _outcome(done: BulkCommit, count: int | None) -> Outcome:
+    return Outcome(done.events, done.late, count, done.position, done.repeated)
+
+
+def _split(
+    run: Iterator[pa.RecordBatch], time: str, newest: int | None
+) -> Iterator[Iterator[pa.RecordBatch]]:
+    """A run in two: what is older than ``newest``, and what is not.
+
+    Each half has to be read to its end before the next one is asked for.
+    """
+    if newest is None:
+        yield run
+        return
+    crossing: list[pa.RecordBatch] = []
+
+    def older() -> Iterator[pa.RecordBatch]:
+        for batch in run:
+            ticks = batch.column(time).cast(pa.int64()).to_numpy(zero_copy_only=False)
+            rows = int(ticks.searchsorted(newest))
+            if rows:
+                yield batch.slice(0, rows)
+            if rows < batch.num_rows:
+                crossing.append(batch.slice(rows))
+                return
+
+    def rest() -> Iterator[pa.RecordBatch]:
+        yield from crossing
+        yield from run
+
+    yield older()
+    yield rest()

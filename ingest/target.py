@@ -1,0 +1,78 @@
+"""Where an ingest stores: a store's directory, an open database, or a server."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..client import Transport
+from ..database import Database, open_database
+from ..errors import InvalidArgument
+from .quarantine import quarantine_path
+from .request import IngestRequest
+from .server_sink import ServerSink
+from .sink import Sink
+from .store_sink import StoreSink
+
+__all__ = ["Target"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where the events go: exactly one of a store's directory, an open database, a server.
+
+    Attributes
+    ----------
+    path : path, optional
+    database : Database, optional
+        Opened for writing.
+    url : str, optional
+    token : str, optional
+        For the server.
+    timeout : float
+        Seconds to wait for the server, or for the writer's lock of a store.
+    retries : int
+        How often a request to the server is tried again.
+    """
+
+    path: str | os.PathLike[str] | None = None
+    database: Database | None = None
+    url: str | None = None
+    token: str | None = None
+    timeout: float = 60.0
+    retries: int = 3
+
+    def __post_init__(self) -> None:
+        if sum(place is not None for place in (self.path, self.database, self.url)) != 1:
+            raise InvalidArgument("give one target: a store's path, a database, or a url")
+
+    def quarantine_path(self, request: IngestRequest) -> Path:
+        """Where bad rows are kept."""
+        if request.quarantine is not None:
+            return request.quarantine
+        if self.url is not None:
+            return quarantine_path("chronicle", request.stream)
+        place = self.database.path if self.database is not None else self.path
+        assert place is not None
+        return quarantine_path(place, request.stream)
+
+    @contextlib.contextmanager
+    def opened(self, *, dry_run: bool) -> Iterator[Target]:
+        """The same with its store open for writing, which keeps others out; not for a dry run."""
+        if self.path is None or dry_run:
+            yield self
+        else:
+            with open_database(self.path, "rw") as database:
+                yield Target(database=database)
+
+    def sink(self, stream: str) -> Sink:
+        """A sink for one stream of the target."""
+        if self.url is not None:
+            return ServerSink(Transport(self.url, self.token, self.timeout, self.retries), stream)
+        if self.database is not None:
+            return StoreSink(self.database.path, stream, database=self.database)
+        assert self.path is not None
+        return StoreSink(self.path, stream, timeout=self.timeout)

@@ -1,0 +1,239 @@
+"""MATCH_RECOGNIZE in FROM: bound to its stream, or to the query that gives its rows.
+
+Purpose
+    :func:`bind_match` makes a :class:`BoundMatch` of a FROM item under MATCH_RECOGNIZE; an
+    execution puts the values of its parameters in (:meth:`BoundMatch.compiled_with`).
+
+Guarantee
+    Only the columns that the clause needs are read.  A clause without parameters is compiled once
+    per statement.
+
+Limits
+    A subquery has no time order of its own: ORDER BY sorts its rows in memory, and its first key,
+    when it is a timestamp or an integer in ascending order, is the time that WITHIN refers to.
+    Conditions outside of the clause are applied to its result; conditions on events belong into
+    DEFINE or into a subquery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from ...errors import SqlError
+from ..conditions.constants import Constant, Folder, Kind
+from ..pattern.any_choice import Selecting, choose
+from ..pattern.compiled import CompiledMatch, InputColumns, compile_match
+from ..pattern.scalar import evaluate
+from ..sql.dialect import MatchRelation, error_at, position_of, to_text
+from ..sql.gate import check_query
+from ..sql.match_clause import MatchClause, match_clause
+from .binder import Bound
+from .from_operator import OperatorSite
+from .match_weights import WEIGHT, count_by_start, of_first_event, take_offset
+
+__all__ = ["BoundMatch", "bind_match"]
+
+
+@dataclass(frozen=True)
+class BoundMatch:
+    """A clause bound to its input, good for any number of executions.
+
+    Attributes
+    ----------
+    clause : sqlglot tree
+        With its parameters.
+    columns : InputColumns
+    stream : str or None
+        The stream that it reads.
+    query : sqlglot tree or None
+        The query whose rows it reads.
+    strategy : str
+        The hint.
+    compiled : CompiledMatch
+        With parameters as NULL.
+    """
+
+    clause: Any
+    columns: InputColumns
+    stream: str | None
+    query: Any
+    strategy: str
+    compiled: CompiledMatch
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the result."""
+        return self.compiled.output_schema
+
+    @property
+    def streams(self) -> Sequence[str]:
+        """The stream that is read."""
+        return () if self.stream is None else (self.stream,)
+
+    @property
+    def ordered_by(self) -> Sequence[str]:
+        """None: matches come in the order of their first events, which are no column."""
+        return ()
+
+    def compiled_with(self, folder: Folder) -> CompiledMatch:
+        """The clause with the values that its parameters have in one execution."""
+        if self.clause.find(exp.Placeholder) is None:
+            return self.compiled
+        clause = self.clause.copy()
+        for found in list(clause.find_all(exp.Placeholder)):
+            found.replace(_literal(folder.fold(found), found))
+        compiled = compile_match(match_clause(clause), self.columns)
+        return replace(compiled, selecting=self.compiled.selecting)
+
+
+def bind_match(site: OperatorSite) -> BoundMatch:
+    """Bind the clause to its stream or subquery; raises SqlError with position."""
+    source = site.item.this
+    clause = _countable(site.item.args["match"], site.select).copy()
+    name, query = None, None
+    if isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier):
+        name, schema = site.stream(source)
+        columns = InputColumns(schema.arrow, schema.time)
+    else:
+        query = source.this if isinstance(source, exp.Subquery) else None
+        if query is None or isinstance(source, MatchRelation):
+            query = exp.select("*").from_(source.copy())
+        query = query.copy()
+        check_query(query, site.text, site.functions)
+        bound = site.bound(query.copy())
+        fields = [(output.name or "", output.type) for output in bound.outputs or ()]
+        if not fields or any(type_ is None or not name for name, type_ in fields):
+            fields = _types_of(site, bound)
+        arrow = pa.schema([pa.field(name, type_) for name, type_ in fields])
+        time = _time_of(match_clause(_bare(clause)), arrow)
+        columns = InputColumns(arrow, time, ordered=False)
+    strategy = {"index": "optimal"}.get(site.strategy, site.strategy)
+    clause, selecting = _selecting(site, clause, columns)
+    compiled = compile_match(match_clause(_bare(clause)), columns)
+    compiled = replace(compiled, selecting=selecting)
+    return BoundMatch(clause, columns, name, query, strategy, compiled)
+
+
+def _countable(node: Any, select: Any) -> Any:
+    """Number the matches of a clause that gives no column out, where none is asked for either.
+
+    ``SELECT count(*)`` then counts them; ``SELECT *`` asks for columns that there are not, and
+    stays an error.
+    """
+    rows = node.args.get("rows")
+    if node.args.get("measures") or node.args.get("partition_by"):
+        return node
+    if rows is not None and rows.name != "one":
+        return node
+    stars = (star for shown in select.expressions for star in shown.find_all(exp.Star))
+    if any(star.parent is None or star.parent.name.lower() != "count" for star in stars):
+        return node
+    numbered = node.copy()
+    number = exp.Anonymous(this="MATCH_NUMBER", expressions=[])
+    numbered.set("measures", [exp.alias_(number, "match_number")])
+    return numbered
+
+
+def _selecting(site: OperatorSite, node: Any, columns: InputColumns) -> tuple[Any, Selecting]:
+    """What the SELECT asks of the event selection: the clause as it is to be run, and how.
+
+    A SELECT that only counts is rewritten, and the clause then gives one row per first event.
+    """
+    clause = match_clause(_bare(node))
+    selecting = Selecting(site.selection)
+    if clause.selection != "any" and selecting.wanted != "lists":
+        return node, selecting
+    compiled = compile_match(clause, columns)
+    try:
+        chosen = choose(clause.selection, compiled.conditions, selecting.wanted)
+    except SqlError as error:
+        raise error_at(site.text, max(site.text.find("/*+"), 0), error.reason) from None
+    if chosen.regime != "lists" or clause.rows != "one":
+        return node, selecting
+    measures = node.args.get("measures") or []
+    kept = [
+        measure
+        for measure, bound in zip(measures, compiled.measures, strict=True)
+        if of_first_event(bound, compiled.automaton)
+    ]
+    names = [*compiled.partition_by, *(measure.alias for measure in kept)]
+    if count_by_start(site.select, site.item, names, compiled.output_schema):
+        node = node.copy()
+        number = exp.alias_(exp.Anonymous(this="MATCH_NUMBER", expressions=[]), WEIGHT, quoted=True)
+        node.set("measures", [*(measure.copy() for measure in kept), number])
+        return node, replace(selecting, weighted=True)
+    return node, replace(selecting, skip=take_offset(site.select, site.item, _whole_number))
+
+
+def _whole_number(node: Any) -> int | None:
+    """The value of a literal integer."""
+    plain = isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit()
+    return int(node.name) if plain and int(node.name) < 2**63 else None
+
+
+def _types_of(site: OperatorSite, bound: Bound) -> list[tuple[str, pa.DataType]]:
+    """Columns of a subquery, found by running it over relations without rows."""
+    tables = {site.relation: site.columns.empty_table() for site in bound.sites}
+    bare = bound.root
+    for parameter in list(bare.find_all(exp.Placeholder)):
+        parameter.replace(exp.Null())
+    try:
+        answer = evaluate(to_text(bare), **tables)
+    except SqlError as error:
+        raise error_at(
+            site.text, position_of(site.item),
+            f"the types of the subquery's columns are not known ({error.reason}); CAST them",
+        ) from None  # fmt: skip
+    return [(field.name, field.type) for field in answer.schema]
+
+
+def _time_of(clause: MatchClause, arrow: pa.Schema) -> str | None:
+    """The first key of ORDER BY, when it can count as time."""
+    if not clause.order_by or clause.order_by[0].descending:
+        return None
+    wanted = clause.order_by[0].column.lower()
+    for field in arrow:
+        if field.name.lower() == wanted and (
+            pa.types.is_timestamp(field.type) or pa.types.is_integer(field.type)
+        ):
+            return str(field.name)
+    return None
+
+
+def _bare(node: Any) -> Any:
+    """The clause with parameters that are not known yet as NULL (in WITHIN: as nothing)."""
+    bare = node.copy()
+    within = bare.args.get("within")
+    if within is not None and within.find(exp.Placeholder):
+        bare.set("within", None)
+    for found in list(bare.find_all(exp.Placeholder)):
+        found.replace(exp.Null())
+    return bare
+
+
+def _literal(value: Constant, node: Any) -> Any:
+    """The literal that stands for a parameter's value."""
+    kind = value.kind
+    if kind is Kind.NULL:
+        return exp.Null()
+    if kind is Kind.BOOL:
+        return exp.Boolean(this=bool(value.value))
+    if kind is Kind.EXACT:
+        return exp.Literal.number(str(value.value))
+    if kind is Kind.FLOAT:
+        return exp.cast(exp.Literal.string(repr(value.value)), "DOUBLE", dialect="duckdb")
+    if kind is Kind.TEXT:
+        return exp.Literal.string(str(value.value))
+    if kind is Kind.TIME:
+        scalar = pa.scalar(int(value.value), pa.timestamp("ns"))
+        text = str(scalar.cast(pa.string()).as_py())
+        return exp.cast(exp.Literal.string(text), "TIMESTAMP_NS", dialect="duckdb")
+    if kind is Kind.INTERVAL:
+        micros = int(value.value) // 1000
+        return exp.Interval(this=exp.Literal.string(str(micros)), unit=exp.var("MICROSECOND"))
+    raise SqlError(f"the parameter ${node.name} has a type that a row pattern cannot use")

@@ -1,0 +1,91 @@
+"""Window functions in FROM: bound to their stream, with what the SELECT around them asks.
+
+Purpose
+    :func:`bind_windows` reads the call (:mod:`.window_call`) and lets the operator take over what
+    it can of the SELECT: all of its grouping (:mod:`.window_fusion`), or only its conditions on
+    events.
+
+Guarantee
+    Conditions on the stream's attributes are applied to events before windows are made, so count
+    windows and sessions, and the origin ``'first'``, see only events that satisfy them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from ...schema import StreamSchema
+from ..windows.aggregation import result_schema, window_fields
+from ..windows.fields import FieldPlan
+from ..windows.spec import CountWindows, SessionWindows, Windows
+from .from_operator import OperatorSite
+from .window_call import WindowCall
+from .window_fusion import Fused, fuse, move_conditions
+from .window_keys import session_keys
+from .window_select import Place
+
+__all__ = ["BoundWindows", "bind_windows"]
+
+
+@dataclass(frozen=True)
+class BoundWindows:
+    """A window function bound to its stream.
+
+    Attributes
+    ----------
+    call : WindowCall
+    fused : Fused or None
+        What the SELECT asks of windows; None to deliver events.
+    conditions : tuple of sqlglot trees
+        What must hold of events.
+    strategy : str
+        The hint.
+    schema : pyarrow.Schema
+        Columns of the relation.
+    """
+
+    call: WindowCall
+    fused: Fused | None
+    conditions: tuple[Any, ...]
+    strategy: str
+    schema: pa.Schema
+
+    @property
+    def event_schema(self) -> StreamSchema:
+        """Attributes of the stream and derived columns."""
+        return self.call.schema if self.fused is None else self.fused.schema
+
+    @property
+    def ordered_by(self) -> Sequence[str]:
+        """Columns by which rows come in ascending order."""
+        if self.fused is None or (self.call.name == "session" and self.fused.keys):
+            return ()
+        return ("window_id",) if self.call.counts else ("window_start", "window_end")
+
+    @property
+    def streams(self) -> Sequence[str]:
+        """The stream that it reads."""
+        return (self.call.stream,)
+
+
+def bind_windows(site: OperatorSite) -> BoundWindows:
+    """Check the call and rewrite the SELECT around it where the operator can aggregate."""
+    call = WindowCall.read(site)
+    place = Place(call, site.select, (site.item.alias or call.name).lower())
+    fused = fuse(place) if isinstance(site.select, exp.Select) else None
+    conditions = fused.conditions if fused else []
+    if fused is None and isinstance(site.select, exp.Select):
+        if call.name == "session" and not call.keys:
+            call = replace(call, keys=session_keys(place))
+        conditions = move_conditions(place)
+    kind: Windows = CountWindows(1, 1) if call.counts else SessionWindows(1)
+    if fused is None:
+        schema = pa.schema([*call.schema.arrow, *window_fields(call.schema, kind)])
+    else:
+        schema = result_schema(FieldPlan(fused.schema, fused.aggregates), kind, fused.keys)
+    return BoundWindows(call, fused, tuple(conditions), site.strategy, schema)

@@ -1,0 +1,73 @@
+"""The operators that may stand in FROM: one line for each.
+
+Purpose
+    :data:`OPERATORS` says, for each operator, what it is written as, what binds it, what plans it
+    and which class runs each of its nodes.  The binder, the planner and the run are given their
+    columns of this table; nothing else in query/ lists operators.
+
+    docs/architecture.md has the recipe for another line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .binding.from_operator import Binders, BoundOperator, OperatorSite
+from .binding.match_binding import BoundMatch, bind_match
+from .binding.window_binding import BoundWindows, bind_windows
+from .binding.window_call import NAMES
+from .plan.match_plan import plan_recognition
+from .plan.nodes import Leaf, Match, WindowAggregate, WindowedEvents
+from .plan.planner import Planners, Planning
+from .plan.window_plan import plan_windows
+from .run.context import Openers, Relation, RunContext
+from .run.match_operator import MatchOperator
+from .run.window_operator import WindowAggregateOperator, WindowedEventsOperator
+from .sql.dialect import MatchRelation
+
+__all__ = ["BINDERS", "OPENERS", "OPERATORS", "PLANNERS", "FromOperator"]
+
+
+@dataclass(frozen=True)
+class FromOperator:
+    """One kind of FROM item.
+
+    Attributes
+    ----------
+    written : tuple of (str or type)
+        Names of table functions in lower case, or the class of node that a clause is parsed to.
+    bind : callable
+        From where it stands to a bound operator.
+    bound : type
+        What that is.
+    plan : callable
+        From a bound operator to a node, under the values of one execution.
+    runs : mapping of type to callable
+        The operator of each class of node.
+    """
+
+    written: tuple[str | type, ...]
+    bind: Callable[[OperatorSite], BoundOperator]
+    bound: type
+    plan: Callable[[Any, Planning], Leaf]
+    runs: Mapping[type, Callable[[Any, RunContext], Relation]]
+
+
+OPERATORS = (
+    FromOperator(
+        NAMES,
+        bind_windows,
+        BoundWindows,
+        plan_windows,
+        {WindowAggregate: WindowAggregateOperator, WindowedEvents: WindowedEventsOperator},
+    ),
+    FromOperator(
+        (MatchRelation,), bind_match, BoundMatch, plan_recognition, {Match: MatchOperator}
+    ),
+)
+
+BINDERS: Binders = {written: one.bind for one in OPERATORS for written in one.written}
+PLANNERS: Planners = {one.bound: one.plan for one in OPERATORS}
+OPENERS: Openers = {node: run for one in OPERATORS for node, run in one.runs.items()}

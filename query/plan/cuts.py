@@ -1,0 +1,77 @@
+"""How a query may be cut into parts, as far as its text tells.
+
+Purpose
+    :func:`cut_of` looks at a parsed query and says which of its leaves can be divided so that the
+    parts together give its rows; :mod:`.division` divides the plan.
+
+Layout
+    ============  ====================================================  ==========================
+    a cut         query                                                 a part
+    ============  ====================================================  ==========================
+    ``rows``      filter and projection of one stream                   a time range, cut at leaf
+                                                                        borders
+    ``windows``   aggregation over TUMBLE or HOP in time, grouped by    windows that start in a
+                  ``window_start`` or ``window_end``                    time range
+    ``match``     MATCH_RECOGNIZE over a stream                         replay intervals, a time
+                                                                        range, or partitions (see
+                                                                        :mod:`..split`)
+    ``whole``     everything else                                       the query
+    ============  ====================================================  ==========================
+
+Guarantee
+    A query with ORDER BY, LIMIT, DISTINCT, an aggregate or a window function over all rows is never
+    cut, nor one that asks for the time: every part would have its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlglot import exp
+
+from ..sql.dialect import MatchRelation
+
+__all__ = ["cut_of"]
+
+_CLAUSES = ("limit", "offset", "order", "distinct", "qualify", "sort", "with_", "joins", "laterals")
+_WHOLE = ("whole", "its rows depend on each other")
+
+
+def cut_of(tree: Any) -> tuple[str, str]:
+    """How a parsed query may be cut, and why only as a whole."""
+    if not isinstance(tree, exp.Select) or any(tree.args.get(name) for name in _CLAUSES):
+        return _WHOLE
+    source = tree.args["from_"].this if tree.args.get("from_") else None
+    if isinstance(source, MatchRelation):
+        inner = source.this
+        plain = isinstance(inner, exp.Table) and isinstance(inner.this, exp.Identifier)
+        return ("match", "") if plain and _row_wise(tree) else _WHOLE
+    if not isinstance(source, exp.Table) or source.args.get("joins"):
+        return _WHOLE
+    if isinstance(source.this, exp.Anonymous):
+        return _windows(tree, source.this)
+    return ("rows", "") if source.name and _row_wise(tree) else _WHOLE
+
+
+def _nested(tree: Any) -> bool:
+    return any(node is not tree for node in tree.find_all(exp.Query, exp.Window))
+
+
+def _row_wise(tree: Any) -> bool:
+    """Whether what is selected depends on one row only, as far as the names of functions tell."""
+    if tree.args.get("group") or tree.args.get("having") or _nested(tree):
+        return False
+    return not any(
+        isinstance(node, exp.AggFunc | exp.Anonymous)
+        for expression in tree.expressions
+        for node in expression.walk()
+    )
+
+
+def _windows(tree: Any, call: Any) -> tuple[str, str]:
+    group = tree.args.get("group")
+    keys = {node.name.lower() for node in group.expressions} if group is not None else set()
+    timed = len(call.expressions) == {"tumble": 3, "hop": 4}.get(call.name.lower())
+    if timed and keys & {"window_start", "window_end"} and not _nested(tree):
+        return "windows", ""
+    return _WHOLE

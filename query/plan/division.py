@@ -1,0 +1,218 @@
+"""The division of a plan: parts that other processes run, each a plan of its own.
+
+Purpose
+    :func:`divide` takes what the planner has made of a query that may be cut (:mod:`.cuts`) and
+    narrows its one leaf: a scan and windows to ranges of time at leaf borders, a row pattern to the
+    parts of :mod:`..split`.
+
+Guarantee
+    The parts are disjoint and their union is the query's result, each row once.  A part holds
+    everything that running it needs but the snapshot of its stream, of which it reads
+    :attr:`Part.ticks` only: it can be pickled, and nothing of it is parsed or planned again.
+
+Limits
+    Parts come in no order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ...store.snapshot import Snapshot
+from ..conditions.ranges import half_open
+from ..replay.replay_plan import ReplayIntervals, ReplayPlan
+from ..split.intervals import interval_parts
+from ..split.planning import split_match
+from ..windows.spec import TimeWindows
+from .nodes import (
+    Leaf,
+    Match,
+    PassThrough,
+    QueryPlan,
+    Relational,
+    Scan,
+    WindowAggregate,
+    WindowedEvents,
+)
+
+__all__ = ["Division", "Part", "divide"]
+
+Ticks = tuple[int | None, int | None]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a query.
+
+    Attributes
+    ----------
+    plan : QueryPlan
+    ticks : (int or None, int or None)
+        Half-open range of its stream that it reads; None where open.
+    description : str
+        What it gives, for people.
+    """
+
+    plan: QueryPlan
+    ticks: Ticks
+    description: str
+
+    def __str__(self) -> str:
+        return self.description
+
+
+@dataclass(frozen=True)
+class Division:
+    """A query in parts.
+
+    Attributes
+    ----------
+    kind : str
+        ``rows``, ``windows``, ``match`` or ``whole``; ``none`` when there is nothing to find.
+    parts : tuple of Part
+    reason : str
+        Why they are what they are, for people.
+    """
+
+    kind: str
+    parts: tuple[Part, ...]
+    reason: str
+
+
+def divide(
+    plan: QueryPlan, snapshot: Callable[[str], Snapshot], wanted: Callable[[int], int]
+) -> Division:
+    """Cut a plan.
+
+    Parameters
+    ----------
+    plan : QueryPlan
+    snapshot : callable
+        Snapshot of a stream by name: those that the plan was made on.
+    wanted : callable
+        Parts to aim for, when so many bytes are to be read.
+    """
+    leaf = _only_leaf(plan)
+    if leaf is None:
+        return _whole(plan, plan.reason)
+    stream = leaf.stream
+    assert stream is not None
+    at_hand = snapshot(stream)
+    size = sum(view.length for view in (*at_hand.state.segments, *at_hand.state.runs))
+    if isinstance(leaf, Match):
+        return _matches(plan, leaf, at_hand, lambda share: wanted(int(size * share)))
+    count = wanted(size)
+    ranges = at_hand.ranges(count) if count > 1 else []
+    if len(ranges) <= 1:
+        return _whole(plan, "one part was asked for, or the stream is small")
+    cut = [_range(plan, leaf, low, high) for low, high in ranges]
+    parts = tuple(part for part in cut if part is not None)
+    return Division(plan.cut if parts else "none", parts, "time ranges at leaf borders")
+
+
+def _whole(plan: QueryPlan, reason: str) -> Division:
+    part = Part(_portable(plan), (None, None), "the whole query")
+    return Division("whole", (part,), reason)
+
+
+def _portable(plan: QueryPlan) -> QueryPlan:
+    """A plan in which row patterns carry their intervals instead of what these are of."""
+    root = plan.root
+    if isinstance(root, PassThrough):
+        return replace(plan, root=replace(root, input=_portable_leaf(root.input)))
+    if isinstance(root, Relational):
+        inputs = tuple((name, _portable_leaf(leaf)) for name, leaf in root.inputs)
+        return replace(plan, root=replace(root, inputs=inputs))
+    return plan
+
+
+def _portable_leaf(leaf: Leaf) -> Leaf:
+    if isinstance(leaf, WindowAggregate | WindowedEvents) and isinstance(leaf.events, QueryPlan):
+        return replace(leaf, events=_portable(leaf.events))
+    if not isinstance(leaf, Match):
+        return leaf
+    if leaf.input is not None:
+        return replace(leaf, input=_portable(leaf.input), replay=None)
+    if leaf.replay is None or leaf.replay.spans is None:
+        return replace(leaf, replay=None)
+    found = interval_parts(leaf.replay, 1)
+    if found:
+        return replace(leaf, replay=None, part=found[0])
+    nowhere = ReplayPlan(leaf.replay.strategy, intervals=ReplayIntervals(leaf.replay.spans))
+    return replace(leaf, replay=nowhere)
+
+
+def _only_leaf(plan: QueryPlan) -> Scan | WindowAggregate | WindowedEvents | Match | None:
+    """The leaf that is divided; None where the query is not."""
+    if plan.cut == "whole":
+        return None
+    root = plan.root
+    leaf = root.input if isinstance(root, PassThrough) else None
+    if isinstance(root, Relational) and len(root.inputs) == 1:
+        leaf = root.inputs[0][1]
+    return leaf if isinstance(leaf, Scan | WindowAggregate | WindowedEvents | Match) else None
+
+
+def _with_leaf(plan: QueryPlan, leaf: Leaf) -> QueryPlan:
+    root = plan.root
+    if isinstance(root, PassThrough):
+        return replace(plan, root=replace(root, input=leaf))
+    assert isinstance(root, Relational)
+    return replace(plan, root=replace(root, inputs=((root.inputs[0][0], leaf),)))
+
+
+def _range(
+    plan: QueryPlan,
+    leaf: Scan | WindowAggregate | WindowedEvents,
+    low: int | None,
+    high: int | None,
+) -> Part | None:
+    """The part of a range of time, half-open; None where the query reads nothing of it."""
+    told = f"{plan.cut} of time [{'' if low is None else low}, {'' if high is None else high})"
+    if isinstance(leaf, Scan):
+        scan = _narrowed(leaf, low, high)
+        part: Leaf = scan
+    else:
+        assert isinstance(leaf.windows, TimeWindows)
+        # a window that starts in the range ends with an event of at most this tick
+        until = None if high is None else high + leaf.windows.size - 1
+        events = leaf.events
+        scan = _narrowed(events if isinstance(events, Scan) else _only_scan(events), low, until)
+        narrowed = scan if isinstance(events, Scan) else _with_leaf(events, scan)
+        part = replace(leaf, events=narrowed, starts=(low, high))
+    if scan.low > scan.high:
+        return None
+    return Part(_with_leaf(plan, part), half_open(scan.low, scan.high), told)
+
+
+def _only_scan(plan: QueryPlan) -> Scan:
+    """The scan behind the events of windows, which are rows of one stream."""
+    root = plan.root
+    assert isinstance(root, Relational)
+    scan = root.inputs[0][1]
+    assert isinstance(scan, Scan)
+    return scan
+
+
+def _narrowed(scan: Scan, low: int | None, high: int | None) -> Scan:
+    least = scan.low if low is None else max(scan.low, low)
+    return replace(scan, low=least, high=scan.high if high is None else min(scan.high, high - 1))
+
+
+def _matches(
+    plan: QueryPlan, leaf: Match, snapshot: Snapshot, wanted: Callable[[float], int]
+) -> Division:
+    assert leaf.replay is not None
+    split = split_match(snapshot, leaf.compiled, leaf.replay, wanted)
+    reason = split.reason
+    if leaf.replay.reason:
+        reason = f"{reason}; the whole stream is replayed: {leaf.replay.reason}"
+    if split.parts == (None,):
+        return _whole(plan, reason)
+    parts = tuple(
+        Part(_with_leaf(plan, replace(leaf, replay=None, part=part)), part.ticks, part.describe())
+        for part in split.parts
+        if part is not None
+    )
+    return Division("match" if parts else "none", parts, reason)

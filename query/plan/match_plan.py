@@ -1,0 +1,43 @@
+"""Row patterns under the values of one execution: compiled, and where matches can be.
+
+Purpose
+    :func:`plan_recognition` puts the values of parameters into a bound MATCH_RECOGNIZE, and has
+    :mod:`..replay` say which parts of the stream can hold a match; a subquery over one stream is
+    asked for those alone.
+"""
+
+from __future__ import annotations
+
+from ..binding.match_binding import BoundMatch
+from ..replay.cost import load_weights
+from ..replay.planning import plan_match
+from ..replay.subqueries import local_stream, plan_subquery, restricted
+from .nodes import Match
+from .planner import Planning
+
+__all__ = ["plan_recognition"]
+
+
+def plan_recognition(bound: BoundMatch, planning: Planning) -> Match:
+    """Fix parameters and intervals for one execution."""
+    catalog, folder, check = planning.catalog, planning.folder, planning.control.check
+    compiled = bound.compiled_with(folder)
+    weights = load_weights(catalog.path)
+    if bound.stream is not None:
+        replay = plan_match(
+            planning.snapshot(bound.stream), compiled, catalog.indexes_of(bound.stream),
+            bound.strategy, folder=folder, weights=weights, check=check,
+        )  # fmt: skip
+        return Match(compiled, bound.stream, replay=replay)
+    under = local_stream(bound.query, catalog.streams())
+    if under is None:
+        return Match(compiled, None, planning.query(bound.query))
+    snapshot = planning.snapshot(under)
+    replay = plan_subquery(
+        snapshot, compiled, bound.query, catalog.indexes_of(under), bound.strategy, folder,
+        weights, check,
+    )  # fmt: skip
+    query = bound.query
+    if replay.spans is not None:
+        query = restricted(query, replay, snapshot.schema)
+    return Match(compiled, None, planning.query(query), replay)

@@ -1,0 +1,288 @@
+"""Prepared queries: all that the text of a statement decides, kept for its executions.
+
+Purpose
+    :func:`prepare` takes a tree through the gate, names its parameters, binds it, and finds ad-hoc
+    aggregates and limits that scans can use.  The :class:`Prepared` query is kept by text;
+    :mod:`.planner` makes a plan of it under the values of one execution.
+
+Guarantee
+    Only these change what the executor is given: a SELECT that the tree answers reads one row,
+    ``ORDER BY time`` over a single stream falls away because scans are in time order already, and
+    ``now()`` becomes a parameter, so that all of the query sees one moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from sqlglot import exp
+
+from ...schema import StreamSchema
+from ..binding.binder import Bound, bind, is_plain
+from ..binding.from_operator import Binders
+from ..binding.scope import Names, Site
+from ..binding.tree_aggregates import Candidate, find_candidate, rewritten
+from ..contract.catalog import Catalog
+from ..sql.dialect import to_text
+from ..sql.gate import check_query
+from ..sql.parameters import NOW, number_placeholders
+from ..sql.rendering.vocabulary import DISTANCES
+from ..sql.silent_loss import check_literals
+from .cuts import cut_of
+from .nodes import QueryPlan, Scan
+from .pass_through import picked_columns
+
+__all__ = ["Prepared", "Rows", "Written", "prepare"]
+
+NODE_BYTES = 1200
+"""About what a node of a tree takes, with its dictionaries."""
+
+_TODAY = ("current_date", "today")
+_NOW = ("now", "current_timestamp", "transaction_timestamp", "get_current_timestamp")
+_LOCAL = ("localtimestamp", "current_localtimestamp")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """How many events a SELECT can need from its one stream.
+
+    Attributes
+    ----------
+    limit, offset : sqlglot tree or None
+    newest : bool
+        Counted from the end (``ORDER BY time DESC``).
+    """
+
+    limit: Any
+    offset: Any
+    newest: bool
+
+
+@dataclass(frozen=True)
+class Written:
+    """A query as the executor is given it.
+
+    Attributes
+    ----------
+    sql : str
+    parameters : frozenset of str
+        Names of the parameters that occur in it; the executor refuses any other.
+    """
+
+    sql: str
+    parameters: frozenset[str]
+
+    @classmethod
+    def of(cls, root: Any, text: str) -> Written:
+        """Write a tree that was parsed from a text."""
+        return cls(to_text(root, text), frozenset(p.name for p in root.find_all(exp.Placeholder)))
+
+
+@dataclass
+class Prepared:
+    """A query that can be planned; see :func:`prepare`.
+
+    Attributes
+    ----------
+    text : str
+    bound : Bound
+    parameters : tuple of str
+    candidates : dict of int to Candidate
+        SELECTs that the tree may answer, by site.
+    rows : dict of int to Rows
+        How many events are needed, by site.
+    static : bool
+        Whether every execution is the same: without parameters, and without asking for the time.
+    cut, reason : str
+        How the query may be run in parts, see :mod:`.division`.
+    scans : dict of int to Scan
+        Of a static query, by site; filled in by the first execution.
+    plan : QueryPlan or None
+        Of a static query whose plan is the same whatever streams hold; from the first execution.
+    bytes : int
+        About what it takes in memory: its tree, and its text twice.
+    """
+
+    text: str
+    bound: Bound
+    parameters: tuple[str, ...]
+    candidates: dict[int, Candidate]
+    rows: dict[int, Rows]
+    static: bool
+    cut: str
+    reason: str
+    bytes: int
+    scans: dict[int, Scan] = field(default_factory=dict)
+    plan: QueryPlan | None = None
+    _written: dict[frozenset[int], Written] = field(default_factory=dict)
+
+    @property
+    def streams(self) -> dict[str, StreamSchema]:
+        """Schemas of the streams that it reads, as it was bound to them."""
+        return self.bound.streams
+
+    def write(self, answered: frozenset[int], names: Callable[[Written], list[str]]) -> Written:
+        """The query for the executor, with these candidates answered by the tree.
+
+        ``names`` gives the column names of a query, which a rewritten one must keep.
+        """
+        found = self._written.get(answered)
+        if found is None:
+            root = self.bound.root
+            if answered:
+                chosen = [self.candidates[i] for i in sorted(answered)]
+                root = rewritten(root, chosen, lambda: names(self.write(frozenset(), names)))
+            found = self._written[answered] = Written.of(root, self.text)
+        return found
+
+    @cached_property
+    def picked(self) -> tuple[tuple[str, str], ...] | None:
+        """Columns that the query picks of its only operator, when that is all it does."""
+        sites = self.bound.sites
+        if len(sites) != 1 or sites[0].operator is None:
+            return None
+        return picked_columns(self.bound.root, sites[0].operator)
+
+
+def prepare(
+    root: Any, text: str, catalog: Catalog, operators: Binders, *, inner: bool = False
+) -> Prepared:
+    """Prepare a query.
+
+    Parameters
+    ----------
+    root : sqlglot tree
+        As parsed; it is changed.
+    text : str
+        What it was parsed from, for positions.
+    catalog : Catalog
+    operators : mapping
+        What binds FROM items that are no streams.
+    inner : bool
+        Made of parts of a query that was prepared already: its parameters are named and bound.
+
+    Raises
+    ------
+    SqlError
+    """
+    functions = frozenset(name for name in operators if isinstance(name, str))
+    check_query(root, text, functions)
+    check_literals(root, text)
+    parameters = () if inner else number_placeholders(root, text)
+    cut, reason = cut_of(root)
+    uses_now = _fix_now(root)
+    if uses_now and cut != "whole":
+        cut, reason = "whole", "it asks for the time, which is one for all rows"
+    _name_distances(root)
+    bound = bind(root, text, catalog, operators)
+    rows: dict[int, Rows] = {}
+    candidates: dict[int, Candidate] = {}
+    for site in bound.sites:
+        candidate = find_candidate(site, bound.names)
+        if candidate is not None:
+            candidates[site.index] = candidate
+        elif site.schema is not None and site.select is not None:
+            found = _rows(site, bound.names)
+            if found is not None:
+                rows[site.index] = found
+    size = NODE_BYTES * sum(1 for _ in bound.root.walk()) + 8 * len(text)
+    static = not parameters and not uses_now
+    prepared = Prepared(text, bound, parameters, candidates, rows, static, cut, reason, size)
+    prepared.write(frozenset(), lambda _: [])  # what has no form is refused now
+    return prepared
+
+
+def _fix_now(root: Any) -> bool:
+    """Replace the functions that tell the time by one parameter; say whether there were any."""
+    found = False
+    for node in list(root.walk()):
+        name = node.name.lower() if isinstance(node, exp.Anonymous) else ""
+        if isinstance(node, exp.Anonymous) and (node.expressions or not name):
+            continue
+        made: Any = None
+        if isinstance(node, exp.CurrentTimestamp) or name in _NOW:
+            made = exp.cast(exp.Placeholder(this=NOW), "TIMESTAMPTZ", dialect="duckdb")
+        elif isinstance(node, exp.CurrentDate) or name in _TODAY:
+            made = exp.cast(exp.Placeholder(this=NOW), "DATE", dialect="duckdb")
+        elif isinstance(node, exp.Localtimestamp) or name in _LOCAL:
+            made = exp.cast(exp.Placeholder(this=NOW), "TIMESTAMP", dialect="duckdb")
+        if made is None:
+            continue
+        found = True
+        _keep_name(node)
+        node.replace(made)
+    return found
+
+
+def _name_distances(root: Any) -> None:
+    """Keep the names of projections with calls that are written in another form."""
+    for node in list(root.find_all(exp.Anonymous)):
+        if node.name.lower() in DISTANCES:
+            _keep_name(node)
+
+
+def _keep_name(node: Any) -> None:
+    """Give the projection around a node the name it would have had with its own text."""
+    projection = node
+    while not (
+        isinstance(projection.parent, (exp.Query, type(None)))
+        or projection.arg_key == "expressions"
+    ):
+        projection = projection.parent
+    if not isinstance(projection.parent, exp.Select) or projection.arg_key != "expressions":
+        return
+    if not isinstance(projection, (exp.Alias, exp.Star)):
+        name = projection.sql("duckdb", normalize_functions="lower").lower()
+        alias = exp.Alias(alias=exp.to_identifier(name, quoted=True))
+        projection.replace(alias)
+        alias.set("this", projection)
+
+
+def _rows(site: Site, names: Names) -> Rows | None:
+    """Order and limit of a SELECT over one stream; drops an ORDER BY that scans give anyway."""
+    select, schema = site.select, site.schema
+    assert schema is not None
+    if select.args.get("joins") or select.args.get("laterals"):
+        return None
+    limit, offset, order = (select.args.get(key) for key in ("limit", "offset", "order"))
+    if select.args["from_"].this.args.get("sample") is not None:
+        return None
+    select.set("limit", None)
+    select.set("offset", None)
+    plain = is_plain(select)
+    select.set("limit", limit)
+    select.set("offset", offset)
+    if not plain:
+        return None
+    newest = False
+    if order is not None:
+        if any(node is not select and isinstance(node, exp.Query) for node in select.walk()):
+            return None  # a subquery becomes a join, which may give its rows in another order
+        key: Any = order.expressions[0] if len(order.expressions) == 1 else None
+        column: Any = key.this if isinstance(key, exp.Ordered) else None
+        use = names.use(column)
+        if use is None or use.site != site.index or use.attribute != schema.time:
+            return None
+        if not column.table and _hidden(select, column, names):
+            return None
+        newest = bool(key.args.get("desc"))
+        if not newest:
+            select.set("order", None)
+    if limit is None or not isinstance(limit, exp.Limit) or limit.args.get("limit_options"):
+        return None
+    if limit.expression is None or limit.args.get("expressions"):
+        return None
+    return Rows(limit.expression, None if offset is None else offset.expression, newest)
+
+
+def _hidden(select: Any, column: Any, names: Names) -> bool:
+    """Whether an alias of the SELECT takes a column's name for something else."""
+    for projection in select.expressions:
+        if isinstance(projection, exp.Alias) and projection.alias.lower() == column.name.lower():
+            inner = projection.this
+            if names.use(inner) != names.use(column):
+                return True
+    return False

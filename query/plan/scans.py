@@ -1,0 +1,114 @@
+"""Scans: what the conditions on a stream say under the values of one execution.
+
+Purpose
+    :func:`plan_scan` turns the conditions that the binder attached to a stream into a range of
+    time, and into what else can rule blocks out; :func:`row_bounds` counts what a LIMIT needs.
+
+Guarantee
+    Everything pushed into a scan is implied by the query; the executor still evaluates every
+    condition.
+
+Limits
+    A limit reaches a scan only where the time range is the whole condition.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...schema import StreamSchema
+from ...store.prune import AllOf, AnyOf, IsNull, Prune, Range
+from ..binding.binder import conjuncts
+from ..binding.scope import Condition, Names, Site
+from ..conditions.bounds import Compiled, all_of
+from ..conditions.constants import Folder, Kind
+from ..conditions.predicates import PredicateCompiler
+from ..conditions.ranges import only_time, time_bounds
+from .nodes import Scan
+from .prepared import Rows
+
+__all__ = ["plan_scan", "row_bounds"]
+
+
+def plan_scan(site: Site, names: Names, folder: Folder) -> Scan:
+    """The scan of a stream, without regard to limits."""
+    schema = site.schema
+    assert schema is not None
+    parts = [_compiled(site, condition, schema, names, folder) for condition in site.conditions]
+    whole = all_of(parts)
+    low, high = time_bounds(whole.prune, schema.time)
+    exact = _covers_where(site) and all(
+        part.exact and only_time(part.prune, schema.time) for part in parts
+    )
+    prune = None if exact else _without_time(whole.prune, schema)
+    return Scan(site.name, schema, low, high, prune, exact)
+
+
+def _compiled(
+    site: Site, condition: Condition, schema: StreamSchema, names: Names, folder: Folder
+) -> Compiled:
+    nullable = False
+
+    def column_of(node: Any) -> str | None:
+        nonlocal nullable
+        use = names.use(node)
+        if use is None or use.site != site.index or use.scope != condition.scope:
+            return None
+        nullable = nullable or use.nullable
+        return str(use.attribute)
+
+    compiled = PredicateCompiler(schema, folder, column_of).compile(condition.node)
+    if nullable and condition.where:
+        # an outer join puts NULLs in place of what is missing: only what they cannot satisfy counts
+        return Compiled(_rejecting(compiled.prune), exact=False)
+    return compiled
+
+
+def _rejecting(prune: Prune | None) -> Prune | None:
+    """The part of a predicate that a row of NULLs does not satisfy."""
+    if isinstance(prune, AllOf):
+        kept = tuple(item for item in prune.items if not _accepts_nulls(item))
+        return AllOf(kept) if kept else None
+    return None if prune is None or _accepts_nulls(prune) else prune
+
+
+def _accepts_nulls(prune: Prune) -> bool:
+    if isinstance(prune, AllOf):
+        return all(_accepts_nulls(item) for item in prune.items)
+    if isinstance(prune, AnyOf):
+        return any(_accepts_nulls(item) for item in prune.items)
+    return isinstance(prune, IsNull)
+
+
+def _covers_where(site: Site) -> bool:
+    """Whether every conjunct of the SELECT's WHERE is among the site's conditions."""
+    if site.select is None:
+        return False
+    where = site.select.args.get("where")
+    parts = list(conjuncts(where.this)) if where is not None else []
+    attached = {id(condition.node) for condition in site.conditions}
+    return all(id(part) in attached for part in parts)
+
+
+def _without_time(prune: Prune | None, schema: StreamSchema) -> Prune | None:
+    """A predicate without the ranges of time that the bounds of the scan say already."""
+    items = prune.items if isinstance(prune, AllOf) else () if prune is None else (prune,)
+    kept = tuple(
+        item for item in items if not (isinstance(item, Range) and item.column == schema.time)
+    )
+    if not kept:
+        return None
+    return kept[0] if len(kept) == 1 else AllOf(kept)
+
+
+def row_bounds(rows: Rows, folder: Folder) -> int | None:
+    """How many events a SELECT needs at most; None when that cannot be told."""
+    total = 0
+    for node in (rows.limit, rows.offset):
+        if node is None:
+            continue
+        value = folder.fold(node)
+        if value.kind is not Kind.EXACT or not isinstance(value.value, int) or value.value < 0:
+            return None
+        total += value.value
+    return total

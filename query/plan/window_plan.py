@@ -1,0 +1,112 @@
+"""Windows under the values of one execution: measures folded, events found, the way chosen.
+
+Purpose
+    :func:`plan_windows` fixes what a bound window function does: which events are windowed, by
+    which windows, and whether the tree's aggregates or the events themselves give the answer.
+
+Cost
+    The tree is an alternative for windows of plain attributes in a range of time; then the cost
+    model decides (thesis section 3.3.2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from sqlglot import exp
+
+from ...store.snapshot import Snapshot
+from ..binding.window_binding import BoundWindows
+from ..binding.window_fusion import Fused
+from ..conditions.bounds import all_of
+from ..conditions.predicates import PredicateCompiler
+from ..conditions.ranges import half_open, only_time, time_bounds
+from ..windows.aggregation import Selected
+from ..windows.cost import Costs, estimate, load_calibration
+from ..windows.fields import in_tree
+from ..windows.spec import SessionWindows, TimeWindows, Windows
+from .nodes import QueryPlan, Scan, WindowAggregate, WindowedEvents
+from .planner import Planning
+
+__all__ = ["plan_windows"]
+
+
+def plan_windows(bound: BoundWindows, planning: Planning) -> WindowAggregate | WindowedEvents:
+    """Fix measures, events and conditions for one execution."""
+    call, fused = bound.call, bound.fused
+    windows = call.windows(planning.folder)
+    snapshot = planning.snapshot(call.stream)
+    scan = _scan(bound, planning, snapshot)
+    events: Scan | QueryPlan = scan
+    if scan.low <= scan.high and (not scan.exact or (fused is not None and fused.derived)):
+        events = planning.query(_query(bound))
+    if isinstance(windows, TimeWindows) and windows.origin is None and scan.exact:
+        start, end = half_open(scan.low, scan.high)
+        windows = replace(windows, origin=snapshot.aggregate((), start, end).first or 0)
+    if fused is None:
+        return WindowedEvents(
+            call.stream, bound.schema, events, bound.event_schema, windows, call.keys
+        )
+    strategy, reason, costs = _choice(bound, fused, windows, scan, snapshot, planning)
+    return WindowAggregate(
+        call.stream, bound.schema, events, bound.event_schema, windows, tuple(fused.aggregates),
+        tuple(fused.keys), frozenset(fused.derived), strategy, reason, costs,
+    )  # fmt: skip
+
+
+def _scan(bound: BoundWindows, planning: Planning, snapshot: Snapshot) -> Scan:
+    """The range of time of the events; exact where nothing else is asked of them."""
+    schema = snapshot.schema
+    if not bound.conditions:
+        low, high = time_bounds(None, schema.time)
+        return Scan(bound.call.stream, schema, low, high)
+    known = {name.lower(): name for name in schema.names}
+    compiler = PredicateCompiler(schema, planning.folder, lambda c: known.get(c.name.lower()))
+    compiled = all_of([compiler.compile(condition) for condition in bound.conditions])
+    low, high = time_bounds(compiled.prune, schema.time)
+    exact = low > high or (compiled.exact and only_time(compiled.prune, schema.time))
+    return Scan(bound.call.stream, schema, low, high, exact=exact)
+
+
+def _query(bound: BoundWindows) -> Any:
+    """The events that are windowed: attributes and derived columns, conditions applied."""
+    names = bound.call.schema.names
+    columns: list[Any] = [exp.column(exp.to_identifier(name, quoted=True)) for name in names]
+    derived = {} if bound.fused is None else bound.fused.derived
+    columns += [exp.alias_(node.copy(), name, quoted=True) for name, node in derived.items()]
+    stream = exp.to_identifier(bound.call.stream, quoted=True)
+    query = exp.select(*columns).from_(exp.Table(this=stream))
+    for condition in bound.conditions:
+        query = query.where(condition.copy())
+    return query
+
+
+def _choice(
+    bound: BoundWindows,
+    fused: Fused,
+    windows: Windows,
+    scan: Scan,
+    snapshot: Snapshot,
+    planning: Planning,
+) -> tuple[str, str, Costs | None]:
+    """Strategy, why, and what both would cost where there is a choice."""
+    if isinstance(windows, SessionWindows):
+        return "replay", "sessions depend on every event", None
+    if fused.keys:
+        return "replay", "the tree does not keep aggregates by key", None
+    if fused.derived:
+        return "replay", "expressions are not in the tree", None
+    ordered = [str(a) for a in fused.aggregates if not in_tree(a)]
+    if ordered:
+        return "replay", f"{ordered[0]} is not in the tree", None
+    if not scan.exact:
+        return "replay", "conditions on attributes", None
+    names = dict.fromkeys(a.attribute for a in fused.aggregates if a.attribute is not None)
+    names.pop(snapshot.schema.time, None)
+    selected = Selected(scan.low, scan.high) if scan.low <= scan.high else Selected(0, 0)
+    calibration = load_calibration(planning.catalog.path)
+    costs = estimate(snapshot, windows, selected, tuple(names), calibration)
+    if bound.strategy in ("replay", "index"):
+        return bound.strategy, "hint", costs
+    return "index" if costs.index <= costs.replay else "replay", "cheaper", costs

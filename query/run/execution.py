@@ -1,0 +1,174 @@
+"""One run of a plan: its leaves opened, its root answered, and afterwards explained.
+
+Purpose
+    :class:`Execution` carries a :class:`~chronicle.query.plan.nodes.QueryPlan` out, in whatever
+    process it was unpickled: the relational executor over datasets, the columns of one operator as
+    they come, or one row from the tree.
+
+Guarantee
+    What :meth:`Execution.explained` shows and times is what :meth:`Execution.result` does: the same
+    tree, opened once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ...indexes.stream_indexes import StreamIndexes
+from ...ownership import LOADING
+from ...store.snapshot import Snapshot
+from ..contract.cancellation import QueryControl
+from ..contract.explanation import Operator, Plan
+from ..contract.result import Result
+from ..plan.nodes import Leaf, PassThrough, QueryPlan, Relational, Scan, TreeAggregate
+from ..relational.interface import RelationalExecutor
+from ..relational.scans import FailureBox
+from ..sql.sql_types import conform, declared_types, settle_types
+from .context import Openers, RunContext
+from .relational_plan import OpenLeaf, plan_of
+from .relations import AggregateRelation, OperatorRelation, StreamRelation
+
+__all__ = ["Execution", "Surroundings"]
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """What plans are run with.
+
+    Attributes
+    ----------
+    executor : RelationalExecutor
+    openers : mapping
+        What opens nodes of operators, by their class.
+    snapshot : callable
+        Snapshot of a stream by name: those that the plan was made on.
+    indexes : callable
+        Secondary indexes of a stream by name; None for a stream without any.
+    control : QueryControl
+    """
+
+    executor: RelationalExecutor
+    openers: Openers
+    snapshot: Callable[[str], Snapshot]
+    indexes: Callable[[str], StreamIndexes | None]
+    control: QueryControl
+
+
+class Execution:
+    """One run of a plan.
+
+    Parameters
+    ----------
+    plan : QueryPlan
+    around : Surroundings
+    analyze : bool
+        Whether figures are wanted.
+    """
+
+    def __init__(self, plan: QueryPlan, around: Surroundings, analyze: bool = False) -> None:
+        self._plan = plan
+        self._around = around
+        self._analyze = analyze
+        self._context = RunContext(
+            around.control, around.snapshot, around.indexes, self._rows, analyze
+        )
+        self._failures = FailureBox()
+        root = plan.root
+        self._opened: list[OpenLeaf] = []
+        if isinstance(root, Relational):
+            with LOADING:
+                from ..relational.datasets import ScanDataset
+
+            for name, leaf in root.inputs:
+                relation = self._open(leaf)
+                dataset = ScanDataset(relation, around.control, self._failures)
+                self._opened.append(OpenLeaf(name, relation, dataset))
+        else:
+            self._leaf = self._open(root.input if isinstance(root, PassThrough) else root)
+
+    def _open(self, leaf: Leaf) -> StreamRelation | AggregateRelation | OperatorRelation:
+        if isinstance(leaf, Scan):
+            return StreamRelation(leaf, self._context)
+        if isinstance(leaf, TreeAggregate):
+            return AggregateRelation(leaf, self._context)
+        opener = self._around.openers[type(leaf)]
+        return OperatorRelation(
+            lambda: opener(leaf, self._context), self._around.executor, self._around.control
+        )
+
+    def _rows(self, plan: QueryPlan) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """Run a plan that feeds an operator."""
+        result = Execution(plan, self._around).result()
+        return result.schema, result.batches()
+
+    # ------------------------------------------------------------------------ answers
+
+    def result(self) -> Result:
+        """Start the query."""
+        root = self._plan.root
+        if isinstance(root, Relational):
+            return self._relational(root)
+        if isinstance(root, PassThrough):
+            return self._picked(root)
+        assert isinstance(self._leaf, AggregateRelation)
+        return Result.of_table(self._leaf.table(), self._explained_later)
+
+    def _picked(self, root: PassThrough) -> Result:
+        """Columns of the only operator as it delivers them."""
+        leaf, control = self._leaf, self._around.control
+        columns = list(dict.fromkeys(column for _, column in root.columns))
+        places = [columns.index(column) for _, column in root.columns]
+        fields = [pa.field(name, leaf.schema.field(column).type) for name, column in root.columns]
+        schema = pa.schema(fields)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for batch in leaf.scan(columns, None):
+                control.check()
+                arrays = [batch.column(place) for place in places]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+        return Result(schema, batches(), self._explained_later)
+
+    def _relational(self, root: Relational) -> Result:
+        answer = self._around.executor.run(
+            root.sql, {opened.name: opened.dataset for opened in self._opened}, root.values,
+            self._plan.text, self._around.control, self._failures,
+        )  # fmt: skip
+        schema, batches = settle_types(answer.batches, answer.schema, answer.hugeints)
+        schema = declared_types(schema, root.outputs)
+        if not schema.equals(answer.schema):
+            batches = (conform(batch, schema) for batch in batches)
+        return Result(schema, batches, self._explained_later, answer.close)
+
+    # ------------------------------------------------------------------------ plans
+
+    def explained(self, begun: float) -> Plan:
+        """The plan, after a run when it is analyzed; ``begun`` is when planning began."""
+        planned = time.perf_counter()
+        root = self._operator(self._around.control, self._failures, self._analyze)
+        figures = [("planning_ms", round((planned - begun) * 1000, 3))]
+        if self._analyze:
+            figures.append(("total_ms", round((time.perf_counter() - begun) * 1000, 3)))
+        return Plan(self._plan.text, root, self._analyze, tuple(figures))
+
+    def _explained_later(self) -> Plan:
+        """The plan of a query that ran, without running it again."""
+        return Plan(self._plan.text, self._operator(QueryControl(), FailureBox(), False))
+
+    def _operator(self, control: QueryControl, failures: FailureBox, run: bool) -> Operator:
+        root = self._plan.root
+        if isinstance(root, Relational):
+            document = self._around.executor.explain(
+                root.sql, {opened.name: opened.dataset for opened in self._opened}, root.values,
+                self._plan.text, control, failures, run,
+            )  # fmt: skip
+            return plan_of(document, self._opened, run)
+        begun, rows = time.perf_counter(), 0
+        for batch in self.result().batches() if run else ():
+            rows += batch.num_rows
+        spent = (time.perf_counter() - begun) * 1000
+        return self._leaf.operator({"rows": rows, "time_ms": spent}, run)
