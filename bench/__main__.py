@@ -19,6 +19,7 @@ BENCHMARKS = [
     "isolation",
     "windows",
     "patterns",
+    "skip_till_any",
     "pattern_indexes",
     "index_ingest",
     "crimes",

@@ -34,6 +34,7 @@ from ...errors import StreamNotFound
 from ...schema import StreamSchema
 from ...suggestion import did_you_mean
 from ..contract.catalog import Catalog
+from ..pattern.any_choice import REGIMES
 from ..sql.dialect import MatchRelation, error_at, position_of
 from ..sql.gate import AGGREGATES
 from .ctes import Cte, Ctes, bringing, hide
@@ -54,7 +55,10 @@ from .scope import (
 __all__ = ["Bound", "bind", "conjuncts", "is_plain"]
 
 _ALL_HINT = re.compile(r"strategy\s*\(\s*all\s*\)", re.IGNORECASE)
-_STRATEGIES = ("auto", "replay", "index", "all", "greedy", "optimal", "none")
+_HINTS = {
+    "strategy": ("auto", "replay", "index", "all", "greedy", "optimal", "none"),
+    "selection": REGIMES,
+}
 
 
 @dataclass
@@ -229,12 +233,10 @@ class _Binder:
             value = item.expressions[0].name.lower() if call and item.expressions else ""
             if not value and _ALL_HINT.search(self.text):  # ALL is a keyword: it leaves no argument
                 value = "all"
-            if name != "strategy" or value not in _STRATEGIES:
-                raise error_at(
-                    self.text,
-                    max(self.text.find("/*+"), 0),
-                    f"the plan hint is strategy(x) with x one of {', '.join(_STRATEGIES)}",
-                )
+            if value not in _HINTS.get(name, ()):
+                known = (f"{h}(x) with x one of {', '.join(x)}" for h, x in _HINTS.items())
+                text = f"the plan hint is {' or '.join(known)}"
+                raise error_at(self.text, max(self.text.find("/*+"), 0), text)
             found[name] = value
         return found
 
@@ -399,7 +401,15 @@ class _Binder:
         strategy = hints.get("strategy", "auto")
         streams = list(self._streams.values())
         return OperatorSite(
-            item, select, self.text, strategy, functions, streams, self._stream, bound
+            item,
+            select,
+            self.text,
+            strategy,
+            functions,
+            streams,
+            self._stream,
+            bound,
+            hints.get("selection", "auto"),
         )
 
     def _input_query(self, source: Any, ctes: Ctes) -> Any:

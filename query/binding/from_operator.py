@@ -67,6 +67,8 @@ class OperatorSite:
         Name and schema of the stream that a node names; SqlError with its position for others.
     bound : callable
         Binds a query that stands in the item, as a query of its own; the tree is changed.
+    selection : str
+        The hint on SKIP TILL ANY MATCH; ``auto`` without one.
     """
 
     item: Any
@@ -77,6 +79,7 @@ class OperatorSite:
     streams: Sequence[str]
     stream: Callable[[Any], tuple[str, StreamSchema]]
     bound: Callable[[Any], Bound]
+    selection: str = "auto"
 
 
 Binders = Mapping[str | type, Callable[[OperatorSite], BoundOperator]]

@@ -18,7 +18,7 @@ Limits
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ from sqlglot import exp
 
 from ...errors import SqlError
 from ..conditions.constants import Constant, Folder, Kind
+from ..pattern.any_choice import Selecting, choose
 from ..pattern.compiled import CompiledMatch, InputColumns, compile_match
 from ..pattern.scalar import evaluate
 from ..sql.dialect import MatchRelation, error_at, position_of, to_text
@@ -33,6 +34,7 @@ from ..sql.gate import check_query
 from ..sql.match_clause import MatchClause, match_clause
 from .binder import Bound
 from .from_operator import OperatorSite
+from .match_weights import WEIGHT, count_by_start, of_first_event, take_offset
 
 __all__ = ["BoundMatch", "bind_match"]
 
@@ -85,7 +87,8 @@ class BoundMatch:
         clause = self.clause.copy()
         for found in list(clause.find_all(exp.Placeholder)):
             found.replace(_literal(folder.fold(found), found))
-        return compile_match(match_clause(clause), self.columns)
+        compiled = compile_match(match_clause(clause), self.columns)
+        return replace(compiled, selecting=self.compiled.selecting)
 
 
 def bind_match(site: OperatorSite) -> BoundMatch:
@@ -110,7 +113,9 @@ def bind_match(site: OperatorSite) -> BoundMatch:
         time = _time_of(match_clause(_bare(clause)), arrow)
         columns = InputColumns(arrow, time, ordered=False)
     strategy = {"index": "optimal"}.get(site.strategy, site.strategy)
+    clause, selecting = _selecting(site, clause, columns)
     compiled = compile_match(match_clause(_bare(clause)), columns)
+    compiled = replace(compiled, selecting=selecting)
     return BoundMatch(clause, columns, name, query, strategy, compiled)
 
 
@@ -132,6 +137,43 @@ def _countable(node: Any, select: Any) -> Any:
     number = exp.Anonymous(this="MATCH_NUMBER", expressions=[])
     numbered.set("measures", [exp.alias_(number, "match_number")])
     return numbered
+
+
+def _selecting(site: OperatorSite, node: Any, columns: InputColumns) -> tuple[Any, Selecting]:
+    """What the SELECT asks of the event selection: the clause as it is to be run, and how.
+
+    A SELECT that only counts is rewritten, and the clause then gives one row per first event.
+    """
+    clause = match_clause(_bare(node))
+    selecting = Selecting(site.selection)
+    if clause.selection != "any" and selecting.wanted != "lists":
+        return node, selecting
+    compiled = compile_match(clause, columns)
+    try:
+        chosen = choose(clause.selection, compiled.conditions, selecting.wanted)
+    except SqlError as error:
+        raise error_at(site.text, max(site.text.find("/*+"), 0), error.reason) from None
+    if chosen.regime != "lists" or clause.rows != "one":
+        return node, selecting
+    measures = node.args.get("measures") or []
+    kept = [
+        measure
+        for measure, bound in zip(measures, compiled.measures, strict=True)
+        if of_first_event(bound, compiled.automaton)
+    ]
+    names = [*compiled.partition_by, *(measure.alias for measure in kept)]
+    if count_by_start(site.select, site.item, names, compiled.output_schema):
+        node = node.copy()
+        number = exp.alias_(exp.Anonymous(this="MATCH_NUMBER", expressions=[]), WEIGHT, quoted=True)
+        node.set("measures", [*(measure.copy() for measure in kept), number])
+        return node, replace(selecting, weighted=True)
+    return node, replace(selecting, skip=take_offset(site.select, site.item, _whole_number))
+
+
+def _whole_number(node: Any) -> int | None:
+    """The value of a literal integer."""
+    plain = isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit()
+    return int(node.name) if plain and int(node.name) < 2**63 else None
 
 
 def _types_of(site: OperatorSite, bound: Bound) -> list[tuple[str, pa.DataType]]:

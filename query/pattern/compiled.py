@@ -37,6 +37,7 @@ from ..sql.dialect import to_text
 from ..sql.match_clause import MatchClause, MatchRecognize, match_clause
 from ..sql.pattern_parser import position_error
 from ..sql.pattern_tree import Absence, describe, walk
+from .any_choice import Selecting, choose
 from .automaton import ACCEPT, Automaton, build_automaton
 from .binding import (
     CLASSIFIER,
@@ -119,6 +120,8 @@ class CompiledMatch:
         Whether ORDER BY begins with time, so that the input can be streamed.
     history, lookahead : int
         Rows before the first and after the last event of a match that may be read.
+    selecting : Selecting
+        What the statement asks of SKIP TILL ANY MATCH; of one run only.
     """
 
     clause: MatchClause
@@ -136,6 +139,7 @@ class CompiledMatch:
     type_of: Callable[[RowExpression], pa.DataType]
     history: int = 0
     lookahead: int = 0
+    selecting: Selecting = field(default_factory=Selecting)
     _schema: pa.Schema = field(default=None, repr=False)
 
     @property
@@ -203,6 +207,11 @@ class CompiledMatch:
         after = "past last" if skip is None else " ".join([skip.mode, skip.variable]).strip()
         one = f"one at a time, then skip {after}"
         found.append(("matches", strategies.get(clause.selection or "", one)))
+        if clause.selection == "any":
+            chosen = choose(clause.selection, self.conditions, self.selecting.wanted)
+            more = self.selecting.describe()
+            text = f"{chosen.regime}: {chosen.why}" + (f"; {more}" if more else "")
+            found.append(("selection", text))
         found.append(("output", clause.rows))
         if self.partition_by:
             found.append(("partition_by", self.partition_by))

@@ -116,7 +116,9 @@ class MatchStream:
             self._describe_row,
             labels=clause.rows != "one" or _reads_every_event(compiled),
             in_time_order=compiled.in_time_order,
+            selecting=compiled.selecting,
         )
+        self.skip = compiled.selecting.skip  # matches that are left out before the first
         self.order: IntArray | None = None
         self.ties = len(compiled.order_by) > 1 and compiled.in_time_order
 
@@ -206,10 +208,18 @@ class MatchStream:
             if self.mask is not None:  # no condition holds in a row that is only looked at
                 sequence = self.sequence if self.order is None else self.sequence[self.order]
                 prepared.words[~self.mask(sequence)] = 0
+            lists = self.matcher.lists
+            if lists is not None and not self.partitioned:
+                lists.skip, self.skip = self.skip, 0
             for matches in self.matcher.run(prepared, groups, self.check):
                 self.pending.append(self._results(matches, groups))
                 if self.mode == "all with unmatched":
                     self._cover(matches)
+                elif self.matcher.ordered and len(matches.start):  # none before these will come
+                    last = int(self._sequence_of(matches.start[-1:])[0])
+                    yield from self._put_out(min(self._undecided(groups, final), last + 1))
+            if lists is not None:
+                self.skip, lists.skip = self.skip + lists.skip, 0
             if self.mode == "all with unmatched":
                 self._unmatched(groups, before)
         watermark = self._keep(groups)
@@ -272,7 +282,7 @@ class MatchStream:
         time = time.view()
         time.flags.writeable = False
         position = offsets[:-1] + self.behind
-        return Groups(offsets, position, self.seen, self.number, time, now, final)
+        return Groups(offsets, position, self.seen, self.number, time, now, final, self.order)
 
     @property
     def sequence(self) -> IntArray:
@@ -409,9 +419,7 @@ class MatchStream:
         begin = np.maximum(groups.offsets[:-1], position - self.compiled.history)
         self.behind = groups.position - begin  # a skip may lead beyond the rows that are there
         self.seen |= begin > groups.offsets[:-1]
-        open_groups = position < groups.offsets[1:]
-        undecided = self._sequence_of(position[open_groups])
-        watermark = int(undecided.min()) if len(undecided) else self.next_sequence
+        watermark = self._undecided(groups, False)
         self.flattened = {}
         if self.order is None:  # what is kept is the end of the buffer
             cut = int(begin[0])
@@ -428,6 +436,14 @@ class MatchStream:
             if self.mode == "all with unmatched":
                 self.covered = self.covered[kept]
         return watermark
+
+    def _undecided(self, groups: Groups, final: bool) -> int:
+        """The first sequence number at which a match may still be found."""
+        if final:
+            return ENDLESS
+        open_ = groups.position < groups.offsets[1:]
+        undecided = self._sequence_of(groups.position[open_])
+        return int(undecided.min()) if len(undecided) else self.next_sequence
 
     def _put_out(self, watermark: int) -> Iterator[pa.RecordBatch]:
         """Results whose first event lies before the watermark, in order."""
@@ -449,7 +465,9 @@ class MatchStream:
                     f"still open "
                     f"in another partition: more than {self.limits.memory_bytes} bytes; add WITHIN"
                 )
-        for batch in table.slice(0, ready).to_batches(max_chunksize=1 << 16):
+        left_out = min(self.skip, ready)
+        self.skip -= left_out
+        for batch in table.slice(left_out, ready - left_out).to_batches(max_chunksize=1 << 16):
             if batch.num_rows:
                 yield batch
 

@@ -25,6 +25,8 @@ import numpy.typing as npt
 from ...errors import ChronicleError, ResourceLimit, SqlError
 from . import outcomes as m
 from . import rowtests as rt
+from .any_choice import Selecting, choose
+from .any_search import Batch, ListSearch
 from .automaton import ACCEPT, Automaton
 from .conditions import ConditionPlan, Prepared
 from .contiguous import match_contiguous
@@ -78,6 +80,8 @@ class Groups:
         Time of the newest row of the stream.
     final : bool
         No rows will follow.
+    order : int64 array or None
+        Place of each row in the input; None: as they lie.
     """
 
     offsets: IntArray
@@ -87,6 +91,7 @@ class Groups:
     time: IntArray
     now: int
     final: bool
+    order: IntArray | None = None
 
 
 @dataclass(frozen=True)
@@ -179,6 +184,13 @@ class Matcher:
         Whether somebody asks for every event of a match, which bounds the matches of a batch.
     in_time_order : bool
         Whether the rows of a partition are in the order of time.
+    selecting : Selecting, optional
+        What the statement asks of SKIP TILL ANY MATCH; figures are left there.
+
+    Attributes
+    ----------
+    ordered : bool
+        Whether the matches of the last buffer come in the order of their first rows in the input.
     """
 
     def __init__(
@@ -194,8 +206,11 @@ class Matcher:
         describe_row: Callable[[int], str],
         labels: bool = True,
         in_time_order: bool = True,
+        selecting: Selecting | None = None,
     ) -> None:
         self.automaton = automaton
+        self.selecting = selecting or Selecting()
+        self.ordered = False
         self.plan = plan
         self.text = text if len(text) <= 120 else text[:117] + "..."
         self.window = -1 if window is None else window
@@ -224,6 +239,10 @@ class Matcher:
         # stars whose bits nobody needs row by row: not those that begin or end a match
         lazy = sum(1 << (p - 1) for p in self.stars.positions) if plan.by_position else 0
         self.lazy = np.uint64(lazy & ~finals & ~int(follow[0]))
+        chosen = choose(selection, plan, self.selecting.wanted)
+        self.lists: ListSearch | None = None
+        if chosen.regime == "lists":
+            self.lists = ListSearch(automaton, self.text, limits.memory_bytes, describe_row)
         self.columns = 256
         self.room_matches = 4096
         self.room_rows = 1 << 16
@@ -241,6 +260,18 @@ class Matcher:
             For an overflow in a condition, or a SKIP TO that leads nowhere.
         """
         words = prepared.words
+        rows = Rows(words, groups.offsets, groups.position, groups.seen, groups.number, groups.time)
+        self.ordered = False
+        if self.lists is not None:
+            task = self._task(groups, 0)
+            lists = self.lists.open(prepared, groups, task)
+            self._note(self.lists)
+            if lists is not None:
+                self.ordered = True
+                weighted = self.selecting.weighted
+                search = self.lists.weights if weighted else self.lists.matches
+                yield from map(_matches_of, search(lists, rows, task, check))
+                return
         starts = words
         automaton = self.automaton
         condition = prepared.condition if (prepared.condition >= 0).any() else None
@@ -260,7 +291,6 @@ class Matcher:
         output = self._output()
         image = with_path(prepared.image, self.columns + 2)
         cursor, visited, visited_words, memo = self._scratch(len(words))
-        rows = Rows(words, groups.offsets, groups.position, groups.seen, groups.number, groups.time)
         while True:
             task = self._task(groups, memo)
             floats = image.view(np.float64)
@@ -302,6 +332,20 @@ class Matcher:
         if state[m.MATCHES]:
             yield self._take(output, state)
 
+    def _note(self, lists: ListSearch) -> None:
+        """Figures of a buffer; an error when lists were asked for and cannot be had."""
+        found = self.selecting
+        found.states, found.entries = lists.states, max(found.entries, lists.entries)
+        if not lists.why:
+            found.lists += 1
+            return
+        found.searched += 1
+        found.fallback = lists.why
+        if found.wanted == "lists":
+            raise ResourceLimit(
+                f"the hint selection(lists) cannot be obeyed for pattern {self.text}: {lists.why}"
+            )
+
     def _task(self, groups: Groups, memo: int) -> Task:
         """What a call searches for, and how far it may go."""
         labels_max = self.room_rows if self.labels and self.selection is None else 2**62
@@ -325,8 +369,9 @@ class Matcher:
         busy = n * 2 > self.room_matches or max(r, labels) * 2 > self.room_rows
         if busy and self.room_rows < 1 << 20:  # fewer, larger batches
             self._grow_output()
+        number = np.ones(n, np.int64) if self.selecting.weighted else output.number[:n]
         return Matches(  # no copies: the next matches get new arrays
-            output.group[:n], output.start[:n], output.length[:n], output.number[:n], runs,
+            output.group[:n], output.start[:n], output.length[:n], number, runs,
             output.row[:r], output.begin[:r], output.place[:r],
         )  # fmt: skip
 
@@ -409,3 +454,11 @@ class Matcher:
             "AFTER MATCH SKIP would go back to the first event of the match, in the match that "
             f"begins {where}, and find it again without end"
         )
+
+
+def _matches_of(batch: Batch) -> Matches:
+    runs = np.concatenate([[0], np.cumsum(batch.length)]).astype(np.int64)
+    return Matches(
+        batch.group, batch.start, batch.length, batch.number, runs, batch.row, batch.begin,
+        batch.place,
+    )  # fmt: skip

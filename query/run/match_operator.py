@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -30,6 +31,9 @@ class MatchOperator:
 
     def __init__(self, node: Match, run: RunContext) -> None:
         self._node = node
+        # a plan is kept from one execution to the next, figures are of one
+        selecting = replace(node.compiled.selecting)
+        self._compiled = replace(node.compiled, selecting=selecting)
         self._run = run
         self._done = ReplayRun()
         self._rows = 0
@@ -52,7 +56,7 @@ class MatchOperator:
 
     def _results(self) -> Iterator[pa.RecordBatch]:
         node, check = self._node, self._run.control.check
-        compiled = node.compiled
+        compiled = self._compiled
         if node.stream is None:
             return compiled.run(self._input(), check=check, limits=LIMITS)
         snapshot = self._run.snapshot(node.stream)
@@ -74,12 +78,13 @@ class MatchOperator:
 
     def explain(self) -> Operator:
         """Pattern, program, how conditions are evaluated; with figures when it has run."""
-        node, compiled, plan = self._node, self._node.compiled, self._node.replay
+        node, compiled, plan = self._node, self._compiled, self._node.replay
         scan = (("stream", node.stream or "subquery"), ("columns", tuple(compiled.input_columns)))
         figures: tuple[tuple[str, int | float], ...] = ()
         below: tuple[tuple[str, int | float], ...] = ()
         if self._run.analyze:
             figures = (("rows", self._rows), ("time_ms", self._seconds * 1000))
+            figures += compiled.selecting.figures()
             below = figures_of(self._done.metrics) if node.stream is not None else ()
         source = Operator("Subquery" if node.stream is None else "Scan", scan, below)
         if plan is not None:

@@ -433,7 +433,8 @@ def test_selection_without_bound_meets_its_budget(run: Any) -> None:
     table = pa.table({"t": range(40)})
     with pytest.raises(ResourceLimit, match="A B\\* C"):
         run(
-            "ORDER BY t MEASURES A.t AS a PATTERN (A B* C) EVENT SELECTION SKIP TILL ANY MATCH",
+            "ORDER BY t MEASURES A.t AS a PATTERN (A B* C) EVENT SELECTION SKIP TILL ANY MATCH "
+            "DEFINE C AS t > A.t",
             table,
             memory_bytes=1 << 22,
         )

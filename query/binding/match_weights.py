@@ -1,0 +1,172 @@
+"""What a SELECT over matches asks for: their number, or some of them from a place on.
+
+Purpose
+    ``SELECT count(*)`` over a MATCH_RECOGNIZE needs no match, only how many there are.
+    :func:`count_by_start` rewrites such a SELECT to sum a column :data:`WEIGHT`, which the operator
+    delivers in one row per first event.  :func:`take_offset` takes OFFSET out of a SELECT whose
+    rows are the matches, for the operator to begin there.
+
+Guarantee
+    The answer and the names and types of its columns stay what they were; a count beyond 2^63 - 1
+    is an error.
+
+Limits
+    Only a SELECT from the clause alone is rewritten, with ``count``, ``min``, ``max`` and
+    ``count(DISTINCT x)``, and only if it names nothing but columns of PARTITION BY and measures
+    that the first event decides.  FILTER, windows and subqueries leave it as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from ..pattern.automaton import ACCEPT, Automaton
+from ..pattern.binding import CLASSIFIER, Bound, Navigation
+from ..pattern.scalar import evaluate
+from ..sql.dialect import to_text
+from ..sql.gate import AGGREGATES, is_volatile
+
+__all__ = ["WEIGHT", "count_by_start", "of_first_event", "take_offset"]
+
+WEIGHT = "@matches"
+"""Column with the number of matches that a row stands for."""
+
+
+def of_first_event(bound: Bound, automaton: Automaton) -> bool:
+    """Whether the first event of a match alone decides a measure, whatever comes after it."""
+    names = automaton.names
+    first = {names[edge.target] for edge in automaton.edges[0] if edge.target != ACCEPT}
+    later = {
+        names[edge.target]
+        for edges in automaton.edges[1:]
+        for edge in edges
+        if edge.target != ACCEPT
+    }
+    for leaf in bound.leaves:
+        if not isinstance(leaf, Navigation) or CLASSIFIER in leaf.row.columns or leaf.offset:
+            return False
+        chosen = leaf.variables
+        if chosen is not None and not first <= chosen:
+            return False
+        if not leaf.first and (chosen is None or later & chosen):
+            return False
+    return True
+
+
+def count_by_start(select: Any, item: Any, columns: Sequence[str], schema: pa.Schema) -> bool:
+    """Let a SELECT sum weights in place of counting matches; False if it does more than that.
+
+    Parameters
+    ----------
+    select, item : sqlglot trees
+        The SELECT, which is changed, and the clause in its FROM.
+    columns : sequence of str
+        Columns of the clause that the first event decides.
+    schema : pyarrow.Schema
+        All of its columns.
+    """
+    parts = _parts_of(select, item)
+    if parts is None or select.args.get("distinct"):
+        return False
+    called = [call for part in parts for call in part.find_all(exp.Anonymous)]
+    calls = [call for call in called if call.name.lower() in AGGREGATES]
+    if not calls or not all(_countable(call) for call in calls):
+        return False
+    if any(is_volatile(call.name.lower()) for call in called if call not in calls):
+        return False
+    known = {name.lower() for name in columns}
+    for part in parts:
+        if any(column.name.lower() not in known for column in part.find_all(exp.Column)):
+            return False
+        if any(star.parent not in calls for star in part.find_all(exp.Star)):
+            return False
+    names = _names_of(select, item, schema)
+    for call in calls:
+        argument = call.expressions[0] if call.expressions else exp.Star()
+        if call.name.lower() == "count" and not isinstance(argument, exp.Distinct):
+            call.replace(_summed(argument))
+    projections = [
+        shown if name is None else exp.alias_(shown, name, quoted=True)
+        for shown, name in zip(select.expressions, names, strict=True)
+    ]
+    select.set("expressions", projections)
+    return True
+
+
+def _parts_of(select: Any, item: Any) -> list[Any] | None:
+    """The SELECT but for its FROM; None when it reads more than the clause or is not plain."""
+    clause = select.args.get("from_")
+    if clause is None or clause.this is not item or select.args.get("laterals"):
+        return None
+    if select.args.get("joins") or item.args.get("joins") or item.args.get("sample"):
+        return None
+    alias = item.args["match"].args.get("alias")
+    if alias is not None and alias.args.get("columns"):
+        return None
+    parts = []
+    for key, child in select.args.items():
+        if key in ("from_", "with_", "hint"):
+            continue
+        listed = child if isinstance(child, list) else [child]
+        parts += [part for part in listed if isinstance(part, exp.Expression)]
+    strange = (exp.Query, exp.Window, exp.Filter, exp.Qualify, exp.Lambda, exp.WithinGroup)
+    return None if any(part.find(*strange) for part in parts) else parts
+
+
+def _countable(call: Any) -> bool:
+    """Whether an aggregate over matches can be had from their numbers."""
+    name, arguments = call.name.lower(), call.expressions
+    if name == "count":
+        return len(arguments) <= 1
+    return name in ("min", "max") and len(arguments) == 1
+
+
+def _summed(argument: Any) -> Any:
+    """The number of matches; with an argument, of those in which it is not null."""
+    weight: Any = exp.column(exp.to_identifier(WEIGHT, quoted=True))
+    if not isinstance(argument, exp.Star):
+        known = exp.Not(this=exp.Is(this=argument.copy(), expression=exp.Null()))
+        weight = exp.Case(ifs=[exp.If(this=known, true=weight)])
+    total = exp.Anonymous(this="sum", expressions=[weight])
+    total = exp.Anonymous(this="coalesce", expressions=[total, exp.Literal.number(0)])
+    return exp.cast(total, "BIGINT", dialect="duckdb")
+
+
+def _names_of(select: Any, item: Any, schema: pa.Schema) -> list[str | None]:
+    """Names that projections without one have; None for the others."""
+    named = [bool(shown.alias) or isinstance(shown, exp.Column) for shown in select.expressions]
+    if all(named):
+        return [None] * len(named)
+    alias = item.args["match"].args.get("alias")
+    table = alias.name if alias is not None and alias.name else "match"
+    bare = exp.select(*(shown.copy() for shown in select.expressions)).from_(
+        exp.Table(this=exp.to_identifier(table, quoted=True))
+    )
+    for parameter in list(bare.find_all(exp.Placeholder)):
+        parameter.replace(exp.Null())
+    group = select.args.get("group")
+    if group is not None:
+        bare.set("group", group.copy())
+    found = evaluate(to_text(bare), **{table: schema.empty_table()}).schema.names
+    return [None if keeps else name for keeps, name in zip(named, found, strict=True)]
+
+
+def take_offset(select: Any, item: Any, literal: Callable[[Any], int | None]) -> int:
+    """Take OFFSET out of a SELECT of which every row is a match; how many rows it left out."""
+    parts = _parts_of(select, item)
+    clauses = ("where", "group", "having", "order", "distinct", "qualify", "sample")
+    if parts is None or any(select.args.get(name) for name in clauses):
+        return 0
+    called = [call.name.lower() for part in parts for call in part.find_all(exp.Anonymous)]
+    if any(name in AGGREGATES or name == "unnest" for name in called):
+        return 0
+    offset = select.args.get("offset")
+    found = None if offset is None else literal(offset.expression)
+    if found is None:
+        return 0
+    select.set("offset", None)
+    return found

@@ -1,0 +1,266 @@
+"""States: the labelings of one set of events, all at once, as a deterministic automaton.
+
+Purpose
+    A set of events can be labeled in several ways, each of which has reached a position of the
+    automaton.  What the set can go on with depends on these positions alone, so they are one
+    *state*, and two sets with the same last event and the same state have the same continuations.
+    :class:`States` makes states as the rows of a buffer ask for them and keeps them for the next.
+
+Layout
+    A state is its positions, preferred labeling first, the absences ``[^X]`` that rows behind its
+    last event have ended, and whether that event is the last of the partition (where ``$`` is in
+    the pattern).  State 0 is the entry.  What a row does to a state is decided by its *class*: the
+    bits of its positions, of its absences and of the two ends of the partition::
+
+        class of a row  (word, extra)     extra: absences, FIRST, LAST
+        consume         state, class  ->  a transition: state after it, parent of each position
+        pass over       state, class  ->  a state
+
+Guarantee
+    The first position of a state from which the match may end belongs to the labeling that the
+    preference order of the pattern puts first.
+
+Limits
+    :data:`STATES_MAX` states, :data:`CLASSES_MAX` classes of rows in a buffer and
+    :data:`MOVES_MAX` pairs of both; beyond them :class:`TooManyStates` is raised, and the search of
+    :mod:`.selection` does the work.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ...compiled import kernel
+from .automaton import ACCEPT, ANCHOR_END, ANCHOR_START, Automaton
+
+__all__ = ["FIRST", "LAST", "States", "Tables", "TooManyStates", "classes_of"]
+
+IntArray = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+
+FIRST, LAST = 1 << 61, 1 << 62
+"""Bits of ``extra``: the first row of a partition (``^``), and its last (``$``)."""
+STATES_MAX = 256
+CLASSES_MAX = 4096
+MOVES_MAX = 20_000
+
+
+class TooManyStates(Exception):
+    """The pattern has more states over the rows at hand than pay."""
+
+
+class Tables(NamedTuple):
+    """The automaton over the classes of one buffer, for kernels.
+
+    The moves of class ``c`` are ``first[c] .. first[c + 1]``: from state ``source``, consuming the
+    row takes ``transition`` (-1: it cannot be consumed), passing it over leads to ``passed``.
+    ``entry[c]`` is the transition of a first row.  ``target`` and ``parents`` go with transitions:
+    the labeling at place ``i`` of the target comes from place ``parent[parents + i]`` of the
+    source. ``place`` holds the positions of states from ``places[state]`` on; ``choice[state]`` is
+    the place of the labeling with which the match may end there, or -1.
+    """
+
+    first: IntArray
+    source: IntArray
+    transition: IntArray
+    passed: IntArray
+    entry: IntArray
+    target: IntArray
+    parents: IntArray
+    parent: IntArray
+    places: IntArray
+    place: IntArray
+    choice: IntArray
+
+
+class _State(NamedTuple):
+    threads: tuple[int, ...]
+    absent: int
+    last: bool
+
+
+class States:
+    """Grows with the classes of rows that it meets.
+
+    Parameters
+    ----------
+    automaton : Automaton
+        Of at most 64 positions.
+    """
+
+    def __init__(self, automaton: Automaton) -> None:
+        self.edges = automaton.edges
+        every = [edge for edges in automaton.edges for edge in edges]
+        self.absences = bool(automaton.absences)
+        self.from_start = any(edge.anchor & ANCHOR_START for edge in every)
+        self.to_end = any(edge.anchor & ANCHOR_END for edge in every)
+        self.reaches_on = any(edge.target == ACCEPT and edge.absent for edge in every)
+        """Whether rows behind the last event decide: an absence at the end of the pattern."""
+        self._number: dict[_State, int] = {}
+        self._states: list[_State] = []
+        self._follow: list[int] = []
+        self._asked: list[int] = []
+        self._choice: list[int] = []
+        self._moves: dict[tuple[int, int, int], tuple[int, int]] = {}
+        self._transitions: dict[tuple[int, tuple[int, ...]], int] = {}
+        self._add(_State((0,), 0, False))
+
+    @property
+    def count(self) -> int:
+        """Number of states so far, the entry included."""
+        return len(self._states)
+
+    def _add(self, state: _State) -> int:
+        number = self._number.get(state)
+        if number is not None:
+            return number
+        if len(self._states) >= STATES_MAX:
+            raise TooManyStates(f"the pattern has more than {STATES_MAX} states")
+        number = len(self._states)
+        self._number[state] = number
+        self._states.append(state)
+        follow = asked = 0
+        choice = -1
+        for i, p in enumerate(state.threads):
+            for edge in self.edges[p]:
+                asked |= edge.absent
+                if edge.target != ACCEPT:
+                    follow |= 1 << (edge.target - 1)
+                    continue
+                blocked = edge.anchor & ANCHOR_START or edge.absent & state.absent
+                if choice < 0 and not blocked and (state.last or not edge.anchor & ANCHOR_END):
+                    choice = i
+        self._follow.append(follow)
+        self._asked.append(asked)
+        self._choice.append(choice if number else -1)
+        return number
+
+    def _move(self, number: int, word: int, extra: int) -> tuple[int, int]:
+        """Transition of a row that is consumed, or -1, and state of one that is passed over."""
+        key = (number, word & self._follow[number], extra & (self._asked[number] | FIRST | LAST))
+        found = self._moves.get(key)
+        if found is not None:
+            return found
+        if len(self._moves) >= MOVES_MAX:
+            raise TooManyStates(f"the pattern has more than {MOVES_MAX} moves between its states")
+        state = self._states[number]
+        threads: list[int] = []
+        parents: list[int] = []
+        for i, p in enumerate(state.threads):
+            for edge in self.edges[p]:
+                q = edge.target
+                if q == ACCEPT or q in threads or not word >> (q - 1) & 1:
+                    continue
+                if edge.anchor & ANCHOR_END or edge.absent & state.absent:
+                    continue
+                if edge.anchor & ANCHOR_START and (number or not extra & FIRST):
+                    continue
+                threads.append(q)
+                parents.append(i)
+        transition = -1
+        if threads:
+            target = self._add(_State(tuple(threads), 0, bool(extra & LAST)))
+            transition = self._transitions.setdefault(
+                (target, tuple(parents)), len(self._transitions)
+            )
+        absent = state.absent | (extra & self._asked[number])
+        passed = number if absent == state.absent else self._add(state._replace(absent=absent))
+        self._moves[key] = transition, passed
+        return transition, passed
+
+    def tables(self, words: Words, extras: IntArray) -> Tables:
+        """The automaton over classes of rows; raises :class:`TooManyStates`."""
+        moves: list[list[tuple[int, int, int]]] = [[] for _ in range(len(words))]
+        entry = np.full(len(words), -1, np.int64)
+        waiting, known = [0], {0}
+        while waiting:
+            number = waiting.pop()
+            follow, asked = self._follow[number], self._asked[number]
+            masked = np.empty((len(words), 2), np.uint64)
+            masked[:, 0] = words & np.uint64(follow)
+            masked[:, 1] = extras.view(np.uint64) & np.uint64(asked | FIRST | LAST)
+            kinds, which = np.unique(masked, axis=0, return_inverse=True)
+            found = [self._move(number, int(word), int(extra)) for word, extra in kinds]
+            for c, kind in enumerate(which.reshape(-1).tolist()):
+                transition, passed = found[kind]
+                if number == 0:
+                    entry[c] = transition
+                elif transition >= 0 or passed != number:
+                    moves[c].append((number, transition, passed))
+            targets = [target for target, _ in self._transitions]
+            reached = {targets[transition] for transition, _ in found if transition >= 0}
+            if number:
+                reached |= {passed for _, passed in found}
+            waiting += sorted(reached - known)
+            known |= reached
+        flat = np.array([move for listed in moves for move in listed], np.int64).reshape(-1, 3)
+        sizes = [len(parents) for _, parents in self._transitions]
+        threads = [len(state.threads) for state in self._states]
+        return Tables(
+            _offsets([len(listed) for listed in moves]),
+            np.ascontiguousarray(flat[:, 0]),
+            np.ascontiguousarray(flat[:, 1]),
+            np.ascontiguousarray(flat[:, 2]),
+            entry,
+            np.array([target for target, _ in self._transitions], np.int64),
+            _offsets(sizes),
+            np.array([i for _, parents in self._transitions for i in parents], np.int64),
+            _offsets(threads),
+            np.array([p for state in self._states for p in state.threads], np.int64),
+            np.array(self._choice, np.int64),
+        )
+
+
+def _offsets(sizes: list[int]) -> IntArray:
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+
+def classes_of(words: Words, extras: IntArray) -> tuple[npt.NDArray[np.int32], Words, IntArray]:
+    """Class of each row, -1 for one without bits, and word and extra of each class.
+
+    Raises
+    ------
+    TooManyStates
+        When there are more than :data:`CLASSES_MAX` classes.
+    """
+    classes = np.empty(len(words), np.int32)
+    known = np.zeros((2, CLASSES_MAX), np.uint64)
+    count = _classify(words, extras.view(np.uint64), classes, known)
+    if count < 0:
+        raise TooManyStates(f"rows satisfy more than {CLASSES_MAX} combinations of the conditions")
+    return classes, known[0, :count], known[1, :count].view(np.int64)
+
+
+@kernel
+def _classify(words, extras, classes, known):  # type: ignore[no-untyped-def]
+    """Number the distinct pairs by open addressing; -1 when they are too many."""
+    size = 4 * known.shape[1]
+    slots = np.full(size, np.int32(-1), np.int32)
+    count = 0
+    for r in range(words.shape[0]):
+        word = words[r]
+        extra = extras[r]
+        if word == 0 and extra == 0:
+            classes[r] = -1
+            continue
+        mixed = (word ^ (extra * np.uint64(0x9E3779B97F4A7C15))) * np.uint64(0xD6E8FEB86659FD93)
+        at = np.int64((mixed >> np.uint64(32)) % np.uint64(size))
+        while True:
+            c = slots[at]
+            if c < 0:
+                if count == known.shape[1]:
+                    return -1
+                slots[at] = count
+                known[0, count] = word
+                known[1, count] = extra
+                classes[r] = count
+                count += 1
+                break
+            if known[0, c] == word and known[1, c] == extra:
+                classes[r] = c
+                break
+            at = (at + 1) % size
+    return count

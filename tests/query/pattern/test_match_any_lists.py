@@ -1,0 +1,370 @@
+"""SKIP TILL ANY MATCH by lists: the rows of the search, in its order, and their number without it.
+
+The search of :mod:`chronicle.query.pattern.selection` is the twin; it is compared with the
+brute-force oracle in :mod:`test_match_differential`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import random
+import tracemalloc
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import chronicle
+from chronicle.errors import ResourceLimit, SqlError
+from chronicle.query.pattern import any_states as states
+from chronicle.query.pattern import match_stream
+from chronicle.query.pattern.any_choice import Selecting
+from chronicle.query.pattern.compiled import CompiledMatch, InputColumns, compile_match
+from chronicle.query.sql.match_clause import clause_of_text
+
+NIGHTLY = os.environ.get("CHRONICLE_HYPOTHESIS") == "nightly"
+CASES = int(os.environ.get("CHRONICLE_PATTERNS", "20000")) if NIGHTLY else 150
+SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.float64()), ("y", pa.int64())])
+
+
+def compiled(clause: str, schema: pa.Schema = SCHEMA, **asked: Any) -> CompiledMatch:
+    parsed = clause_of_text(f"SELECT * FROM s MATCH_RECOGNIZE ({clause})")
+    made = compile_match(parsed, InputColumns(schema, "t"))
+    return replace(made, selecting=Selecting(**asked))
+
+
+def rows_of(match: CompiledMatch, table: pa.Table, batch: int = 1 << 20) -> list[dict[str, Any]]:
+    found = list(match.run(table.to_batches(max_chunksize=batch)))
+    return pa.Table.from_batches(found, match.output_schema).to_pylist()
+
+
+def random_table(r: random.Random, count: int) -> pa.Table:
+    """Ties in time, nulls, NaN and a skewed key."""
+    t, rows = 0, []
+    for _ in range(count):
+        t += r.choice([0, 0, 1, 1, 2, 5])
+        x = r.choice([None, float("nan"), 0.0, -0.0, 1.0, 2.0, 3.0])
+        y = r.choice([None, 0, 1, 2, 3])
+        rows.append({"t": t, "k": r.choice("ppppq"), "x": x, "y": y})
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def random_pattern(r: random.Random, names: str, depth: int) -> str:
+    """A pattern; never one that matches nothing alone, and never empty."""
+    kind = r.choice(["var", "cat", "cat", "cat", "alt", "rep", "perm", "not"]) if depth else "var"
+    parts = [random_pattern(r, names, depth - 1) for _ in range(r.randint(2, 3))] if depth else []
+    if kind == "cat":
+        return " ".join(parts)
+    if kind == "alt":
+        return "(" + " | ".join(parts) + ")"
+    if kind == "perm":
+        return f"PERMUTE({', '.join(parts[:2])})"
+    if kind == "not":
+        return f"{parts[0]} [^X] {parts[1]}"
+    if kind == "rep":
+        return f"({parts[0]})" + r.choice(["?", "+", "*", "{2}", "{1,3}", "{,2}", "??", "*?", "+?"])
+    return r.choice(names)
+
+
+CONDITIONS = (
+    "x > 1", "x <= 2", "y = 1", "y >= 1", "x = y", "x > PREV(x)", "NEXT(y) > 0", "x IS NULL",
+    "y IN (0, 2)", "true", "x <> 0",
+)  # fmt: skip
+
+
+def random_clause(r: random.Random, partitioned: bool) -> str:
+    names = "ABCD"[: r.randint(2, 4)]
+    pattern = random_pattern(r, names, r.randint(1, 2))
+    head, tail = r.choice(["", "^ ", "^? "]) if r.random() < 0.3 else "", ""
+    if r.random() < 0.3:
+        tail = r.choice([" [^X]", " $", " $?"])
+    pattern = f"{head}A {pattern}{tail}".replace("^? ", "(^ | ()) ").replace(" $?", " ($ | ())")
+    window = r.choice(["", "WITHIN 3", "WITHIN 8", "WITHIN 20"])
+    if "[^X]" in pattern:
+        window = window or "WITHIN 6"
+    used = [name for name in names if name in pattern and r.random() < 0.85]
+    defined = [f"{name} AS {r.choice(CONDITIONS)}" for name in used]
+    if "[^X]" in pattern:
+        defined.append(f"X AS {r.choice(['y = 3', 'x = 0', 'x > 2'])}")
+    return (
+        ("PARTITION BY k " if partitioned else "")
+        + "ORDER BY t MEASURES MATCH_NUMBER() AS mn, FIRST(t) AS b, CLASSIFIER() AS c "
+        + f"ALL ROWS PER MATCH PATTERN ({pattern}) {window} "
+        + "EVENT SELECTION SKIP TILL ANY MATCH "
+        + ("DEFINE " + ", ".join(defined) if defined else "")
+    )
+
+
+@pytest.fixture
+def small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(match_stream, "ROWS_FIRST", 1)
+
+
+@pytest.mark.usefixtures("small_buffers")
+@pytest.mark.parametrize("part", range(5))
+def test_lists_give_the_rows_of_the_search_in_its_order(part: int) -> None:
+    for seed in range(part * CASES // 5, (part + 1) * CASES // 5):
+        r = random.Random(seed)
+        clause = random_clause(r, r.random() < 0.4)
+        table = random_table(r, r.randint(0, 14))
+        try:
+            expected = rows_of(compiled(clause, wanted="search"), table)
+        except SqlError as error:
+            assert "[^" in str(error), (seed, clause, error)  # noqa: PT017
+            continue
+        shown = (seed, clause, table.to_pylist())
+        for batch in (1, 3, 100):
+            listed = compiled(clause, wanted="lists")
+            # NaN is no equal of itself
+            assert repr(rows_of(listed, table, batch)) == repr(expected), (batch, *shown)
+        numbered = clause.replace("ALL ROWS", "ONE ROW").replace(", CLASSIFIER() AS c", "")
+        counted = rows_of(compiled(numbered, weighted=True), table, r.choice([1, 4, 100]))
+        matches = rows_of(compiled(numbered, wanted="search"), table)
+        assert sum(row["mn"] for row in counted) == len(matches), shown
+        assert all(row["mn"] > 0 for row in counted), shown
+        skipped = r.randint(0, len(matches) + 2)
+        rest = rows_of(compiled(numbered, skip=skipped), table, r.choice([1, 100]))
+        assert rest == matches[skipped:], (skipped, *shown)
+
+
+def constant(count: int) -> pa.Table:
+    return pa.table(
+        {"t": range(count), "k": ["p"] * count, "x": [1.0] * count, "y": [1] * count},
+        schema=SCHEMA,
+    )
+
+
+def total(pattern: str, count: int, window: str = "") -> int:
+    clause = (
+        f"ORDER BY t MEASURES MATCH_NUMBER() AS n PATTERN ({pattern}) {window} "
+        "EVENT SELECTION SKIP TILL ANY MATCH DEFINE A AS x = 1"
+    )
+    return sum(row["n"] for row in rows_of(compiled(clause, weighted=True), constant(count)))
+
+
+@pytest.mark.parametrize("count", [10, 100, 300])
+def test_ten_variables_over_a_constant_stream_are_counted_exactly(count: int) -> None:
+    names = " ".join("ABCDEFGHIJ")
+    exact = math.comb(count, 10)
+    if math.comb(count - 1, 9) < 2**63:
+        assert total(names, count) == exact
+    window = 40
+    within = sum(math.comb(min(window, count - 1 - s), 9) for s in range(count))
+    assert total(names, count, f"WITHIN {window}") == within
+
+
+def test_loops_groups_and_choices_are_counted_as_sets_not_as_labelings() -> None:
+    n = 40
+    assert total("A+", n) == 2**n - 1
+    assert total("A B* C*", n) == 2**n - 1
+    assert total("(A | B) C", n) == math.comb(n, 2)
+    assert total("PERMUTE(A, B, C)", n) == math.comb(n, 3)
+    assert total("A{2,4}", n) == sum(math.comb(n, j) for j in (2, 3, 4))
+    assert total("(A B)+", n) == sum(math.comb(n, j) for j in range(2, n + 1, 2))
+
+
+def test_a_count_beyond_64_bits_is_an_error_with_its_event() -> None:
+    assert total("A+", 63) == 2**63 - 1
+    with pytest.raises(ResourceLimit, match=r"9223372036854775807 .* A\+ begin at t = 0"):
+        total("A+", 64)
+
+
+def test_the_nth_match_is_reached_without_those_before() -> None:
+    clause = (
+        "ORDER BY t MEASURES MATCH_NUMBER() AS n, A.t AS a, B.t AS b, C.t AS c PATTERN (A B C) {} "
+        "EVENT SELECTION SKIP TILL ANY MATCH"
+    )
+    for window, reach in (("", 300), ("WITHIN 40", 40)):
+        sets = (
+            (a, b, c)
+            for a, b in itertools.combinations(range(300), 2)
+            for c in range(b + 1, min(299, a + reach) + 1)
+        )
+        listed = sorted(sets)
+        for skip in (0, 1, len(listed) // 3, len(listed) - 2, len(listed)):
+            stream = compiled(clause.format(window), skip=skip).run(constant(300).to_batches())
+            batches: Iterator[pa.RecordBatch] = itertools.islice(stream, 1)
+            rows = [row for batch in batches for row in batch.to_pylist()][:5]
+            wanted = listed[skip : skip + 5]
+            assert [(row["a"], row["b"], row["c"]) for row in rows] == wanted
+            assert [row["n"] for row in rows] == [skip + i + 1 for i in range(len(wanted))]
+
+
+def test_memory_does_not_grow_with_the_matches() -> None:
+    """The first 300,000 of 4e6 and of 1e13 matches need the same memory."""
+    peaks = []
+    for names in ("ABCD", "ABCDEFGHIJ"):
+        clause = (
+            f"ORDER BY t MEASURES A.t AS a PATTERN ({' '.join(names)}) "
+            "EVENT SELECTION SKIP TILL ANY MATCH"
+        )
+        match = compiled(clause)
+        table = constant(100)
+        next(match.run(table.to_batches()))  # compiled
+        tracemalloc.start()
+        rows = 0
+        for batch in match.run(table.to_batches()):
+            rows += batch.num_rows
+            if rows > 300_000:
+                break
+        peaks.append(tracemalloc.get_traced_memory()[1] / (len(names) * 24 + 40))
+        tracemalloc.stop()
+    assert peaks[1] < 1.3 * peaks[0], peaks
+
+
+def test_wider_windows_only_add_matches_and_a_group_is_its_parts() -> None:
+    r = random.Random(7)
+    clause = (
+        "ORDER BY t MEASURES A.t AS a, C.t AS c, FIRST(x) AS x PATTERN ({}) WITHIN {} "
+        "EVENT SELECTION SKIP TILL ANY MATCH DEFINE A AS y = 1, C AS y = 2"
+    )
+    table = random_table(r, 60)
+    before = 0
+    for window in (2, 5, 11, 30):
+        rows = rows_of(compiled(clause.format("A B C", window)), table)
+        grouped = rows_of(compiled(clause.format("A (B C)", window)), table)
+        assert repr(rows) == repr(grouped)
+        assert len(rows) >= before
+        before = len(rows)
+    assert before
+
+
+def test_too_many_states_are_left_to_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(states, "STATES_MAX", 3)
+    clause = (
+        "ORDER BY t MEASURES A.t AS a PATTERN (A B C) WITHIN 3 EVENT SELECTION SKIP TILL ANY MATCH"
+    )
+    match = compiled(clause)
+    assert len(rows_of(match, constant(6))) == 3 * math.comb(3, 2) + math.comb(2, 2)
+    assert match.selecting.searched == 1
+    assert "more than 3 states" in match.selecting.describe()
+    with pytest.raises(ResourceLimit, match=r"hint selection\(lists\) cannot be obeyed"):
+        rows_of(compiled(clause, wanted="lists"), constant(6))
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Any]:
+    with chronicle.open(tmp_path / "db") as database:
+        stream = database.create_stream("s", SCHEMA, time="t")
+        stream.append(random_table(random.Random(3), 300))
+        yield database
+
+
+CLAUSE = """FROM s MATCH_RECOGNIZE ({} ORDER BY t MEASURES A.y AS y, FIRST(x) AS x, C.t AS c
+    PATTERN (A B C) WITHIN 30 EVENT SELECTION SKIP TILL ANY MATCH
+    DEFINE A AS y > 0, B AS y = 1) AS m"""
+
+
+@pytest.mark.parametrize(
+    ("shown", "rest"),
+    [
+        ("count(*)", ""),
+        ("count(*) AS n, count(x), min(y), max(m.x), count(DISTINCT y)", ""),
+        ("count(*)", "WHERE y > 1"),
+        ("count(*)", "WHERE y > 100"),
+        ("k, count(*), count(*) * 2 + 1", "GROUP BY k HAVING count(*) > 3 ORDER BY count(*), k"),
+        ("y, count(*)", "GROUP BY y ORDER BY y LIMIT 2"),
+        ("count(*), max(c)", ""),  # the last event decides: listed
+        ("sum(y), avg(x), count(*) FILTER (WHERE y = 1)", ""),
+        ("count(*) OVER () AS n", "LIMIT 3"),
+        ("y, c", "LIMIT 4 OFFSET 17"),
+        ("y, c", "WHERE y = 2 LIMIT 4 OFFSET 17"),
+        ("y, c", "ORDER BY c, y LIMIT 4 OFFSET 17"),
+        ("(SELECT count(*) FROM s) AS n, c", "LIMIT 1 OFFSET 5"),
+    ],
+)
+@pytest.mark.parametrize("partition", ["", "PARTITION BY k"])
+def test_statements_give_the_same_with_lists_as_with_the_search(
+    db: Any, shown: str, rest: str, partition: str
+) -> None:
+    if not partition and "k" in shown.split(", "):
+        return
+    text = f"SELECT {{}} {shown} {CLAUSE.format(partition)} {rest}"
+    searched = db.sql(text.format("/*+ selection(search) */")).arrow()
+    for hint in ("", "/*+ selection(lists) */", "/*+ selection(auto) strategy(replay) */"):
+        listed = db.sql(text.format(hint)).arrow()
+        assert listed.schema == searched.schema
+        assert repr(listed.to_pylist()) == repr(searched.to_pylist())
+
+
+def test_hints_are_checked_and_obeyed(db: Any) -> None:
+    for hint, message in (
+        ("selection(tree)", r"selection\(x\) with x one of auto, lists, search.*line 1"),
+        ("selection", "the plan hint is"),
+        ("selections(lists)", "the plan hint is"),
+    ):
+        with pytest.raises(SqlError, match=message):
+            db.sql(f"SELECT /*+ {hint} */ count(*) {CLAUSE.format('')}")
+    for clause, message in (
+        ("PATTERN (A B)", "no EVENT SELECTION SKIP TILL ANY MATCH.*line 1"),
+        (
+            "PATTERN (A B) EVENT SELECTION SKIP TILL ANY MATCH DEFINE B AS x > A.x",
+            "the condition of B is about more than one event",
+        ),
+        ("PATTERN (A{70}) EVENT SELECTION SKIP TILL ANY MATCH", "70 positions"),
+    ):
+        text = f"count(*) FROM s MATCH_RECOGNIZE (ORDER BY t {clause})"
+        with pytest.raises(SqlError, match=message):
+            db.sql(f"SELECT /*+ selection(lists) */ {text}")
+        db.sql(f"EXPLAIN SELECT /*+ selection(search) */ {text}")
+
+
+def test_hundreds_of_rows_without_a_window_answer(db: Any) -> None:
+    clause = (
+        "FROM s MATCH_RECOGNIZE (ORDER BY t {} PATTERN ({}) EVENT SELECTION SKIP TILL ANY MATCH)"
+    )
+    text = "SELECT count(*) " + clause.format("", "A B C D E F")
+    assert db.sql(text).fetchall() == [(math.comb(300, 6),)]
+    with pytest.raises((SqlError, ResourceLimit), match=r"range|9223372036854775807"):
+        db.sql("SELECT count(*) " + clause.format("", "A B+ C")).fetchall()
+    numbered = clause.format("MEASURES MATCH_NUMBER() AS n, FIRST(t) AS t", "A B+ C")
+    rows = db.sql(f"SELECT n {numbered} LIMIT 2 OFFSET 1000000000000").fetchall()
+    assert rows == [(10**12 + 1,), (10**12 + 2,)]
+
+
+def test_explain_names_the_regime_and_why(db: Any) -> None:
+    def explained(text: str) -> str:
+        return str(db.sql("EXPLAIN ANALYZE " + text).arrow().to_pylist())
+
+    counted = explained(f"SELECT count(*) {CLAUSE.format('')}")
+    assert "lists: every condition is about one event; counted, not listed" in counted
+    assert "list states" in counted
+    rows = explained(f"SELECT y {CLAUSE.format('')} LIMIT 3 OFFSET 9")
+    assert "from match 10 on" in rows
+    searched = explained(f"SELECT /*+ selection(search) */ y {CLAUSE.format('')}")
+    assert "search: the hint says so" in searched
+    across = CLAUSE.format("").replace("B AS y = 1", "B AS y > A.y")
+    assert "search: the condition of B is about more than one event" in explained(
+        f"SELECT y {across}"
+    )
+
+
+def test_a_value_that_cannot_be_computed_is_left_to_the_search(db: Any) -> None:
+    text = CLAUSE.format("").replace("B AS y = 1", "B AS y // (y - 3) < 0")
+    with pytest.raises(SqlError, match=r"cannot be computed|divides by zero"):
+        db.sql(f"SELECT count(*) {text}").fetchall()
+
+
+def test_many_labelings_of_one_set_give_the_preferred_one() -> None:
+    names = "ABCDEFGH"
+    table = pa.table(
+        {
+            "t": range(24), "k": ["p"] * 24, "x": [float(i % 5) for i in range(24)],
+            "y": [i % 7 for i in range(24)],
+        },
+        schema=SCHEMA,
+    )  # fmt: skip
+    defined = ", ".join(f"{name} AS y <> {i}" for i, name in enumerate(names[:6]))
+    clause = (
+        "ORDER BY t MEASURES CLASSIFIER() AS c ALL ROWS PER MATCH "
+        "PATTERN (PERMUTE(A, B, C) (D | E) F?) WITHIN 7 "
+        f"EVENT SELECTION SKIP TILL ANY MATCH DEFINE {defined}"
+    )
+    expected = rows_of(compiled(clause, wanted="search"), table)
+    assert rows_of(compiled(clause, wanted="lists"), table) == expected
+    assert expected
