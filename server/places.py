@@ -10,18 +10,18 @@ Layout
             transactions/<job>/       parts of transactions; see chronicle.server.transactions
 
 Guarantee
-    A file that is replaced is never seen half written: new file, fsync, rename, fsync of the
-    directory.
+    A file that is replaced is never seen half written; see :mod:`chronicle.store.replacing`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import tempfile
 from pathlib import Path
 
-__all__ = ["replace_file", "server_directory", "sync_directory"]
+from ..store import replacing
+from ..store.files import RealFiles
+
+__all__ = ["replace_file", "server_directory"]
 
 
 def server_directory(store: str | os.PathLike[str], *, create: bool = False) -> Path:
@@ -32,26 +32,6 @@ def server_directory(store: str | os.PathLike[str], *, create: bool = False) -> 
     return path
 
 
-def sync_directory(path: Path) -> None:
-    """Make renames and new names in a directory durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def replace_file(path: Path, content: bytes) -> None:
     """Replace a file's content at once; only its owner may read the new one."""
-    descriptor, name = tempfile.mkstemp(prefix=path.name + ".", dir=path.parent)  # mode 0600
-    try:
-        with os.fdopen(descriptor, "wb") as out:
-            out.write(content)
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
-    sync_directory(path.parent)
+    replacing.replace_file(RealFiles(path.parent), path.name, content, private=True)

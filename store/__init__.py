@@ -8,7 +8,7 @@ Reading order, bottom up.
     one block     layout  block  packing  aggregates  columns  dictionary  prune
     one tree      residency  leaf  node  segment_writer  segment_file  segment  inspect
     in memory     tail  weave  merge
-    on disk       options  catalog  manifest  log  journal  lock  losses
+    on disk       options  catalog  replacing  manifest  log  journal  lock  losses
     reading       snapshot  recovery  check  pinned  kept_pins
     writing       shape  combining  retention  commits  compaction  background  repair  stream
     the store     staging  store  changes  backup

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import base64
 import json
-import posixpath
 import secrets
 import time
 from collections.abc import Callable
@@ -33,6 +32,7 @@ from ..errors import CorruptStore, SnapshotExpired
 from .file_contract import Files
 from .lock import ReaderLease
 from .pinned import Pin, below_of, pin_stream
+from .replacing import replace_file
 
 __all__ = [
     "KEPT_SECONDS",
@@ -90,14 +90,7 @@ def _write(files: Files, name: str, pin: Pin, ends: float) -> None:
         "ends": ends,
     }
     path = _path(pin.directory, name)
-    temporary = path + ".tmp"
-    with suppress(FileNotFoundError):
-        files.remove(temporary)
-    with files.create(temporary) as file:
-        file.write(json.dumps(document, separators=(",", ":")).encode())
-        file.sync()
-    files.replace(temporary, path)
-    files.sync_directory(posixpath.dirname(path))
+    replace_file(files, path, json.dumps(document, separators=(",", ":")).encode())
 
 
 def _read(files: Files, directory: str, name: str) -> tuple[Pin, float]:
