@@ -52,6 +52,7 @@ from .catalog import (
 )
 from .file_contract import Files
 from .journal import Journal, RecordKind, encode_state
+from .kept_pins import drop_pin, kept_leases
 from .layout import table_rows
 from .lock import held_leases
 from .log import LogWriter
@@ -69,7 +70,14 @@ __all__ = ["Commits"]
 
 logger = logging.getLogger("chronicle.store")
 
-FIGURES = ("spills", "compactions", "compaction_seconds", "events_rewritten", "manifest_commits")
+FIGURES = (
+    "spills",
+    "compactions",
+    "compaction_seconds",
+    "events_rewritten",
+    "manifest_commits",
+    "positions_dropped",
+)
 """What is counted since the stream was opened, for ``stats``."""
 
 REACH_KEPT = 0.98
@@ -533,8 +541,37 @@ class Commits:
         return body is not None and body["version"] == version
 
     def collect_garbage(self) -> tuple[tuple[str, int], ...]:
-        """Remove files that no reader can want any more; return the others."""
-        garbage = self.manifest.garbage
+        """Remove files that no reader can want any more; return the others.
+
+        Where these take too much space, positions of followers are given up.
+        """
+        garbage = self._without_unwanted(self.manifest.garbage)
+        room = self._room_for_garbage() if garbage else 0
+        if garbage and sum(self._sizes(garbage)) > room:
+            for lease, name in kept_leases(self.files, self.directory):
+                if not any(lease.wants(_counter(file), version) for file, version in garbage):
+                    continue
+                drop_pin(self.files, self.directory, name)
+                self.figures["positions_dropped"] += 1
+                logger.warning(
+                    "%s: the position %s of a follower is given up: replaced files took more than "
+                    "the %d bytes that kept_bytes_max leaves them",
+                    self.directory, name, room,
+                )  # fmt: skip
+                garbage = self._without_unwanted(garbage)
+                if sum(self._sizes(garbage)) <= room:
+                    break
+        return garbage
+
+    def _room_for_garbage(self) -> int:
+        entries = (*self.manifest.segments, *self.manifest.runs)
+        active = 0 if self.journal.extent is None else self.journal.extent.length
+        return self.options.kept_bytes_max + active + sum(entry.bytes for entry in entries)
+
+    def _without_unwanted(
+        self, garbage: tuple[tuple[str, int], ...]
+    ) -> tuple[tuple[str, int], ...]:
+        """Remove those files that no reader can want; return the others."""
         if not garbage:
             return ()
         try:
@@ -551,8 +588,11 @@ class Commits:
 
     def garbage_sizes(self) -> list[int]:
         """Bytes of each file that is kept for readers only."""
+        return self._sizes(self.manifest.garbage)
+
+    def _sizes(self, garbage: tuple[tuple[str, int], ...]) -> list[int]:
         sizes = []
-        for file, _ in self.manifest.garbage:
+        for file, _ in garbage:
             with suppress(FileNotFoundError):  # removed since the manifest was written
                 sizes.append(self.files.size(self.path(file)))
         return sizes

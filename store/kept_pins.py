@@ -14,6 +14,9 @@ Guarantee
     dropped, and so long its files stay.  Dropping one that others may still need is impossible:
     every follower makes its own.
 
+    It ends earlier where replaced files take more space than the stream's option
+    ``kept_bytes_max`` allows: the writer gives up the oldest pins then.
+
 Limits
     Followers need the right to write into the stream's directory.
 """
@@ -30,7 +33,7 @@ from dataclasses import replace
 
 from ..errors import CorruptStore, SnapshotExpired
 from .file_contract import Files
-from .lock import ReaderLease
+from .lock import Lease, ReaderLease
 from .pinned import Pin, below_of, pin_stream
 from .replacing import replace_file
 
@@ -38,6 +41,7 @@ __all__ = [
     "KEPT_SECONDS",
     "drop_pin",
     "keep_pin",
+    "kept_leases",
     "kept_pins",
     "load_pin",
     "renew_pin",
@@ -171,6 +175,16 @@ def kept_pins(files: Files, directory: str) -> list[str]:
     except FileNotFoundError:
         return []
     return [name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)]
+
+
+def kept_leases(files: Files, directory: str) -> list[tuple[Lease, str]]:
+    """What each kept pin that can be read holds, and its name; oldest version first."""
+    found = []
+    for name in kept_pins(files, directory):
+        with suppress(SnapshotExpired, CorruptStore):
+            pin = load_pin(files, directory, name)
+            found.append((Lease(int(pin.manifest["version"]), below_of(pin)), name))
+    return sorted(found, key=lambda kept: kept[0].version)
 
 
 def sweep_pins(

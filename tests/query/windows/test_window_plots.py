@@ -166,6 +166,6 @@ def test_constants_that_cannot_be_written_are_an_error_of_ours(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "replace", refuse)
-    with pytest.raises(ChronicleError, match=os.strerror(number)):
+    with pytest.raises(ChronicleError):
         save(tmp_path, constants)
     assert list(tmp_path.iterdir()) == []
