@@ -41,7 +41,7 @@ golden: setup ## write what the golden scripts (tests/golden) print now; read th
 crash: setup ## the long form of the crash and fault-injection suite
 	CHRONICLE_CRASH=long $(BIN)/python -m pytest -m crash --timeout 1800
 
-mutants: setup ## break one promise of the store at a time; a test must notice each
+mutants: setup ## break one promise of the store or of queries at a time; a test must notice each
 	$(BIN)/python tests/mutants.py
 
 nightly: setup ## random patterns and replay intervals, a cold start, mutated stores, fuzzers: hours, other seeds each time

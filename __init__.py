@@ -30,6 +30,7 @@ def open(
     *,
     query_memory_bytes: int = 1 << 30,
     query_threads: int | None = None,
+    isolation: str = "none",
 ) -> Database:
     """Open a store.
 
@@ -44,6 +45,9 @@ def open(
         Memory that the relational part of running queries may take before it spills to disk.
     query_threads : int, optional
         Threads of the relational part; by default one per processor.
+    isolation : {"none", "process"}
+        Where the relational part runs: in this process, or, for SQL of strangers, in confined
+        worker processes that read their input from this one (Linux; ``docs/server.md``).
 
     Returns
     -------
@@ -56,5 +60,9 @@ def open(
     from .database import open_database
 
     return open_database(
-        path, mode, query_memory_bytes=query_memory_bytes, query_threads=query_threads
+        path,
+        mode,
+        query_memory_bytes=query_memory_bytes,
+        query_threads=query_threads,
+        isolation=isolation,
     )

@@ -30,8 +30,8 @@ from types import ModuleType
 from typing import Any
 
 import numba
+from numba.core import caching, event
 from numba.core import config as numba_config
-from numba.core import event
 from numba.core.compiler_lock import global_compiler_lock
 
 from .ownership import fork_waits_for
@@ -40,6 +40,7 @@ __all__ = [
     "CompilingStopped",
     "cache_directory",
     "compiling_until",
+    "keep_no_machine_code",
     "kernel",
     "kernel_calling",
     "when_compiling",
@@ -74,6 +75,11 @@ def _writable_cache() -> bool:
 
 _CACHED = _writable_cache()
 fork_waits_for(global_compiler_lock)
+
+
+def keep_no_machine_code() -> None:
+    """Write nothing to the cache from here on: for a process that may not, and reads it still."""
+    caching.Cache.save_overload = lambda *_: None
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -45,11 +45,11 @@ from .store import EventStream, Store, StreamOptions, StreamReader
 from .streams import Stream
 
 if TYPE_CHECKING:
-    from .query.access import Access
-    from .query.cancellation import Cancellation, QueryControl
+    from .query.contract.access import Access
+    from .query.contract.cancellation import Cancellation, QueryControl
+    from .query.contract.explanation import Plan
+    from .query.contract.result import Result
     from .query.engine import QueryEngine
-    from .query.plan import Plan
-    from .query.result import Result
     from .store import CheckReport, Snapshot
 
 __all__ = ["Database", "open_database"]
@@ -122,6 +122,8 @@ class Database:
         Memory limit of the relational executor.
     query_threads : int, optional
         Its threads; by default one per processor.
+    isolation : {"none", "process"}
+        Where it runs; see :func:`chronicle.open`.
     """
 
     def __init__(
@@ -130,6 +132,7 @@ class Database:
         *,
         query_memory_bytes: int = QUERY_MEMORY_BYTES,
         query_threads: int | None = None,
+        isolation: str = "none",
     ) -> None:
         self._store = store
         self._indexes = open_indexes(store)
@@ -141,6 +144,7 @@ class Database:
         _OPEN.add(self)
         self._query_memory_bytes = query_memory_bytes
         self._query_threads = query_threads or os.cpu_count() or 1
+        self.isolation = isolation
 
     @property
     def path(self) -> Path:
@@ -419,9 +423,24 @@ class Database:
                         self,
                         memory_bytes=self._query_memory_bytes,
                         threads=self._query_threads,
+                        isolation=self.isolation,
                     )
                 engine = self._engine
         return engine
+
+    def begin_workers(self) -> None:
+        """Start what makes the workers of an isolated executor, without waiting for it."""
+        if self.isolation == "process":
+            self._query_engine()
+
+    def serves(self, seconds: float) -> bool:
+        """Whether SQL is answered, within so long; trouble goes to the log."""
+        return self._query_engine().serves(seconds)
+
+    def warm_workers(self, count: int = 1) -> None:
+        """Have workers of an isolated executor wait for queries; blocks until they do."""
+        if self.isolation == "process":
+            self._query_engine().warm(count)
 
     # ---------------------------------------------------------------- life cycle
 
@@ -500,14 +519,22 @@ def open_database(
     *,
     query_memory_bytes: int = QUERY_MEMORY_BYTES,
     query_threads: int | None = None,
+    isolation: str = "none",
 ) -> Database:
     """Open a store, as :func:`chronicle.open` documents it."""
     if mode not in ("rw", "r"):
         raise InvalidArgument(f"mode is 'rw' or 'r', found {mode!r}")
+    if isolation not in ("none", "process"):
+        raise InvalidArgument(f"isolation is 'none' or 'process', found {isolation!r}")
     if isinstance(path, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", path):
         raise InvalidArgument(
             f"a store is a directory, found the address {path!r}; a server is spoken to over REST "
             "(docs/rest.md), by `chronicle sql --url`, or from Spark by option('url', ...)"
         )
     store = Store.open(path, mode=mode)
-    return Database(store, query_memory_bytes=query_memory_bytes, query_threads=query_threads)
+    return Database(
+        store,
+        query_memory_bytes=query_memory_bytes,
+        query_threads=query_threads,
+        isolation=isolation,
+    )

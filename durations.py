@@ -25,12 +25,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .ticks import INT64_MAX, NS_PER_SECOND, TICKS_PER_SECOND
+
 __all__ = ["as_duration", "holds_intervals", "iso_nested", "iso_text", "only_durations"]
 
-_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _PARTS = np.dtype([("months", "<i4"), ("days", "<i4"), ("nanos", "<i8")])
 _DAY_US = 86_400_000_000
-_DAYS_MAX = (2**63 - 1) // _DAY_US - 1_000_000
+_DAYS_MAX = INT64_MAX // _DAY_US - 1_000_000
 _TEXT = pa.large_string()
 
 Numbers = npt.NDArray[np.int64]
@@ -102,7 +103,7 @@ def _seconds(numbers: Numbers, nanos: Numbers) -> pa.Array:
     """The field of the seconds, with as many digits as there are."""
     if not nanos.any():
         return _field(numbers, "S")
-    fraction = pc.utf8_slice_codeunits(_digits(1_000_000_000 + np.abs(nanos)), 1)
+    fraction = pc.utf8_slice_codeunits(_digits(NS_PER_SECOND + np.abs(nanos)), 1)
     negative = (numbers < 0) | (nanos < 0)
     whole = _digits(np.abs(numbers))
     text = _joined(
@@ -119,13 +120,13 @@ def iso_text(values: pa.Array) -> pa.Array:
     none = np.zeros(count, np.int64)
     if pa.types.is_interval(values.type):
         months, days, nanos = _parts(values)
-        seconds, rest = _split(nanos, 1_000_000_000)
+        seconds, rest = _split(nanos, NS_PER_SECOND)
     else:
-        per_second = _PER_SECOND[values.type.unit]
+        per_second = TICKS_PER_SECOND[values.type.unit]
         ticks = values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
         months = none
         seconds, rest = _split(ticks, per_second)
-        rest = rest * (1_000_000_000 // per_second)
+        rest = rest * (NS_PER_SECOND // per_second)
         days, seconds = _split(seconds, 86_400)
     years, months = _split(months, 12)
     hours, seconds = _split(seconds, 3600)

@@ -52,6 +52,7 @@ __all__ = [
     "Unauthorized",
     "UnsupportedFormat",
     "UnsupportedType",
+    "WorkerLost",
     "in_words_of",
     "outside",
 ]
@@ -200,6 +201,22 @@ class ResourceLimit(ChronicleError):
     """A request exceeds a configured budget: rows, bytes, steps or memory."""
 
 
+class WorkerLost(ChronicleError):
+    """The process that did an isolated piece of work ended; nothing else is affected.
+
+    Parameters
+    ----------
+    message : str
+    why : {"crash", "memory", "deadline", "start"}
+        It died or answered nonsense; all work together took too much memory and it most of it;
+        it made no step for too long; none could be started.
+    """
+
+    def __init__(self, message: str, why: str = "crash") -> None:
+        super().__init__(message)
+        self.why = why
+
+
 class MissingDependency(ChronicleError):
     """An optional part of Chronicle is not installed."""
 
@@ -250,6 +267,7 @@ OUTSIDE: dict[type[ChronicleError], Outside] = {
     QueryTimeout: Outside("query-timeout", 504, 1),
     QueryCancelled: Outside("query-cancelled", 499, 1),
     ResourceLimit: Outside("resource-limit", 413, 1),
+    WorkerLost: Outside("worker-lost", 503, 1),
     MissingDependency: Outside("missing-dependency", 501, 1),
     Unauthorized: Outside("unauthorized", 401, 1),
     Forbidden: Outside("forbidden", 403, 1),

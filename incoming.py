@@ -25,7 +25,6 @@ Limits
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,6 +37,7 @@ import pyarrow.compute as pc
 from .errors import InvalidData, SchemaMismatch
 from .schema import Attribute, StreamSchema
 from .soundness import require_sound
+from .suggestion import did_you_mean
 
 __all__ = ["conform_table", "tables_of"]
 
@@ -55,7 +55,6 @@ def tables_of(data: Any, schema: StreamSchema) -> Iterator[pa.Table]:
     ----------
     data : pyarrow.Table, RecordBatch, RecordBatchReader, data frame, sequence of mappings, or any
         object with ``__arrow_c_stream__``
-    schema : StreamSchema
 
     Yields
     ------
@@ -199,8 +198,6 @@ def conform_table(table: pa.Table, schema: StreamSchema, rows_before: int = 0) -
 
     Parameters
     ----------
-    table : pyarrow.Table
-    schema : StreamSchema
     rows_before : int
         Rows that came earlier, for the positions in messages.
 
@@ -233,9 +230,7 @@ def _check_names(names: Iterable[str], schema: StreamSchema, row: int | None = N
         raise SchemaMismatch(f"column names occur more than once: {', '.join(doubled)}")
     unknown = [name for name in listed if name not in schema]
     if unknown:
-        near = difflib.get_close_matches(unknown[0], schema.names, n=1, cutoff=0.5)
-        folded = [name for name in schema.names if name.lower() == unknown[0].lower()]
-        hint = f"; did you mean {(folded or near)[0]!r}?" if folded or near else ""
+        hint = did_you_mean(unknown[0], schema.names)
         raise SchemaMismatch(
             f"the stream has no attribute {', '.join(map(repr, unknown))}{at}{hint} (it has "
             f"{', '.join(schema.names)})"

@@ -32,10 +32,11 @@ from functools import cached_property
 import pyarrow as pa
 
 from .errors import AttributeNotFound, InvalidArgument, SchemaMismatch, UnsupportedType
+from .suggestion import did_you_mean
+from .ticks import INT64_MAX, INT64_MIN, NS_PER_SECOND, TICKS_PER_SECOND
 
-__all__ = ["Attribute", "Storage", "StreamSchema", "time_text"]
+__all__ = ["Attribute", "Storage", "StreamSchema", "storage_of", "time_text"]
 
-TICKS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 FOUR_DIGIT_YEARS = (-62_167_219_200, 253_402_300_800)
 """Seconds from the epoch to the beginnings of the years 0 and 10000."""
 _BEYOND_MICROSECONDS = re.compile(r"(.*[.,]\d{6})(\d+)(.*)")
@@ -86,7 +87,7 @@ class Storage(Enum):
     DECIMAL = "decimal"  # 16 bytes each: count only
 
 
-def _storage_of(type_: pa.DataType) -> Storage | None:
+def storage_of(type_: pa.DataType) -> Storage | None:
     if pa.types.is_signed_integer(type_) or pa.types.is_timestamp(type_) or pa.types.is_date(type_):
         return Storage.SIGNED
     if pa.types.is_unsigned_integer(type_):
@@ -110,9 +111,6 @@ class Attribute:
 
     Attributes
     ----------
-    name : str
-    type : pyarrow.DataType
-    nullable : bool
     storage : Storage
         How values are stored and aggregated.
     """
@@ -190,7 +188,7 @@ class StreamSchema:
                         f"the time attribute {time!r} must be a timestamp or an integer, found "
                         f"{type_}; cast it"
                     )
-            storage = _storage_of(type_)
+            storage = storage_of(type_)
             if storage is None:
                 raise UnsupportedType(
                     f"attribute {field.name!r} has type {type_}, which a stream cannot store; use "
@@ -263,10 +261,7 @@ class StreamSchema:
             return name
         found = self._folded.get(name.lower())
         if found is None:
-            import difflib
-
-            near = difflib.get_close_matches(name, self.names, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(name, self.names)
             raise AttributeNotFound(
                 f"no attribute {name!r}{hint} (the stream has {', '.join(self.names)})"
             )
@@ -302,7 +297,7 @@ class StreamSchema:
             When the value is no time, or does not fit the unit or 64 bits.
         """
         ticks = self._to_ticks(value)
-        if not -(2**63) <= ticks < 2**63:
+        if not INT64_MIN <= ticks <= INT64_MAX:
             raise InvalidArgument(f"the time {value!r} does not fit 64-bit ticks")
         return ticks
 
@@ -328,13 +323,13 @@ class StreamSchema:
             beyond = _BEYOND_MICROSECONDS.fullmatch(text)
             if beyond is not None:  # digits that datetime would drop in silence
                 ticks_ns = self._nanoseconds(beyond[1] + beyond[3], beyond[2], value)
-                return self._rescale(ticks_ns, 1_000_000_000, value)
+                return self._rescale(ticks_ns, NS_PER_SECOND, value)
             try:
                 parsed = dt.datetime.fromisoformat(text)
             except ValueError:
                 try:
                     return self._rescale(
-                        pa.scalar(text).cast(pa.timestamp("ns")).value, 1_000_000_000, value
+                        pa.scalar(text).cast(pa.timestamp("ns")).value, NS_PER_SECOND, value
                     )
                 except pa.ArrowInvalid:
                     raise InvalidArgument(
@@ -345,7 +340,7 @@ class StreamSchema:
             stamp = int(getattr(value, "nanosecond", 0))  # pandas.Timestamp carries nanoseconds
             aware = value if value.tzinfo is not None else value.replace(tzinfo=dt.timezone.utc)
             micros = (aware - _EPOCH) // dt.timedelta(microseconds=1)
-            return self._rescale(micros * 1000 + stamp, 1_000_000_000, value)
+            return self._rescale(micros * 1000 + stamp, NS_PER_SECOND, value)
         if isinstance(value, dt.date):
             return (value - _EPOCH_DATE).days * 86_400 * per_second
         if type(value).__module__ == "numpy":

@@ -403,8 +403,8 @@ def _scan_expression(
 ) -> Iterator[pa.RecordBatch]:
     """A scan under an Arrow expression: it prunes as far as its text says, and is applied."""
     with LOADING:
-        from .query.expressions import split_filter
-        from .query.ranges import TICK_MAX, TICK_MIN
+        from .query.conditions.pushed_filters import split_filter
+        from .query.conditions.ranges import TICK_MAX, TICK_MIN
 
     split = split_filter(expression, snapshot.schema)
     first = max(split.low, TICK_MIN if low is None else low)

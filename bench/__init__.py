@@ -3,5 +3,5 @@
 Reading order: ``harness`` (what all share), ``figures`` (their pictures), ``startup``, ``store``,
 ``durability``, ``index_ingest`` (events in), ``windows``, ``patterns`` with ``flink`` as a peer,
 ``factory``, ``crimes``, ``pattern_stream`` and ``pattern_indexes`` (patterns by replay intervals),
-``spark_connector``, ``spark_patterns``.
+``spark_connector``, ``spark_patterns``, ``isolation`` (what worker processes cost).
 """

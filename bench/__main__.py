@@ -16,6 +16,7 @@ BENCHMARKS = [
     "store",
     "startup",
     "durability",
+    "isolation",
     "windows",
     "patterns",
     "pattern_indexes",

@@ -73,7 +73,6 @@ def factory_events(events: int = EVENTS, seed: int = SEED) -> pa.Table:
     ----------
     events : int
         At least 1; each machine gets the same share, rounded up before the end is cut off.
-    seed : int
 
     Returns
     -------

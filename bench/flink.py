@@ -81,12 +81,10 @@ class FlinkJob:
 
     Attributes
     ----------
-    name : str
     body : str
         Of MATCH_RECOGNIZE, in Flink's words.  Empty: only read the table.
     columns : str
         Of the result, as DDL.
-    parallelism : int
     """
 
     name: str

@@ -35,7 +35,6 @@ class Row:
 
     Attributes
     ----------
-    what : str
     ours, theirs : str
         Figures with units.
     ratio : str
@@ -60,7 +59,6 @@ class Section:
 
     Attributes
     ----------
-    title : str
     setting : str
         Data and settings of both sides.
     rows : list of Row

@@ -25,11 +25,11 @@ import numpy as np
 import pyarrow as pa
 
 from ..indexes import StreamIndexes
-from ..query.match import compile_match
-from ..query.match_clause import clause_of_text
+from ..query.pattern.compiled import compile_match
 from ..query.replay.planning import plan_match
 from ..query.replay.replay_plan import ReplayPlan
 from ..query.replay.running import run_match
+from ..query.sql.match_clause import clause_of_text
 from ..schema import StreamSchema
 from ..store import Store, StreamOptions
 
@@ -94,8 +94,6 @@ class Measured:
         Milliseconds from the text to the last row.
     prepared : float
         Of these, planning and running: what a prepared statement costs.
-    plan : ReplayPlan
-    rows : pyarrow.Table
     """
 
     total: float
@@ -109,7 +107,6 @@ class Bed:
 
     Parameters
     ----------
-    directory : Path
     total : int
         Events.
     """
@@ -166,9 +163,9 @@ class Bed:
         del self.snapshot
         self.indexes.close()
         self.store.close()
-        from ..indexes import leaves
+        from ..store import leaf_map
 
-        leaves._maps.clear()  # maps of segments that are closed keep their files mapped
+        leaf_map._maps.clear()  # maps of segments that are closed keep their files mapped
         gc.collect()
 
 

@@ -39,8 +39,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..query.match import CompiledMatch, InputColumns, compile_match
-from ..query.match_clause import clause_of_text
+from ..query.pattern.compiled import CompiledMatch, InputColumns, compile_match
+from ..query.sql.match_clause import clause_of_text
 from ..schema import StreamSchema
 from ..store import Store, StreamOptions
 from ..store.stream import EventStream

@@ -44,7 +44,7 @@ import pyarrow as pa
 
 import chronicle
 
-from ..query.calibrate import calibrate
+from ..query.windows.calibration import calibrate
 from ..query.windows.cost import save_calibration
 from .figures import lines, require
 from .harness import Row, Section
@@ -90,7 +90,6 @@ class Point:
 
     Attributes
     ----------
-    slide_ms : int
     seconds : dict of str to float
         By side.
     chosen : str

@@ -20,9 +20,9 @@ def calibrate(store: StoreOption = None) -> None:
     place = place_of(store, None, None)
     with place.database("r") as database:
         path = database.path
-    from ..query.calibrate import calibrate as measure
     from ..query.replay.calibration import calibrate_patterns
     from ..query.replay.cost import save_weights
+    from ..query.windows.calibration import calibrate as measure
     from ..query.windows.cost import save_calibration
 
     found = measure()

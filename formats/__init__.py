@@ -7,11 +7,12 @@ chunks of bytes.  This package knows neither store nor server.
 Reading order::
 
     names             kinds  typenames
-    bytes             limits  sources
+    bytes             limits  sources  packed
     records           badrows  chunks  jsonscan  jsontext  csvtext
     values            isotime  decimals  converted  times  convert
     typed files       arrowframes  parquetpages  columnar
     events            infer  layout  reader
+    in a worker       decoder  isolated
     the way out       jsonout  writers
 """
 

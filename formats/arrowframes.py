@@ -116,11 +116,6 @@ def _check_message(metadata: bytes, body: Callable[[int, int], bytes], meter: Me
 class FramedStream:
     """An IPC stream as a binary file, each message checked before it is handed out.
 
-    Parameters
-    ----------
-    source : ByteSource
-    meter : Meter
-
     Attributes
     ----------
     ended : bool

@@ -60,7 +60,6 @@ class LineNumbers:
 
     Parameters
     ----------
-    data : bytes
     first : int
         Number of its first line.
     """

@@ -95,13 +95,7 @@ def _explained(source: str, what: str) -> Iterator[None]:
 
 
 class ParquetRecords:
-    """The rows of a Parquet file.
-
-    Parameters
-    ----------
-    source : ByteSource
-    limits : Limits
-    """
+    """The rows of a Parquet file."""
 
     typed = True
 
@@ -191,13 +185,7 @@ class ParquetRecords:
 
 
 class ArrowRecords:
-    """The rows of an Arrow IPC stream or file.
-
-    Parameters
-    ----------
-    source : ByteSource
-    limits : Limits
-    """
+    """The rows of an Arrow IPC stream or file."""
 
     typed = True
 

@@ -115,7 +115,6 @@ def convert(
     ----------
     values : pyarrow.Array
         As given by :func:`flatten`.
-    target : pyarrow.DataType
     rule : TimeRule, optional
         How numbers and text become timestamps; ISO text by default.
     required : bool

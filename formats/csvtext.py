@@ -298,7 +298,6 @@ class CsvRecords:
 
     Parameters
     ----------
-    source : ByteSource
     separator : str, optional
         One ASCII character; told from the header line by default.
     columns : sequence of str, optional

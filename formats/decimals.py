@@ -135,7 +135,6 @@ class Decimals(NamedTuple):
     ----------
     low, high : uint64 array
         The magnitude; zero where the status is not GOOD.
-    negative : bool array
     status : uint8 array
         GOOD, UNREAD (no decimal number, or null), TOO_FINE (digits below the power of ten that are
         not zero) or TOO_LARGE (more digits than asked for).
@@ -171,7 +170,6 @@ def parse_decimals(texts: pa.Array, power: int, digits_max: int = DIGITS_MAX) ->
     Parameters
     ----------
     texts : pyarrow.Array of string or large_string
-    power : int
     digits_max : int
         Most digits of such a number, 38 at most.
     """

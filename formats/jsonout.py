@@ -36,7 +36,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..durations import holds_intervals, iso_nested, iso_text
-from ..schema import FOUR_DIGIT_YEARS, TICKS_PER_SECOND, time_text
+from ..schema import FOUR_DIGIT_YEARS, time_text
+from ..ticks import INT64_MAX, INT64_MIN, TICKS_PER_SECOND
 from .convert import flatten
 from .times import is_text
 
@@ -55,7 +56,7 @@ def _text(value: str) -> pa.Scalar:
 def _times(values: pa.Array, separator: str) -> pa.Array:
     """Timestamps as ISO text without useless digits."""
     type_ = values.type
-    per_second = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}[type_.unit]
+    per_second = TICKS_PER_SECOND[type_.unit]
     plain = values
     if per_second > 1:
         ticks = values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
@@ -79,8 +80,8 @@ def _with_far_years(text: pa.Array, times: pa.Array, separator: str) -> pa.Array
     per_second = TICKS_PER_SECOND[times.type.unit]
     ticks = times.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     first, end = FOUR_DIGIT_YEARS
-    far = (ticks < max(first * per_second, -(2**63))) | (
-        ticks > min(end * per_second - 1, 2**63 - 1)
+    far = (ticks < max(first * per_second, INT64_MIN)) | (
+        ticks > min(end * per_second - 1, INT64_MAX)
     )
     if not far.any():
         return text

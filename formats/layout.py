@@ -22,7 +22,6 @@ Limits
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ import pyarrow as pa
 
 from ..errors import InvalidArgument, InvalidData, SchemaMismatch, UnsupportedType
 from ..schema import StreamSchema
+from ..suggestion import did_you_mean
 from .convert import convert
 from .times import TimeRule, parse_time_format
 from .typenames import name_of_type, parse_types
@@ -44,7 +44,6 @@ class Field:
 
     Attributes
     ----------
-    name : str
     type : pyarrow.DataType or None
         None while no value has shown it.
     fixed : bool
@@ -146,8 +145,7 @@ class Layout:
 
     def _unknown_name(self, name: str, what: str, names: Iterable[str] = ()) -> InvalidArgument:
         known = list(names) or list(self.fields)
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(name, known)
         return InvalidArgument(
             f"{what}: there is no column {name!r}{hint} (columns are {', '.join(known)})"
         )
@@ -171,10 +169,9 @@ class Layout:
                 )
             return key
         if self.target is not None:
-            near = difflib.get_close_matches(name, list(self.fields), n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
+            hint = did_you_mean(name, self.fields) or ";"
             raise SchemaMismatch(
-                f"{source}: the stream has no attribute {name!r}; {hint}rename the column, or "
+                f"{source}: the stream has no attribute {name!r}{hint} rename the column, or "
                 f"select the ones to read (the stream has {', '.join(self.fields)})"
             )
         if name.lower() == self.time.lower():
@@ -217,8 +214,7 @@ class Layout:
         present = {out.lower() for out in bound.values()}
         if self.time.lower() not in present:
             shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
-            near = difflib.get_close_matches(self.time, names, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(self.time, names)
             raise InvalidData(
                 f"{source}: there is no time column {self.time!r}{hint} (columns are {shown})"
             )

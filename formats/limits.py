@@ -51,7 +51,6 @@ class Meter:
 
     Parameters
     ----------
-    limits : Limits
     source : str
         Name, for messages.
     """

@@ -120,10 +120,8 @@ def check_pages(file: IO[bytes], metadata: Any, leaves: Iterable[int], meter: Me
     ----------
     file : binary file
         Seekable; its position is put back to its beginning.
-    metadata : pyarrow.parquet.FileMetaData
     leaves : iterable of int
         Positions of the columns.
-    meter : Meter
 
     Raises
     ------

@@ -89,7 +89,6 @@ class ByteSource:
 
     Attributes
     ----------
-    name : str
     size : int or None
         Raw size in bytes, where it is known beforehand.
     """
@@ -123,6 +122,10 @@ class ByteSource:
             raise InvalidArgument(
                 f"expected a path, bytes or a binary file to read, found {type(source).__name__}"
             )
+        # a file that is given is the whole source if it is at its beginning
+        known = self._path is not None or isinstance(file, io.BufferedReader | io.BytesIO)
+        at_begin = known and file is not None and file.seekable() and file.tell() == 0
+        self._whole = file if at_begin else None
         self._raw = _Counting(file, chunks, b"")
         self._buffered = io.BufferedReader(self._raw, buffer_size=1 << 18)
         self.compression = compression
@@ -227,12 +230,11 @@ class ByteSource:
 
     def seekable(self) -> IO[bytes]:
         """The whole source as a file that can be seeked in; call before any ``read``."""
-        if self._path is not None and self.compression is None:
-            regular = self._owned[0]
-            if regular.seekable():
-                regular.seek(0)
-                self._raw.count = 0
-                return regular
+        regular = self._whole
+        if regular is not None and self.compression is None:
+            regular.seek(0)
+            self._raw.count = 0
+            return regular
         copy = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self._owned.append(copy)
         while chunk := self.read(_COPY_BYTES):

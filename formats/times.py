@@ -44,6 +44,7 @@ import pyarrow.compute as pc
 
 from ..errors import InvalidArgument, InvalidData
 from ..ownership import LOADING, ModuleLock, leave_to_parent
+from ..ticks import INT64_MAX, NS_PER_SECOND, TICKS_PER_SECOND
 from .badrows import shown
 from .converted import Codes, Converted, flag
 from .decimals import GOOD, TOO_LARGE, UNREAD, parse_decimals
@@ -52,7 +53,6 @@ from .isotime import parse_iso
 
 __all__ = ["Decision", "TimeRule", "convert", "decide", "is_text", "parse_time_format"]
 
-PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 PLAUSIBLE_FIRST_S = 315_532_800  # 1980-01-01
 PLAUSIBLE_END_S = 4_102_444_800  # 2100-01-01
 PLAUSIBLE_SHARE = 0.8
@@ -64,7 +64,6 @@ _UNIT_WORDS = {
 }  # fmt: skip
 _UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
-_INT64_MAX = 2**63 - 1
 
 MISSING, UNREADABLE, TOO_FINE, TOO_FAR, NOT_FINITE, IMPLAUSIBLE, NO_UNIT = range(1, 8)
 
@@ -202,7 +201,7 @@ def _decide_numbers(values: pa.Array, column: str, wanted: pa.DataType | None) -
     numbers = numbers[np.isfinite(numbers)]
     if not len(numbers):
         return Decision(TimeRule("auto"), wanted or pa.timestamp("us"), None)
-    for unit, per_second in PER_SECOND.items():
+    for unit, per_second in TICKS_PER_SECOND.items():
         first, end = PLAUSIBLE_FIRST_S * per_second, PLAUSIBLE_END_S * per_second
         plausible = numbers[(numbers >= first) & (numbers < end)]
         if len(plausible) >= PLAUSIBLE_SHARE * len(numbers):
@@ -233,7 +232,7 @@ def _finer_than_micros(values: pa.Array, unit: str) -> bool:
     """Whether numbers in text have digits below the microsecond."""
     if not is_text(values.type):
         return False
-    power = 6 - len(str(PER_SECOND[unit])) + 1
+    power = 6 - len(str(TICKS_PER_SECOND[unit])) + 1
     return bool(np.any(parse_decimals(values, power).status == DIGITS_TOO_FINE))
 
 
@@ -278,10 +277,14 @@ def convert(
         flag(codes, ~nulls & ((ticks < low) | (ticks > high)), TOO_FAR)
     elif pa.types.is_timestamp(values.type):
         raw = values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-        ticks = _rescale(raw, PER_SECOND[values.type.unit], PER_SECOND[target.unit], nulls, codes)
+        ticks = _rescale(
+            raw, TICKS_PER_SECOND[values.type.unit], TICKS_PER_SECOND[target.unit], nulls, codes
+        )
     elif pa.types.is_date(values.type):
         raw = values.cast(pa.date32()).cast(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False)
-        ticks = _rescale(raw.astype(np.int64) * 86_400, 1, PER_SECOND[target.unit], nulls, codes)
+        ticks = _rescale(
+            raw.astype(np.int64) * 86_400, 1, TICKS_PER_SECOND[target.unit], nulls, codes
+        )
     elif is_text(values.type):
         ticks = _from_text(values, rule, target.unit, nulls, codes)
     elif pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
@@ -339,8 +342,8 @@ def _plain_ticks(
         return _whole(numbers, codes, UNREADABLE)
     if pa.types.is_uint64(type_):
         raw = values.fill_null(0).to_numpy(zero_copy_only=False)
-        flag(codes, raw > np.uint64(_INT64_MAX), TOO_FAR)
-        return np.where(raw > np.uint64(_INT64_MAX), np.uint64(0), raw).astype(np.int64)
+        flag(codes, raw > np.uint64(INT64_MAX), TOO_FAR)
+        return np.where(raw > np.uint64(INT64_MAX), np.uint64(0), raw).astype(np.int64)
     if pa.types.is_integer(type_):
         return values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False).copy()
     flag(codes, ~nulls, UNREADABLE)
@@ -376,7 +379,7 @@ def _rescale(
         return raw.copy()
     if per_out > per_in:
         factor = per_out // per_in
-        limit = _INT64_MAX // factor
+        limit = INT64_MAX // factor
         flag(codes, ~nulls & ((raw > limit) | (raw < -limit)), TOO_FAR)
         return raw * factor
     divisor = per_in // per_out
@@ -397,7 +400,7 @@ def _from_numbers(
     if rule.kind != "epoch" or rule.unit is None:
         flag(codes, ~nulls, NO_UNIT)
         return np.zeros(len(values), np.int64)
-    per_in, per_out = PER_SECOND[rule.unit], PER_SECOND[unit]
+    per_in, per_out = TICKS_PER_SECOND[rule.unit], TICKS_PER_SECOND[unit]
     if pa.types.is_floating(values.type):
         numbers = _floats(values, nulls, codes)
         whole, part = np.divmod(numbers, 1.0)
@@ -443,7 +446,7 @@ def _epoch_text(
     values: pa.Array, rule: TimeRule, unit: str, nulls: npt.NDArray[np.bool_], codes: Codes
 ) -> npt.NDArray[np.int64]:
     """Epoch numbers in text, exactly."""
-    per_in, per_out = PER_SECOND[rule.unit or "s"], PER_SECOND[unit]
+    per_in, per_out = TICKS_PER_SECOND[rule.unit or "s"], TICKS_PER_SECOND[unit]
     power = len(str(per_out)) - len(str(per_in))
     found: Codes = np.zeros(len(values), np.uint8)
     ticks = _text_ticks(values, power, nulls, found, TOO_FINE)
@@ -464,7 +467,9 @@ def _from_text(
         failed = parsed.is_null().to_numpy(zero_copy_only=False) & ~nulls
         flag(codes, failed, UNREADABLE)
         raw = parsed.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-        return _rescale(raw, PER_SECOND[parsed.type.unit], PER_SECOND[unit], nulls | failed, codes)
+        return _rescale(
+            raw, TICKS_PER_SECOND[parsed.type.unit], TICKS_PER_SECOND[unit], nulls | failed, codes
+        )
     numeric: npt.NDArray[np.bool_] | None = None
     ticks = np.zeros(len(values), np.int64)
     if rule.kind == "epoch":
@@ -475,11 +480,11 @@ def _from_text(
         if bool((numeric | nulls).all()):
             return ticks
     times = parse_iso(values)
-    per_second = PER_SECOND[unit]
+    per_second = TICKS_PER_SECOND[unit]
     seconds = times.seconds
-    limit = _INT64_MAX // per_second - 1
+    limit = INT64_MAX // per_second - 1
     far = times.ok & ((seconds > limit) | (seconds < -limit))
-    fraction, rest = np.divmod(times.nanos, 1_000_000_000 // per_second)
+    fraction, rest = np.divmod(times.nanos, NS_PER_SECOND // per_second)
     iso = np.where(far, 0, seconds) * per_second + fraction
     unread = ~times.ok & ~nulls
     fine = times.ok & (rest != 0)

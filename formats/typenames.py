@@ -11,13 +11,13 @@ Limits
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
 from ..errors import InvalidArgument
+from ..suggestion import did_you_mean
 
 __all__ = ["name_of_type", "parse_pairs", "parse_type", "parse_types"]
 
@@ -95,8 +95,7 @@ def parse_type(text: str) -> pa.DataType:
     match = _TIMESTAMP.fullmatch(re.sub(r"(?i)^timestamp|(?i:tz=)", lambda m: m[0].lower(), word))
     if match is not None:
         return pa.timestamp(match[1], match[2])
-    near = difflib.get_close_matches(lower, _NAMES, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    hint = did_you_mean(lower, _NAMES)
     raise InvalidArgument(
         f"unknown type {text!r}{hint} (known: bool, int8 to int64, uint8 to uint64, float, double, "
         "string, binary, date, timestamp[_s|_ms|_us|_ns], timestamptz, decimal(p,s))"

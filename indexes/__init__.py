@@ -1,10 +1,11 @@
 """Secondary indexes: where in history an attribute has a rare value.
 
-Reading order: ``storage`` (the RocksDB database of a stream), ``leaves`` (positions and times of a
-segment), ``kernels``, ``keys`` (values as integers that sort alike), ``runs`` (entries of a range
-of positions), ``lookup`` (values to positions), ``stream_indexes`` (what is built),
-``staged`` and ``copying`` (indexes of segments elsewhere), ``verify`` (runs against events),
-``manager`` (the indexes of all streams).
+Reading order: ``storage`` (the RocksDB database of a stream), ``kernels``, ``keys`` (values as
+integers that sort alike), ``runs`` (entries of a range of positions), ``definitions`` (the file
+that says what is indexed), ``catalogue`` (the runs that there are), ``opened`` (reading them),
+``lookup`` (values to positions), ``verify`` (runs against events), ``copying`` and ``staged``
+(indexes of segments elsewhere), ``stream_indexes`` (what is built), ``manager`` (the indexes of
+all streams).
 """
 
 from .manager import StoreIndexes

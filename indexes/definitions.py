@@ -126,7 +126,6 @@ def replace(path: Path, definitions: Definitions) -> None:
     ----------
     path : Path
         ``<stream>/indexes``; made where it is missing.
-    definitions : Definitions
 
     Raises
     ------

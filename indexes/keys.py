@@ -88,7 +88,6 @@ def encode(array: pa.Array, attribute: Attribute) -> Keys:
     ----------
     array : pyarrow.Array
         Strings may come dictionary-encoded.
-    attribute : Attribute
 
     Returns
     -------
@@ -135,8 +134,6 @@ def key_range(
 
     Parameters
     ----------
-    condition : Range
-    attribute : Attribute
     dictionary : sequence of bytes, optional
         Of the run, for strings.
     """

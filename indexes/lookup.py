@@ -85,9 +85,7 @@ class KeyRanges:
 
     Parameters
     ----------
-    indexes : OpenedIndexes
     atoms : sequence of Atom
-    attribute : Attribute
     """
 
     def __init__(self, indexes: OpenedIndexes, atoms: Sequence[Atom], attribute: Attribute) -> None:
@@ -237,7 +235,6 @@ def mark_run(
 
     Parameters
     ----------
-    run : Run
     keys : KeyRanges
         Of atoms on the run's attribute; an event that satisfies any of them counts.
     base : int

@@ -27,7 +27,6 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -37,6 +36,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ChronicleError, CorruptStore, StorageFailed, StoreClosed
+from ..lru import Lru
 from . import definitions
 from .catalogue import Catalogue, RunsChanged, TimeRange
 from .definitions import Definitions
@@ -101,8 +101,7 @@ class OpenedIndexes:
         self._runs: dict[Place, Run] = {}
         self._times: dict[tuple[int, int], TimeRange] = {}
         self._catalogue: Catalogue | None = None
-        self._cache: OrderedDict[bytes, bytes] = OrderedDict()
-        self._cached = 0
+        self._cache = Lru[bytes, bytes](CACHE_BYTES, len)
         self._read_definitions()
         self._open()
 
@@ -314,22 +313,18 @@ class OpenedIndexes:
         with self._lock:
             known = self._cache.get(key)
             if known is not None:
-                self._cache.move_to_end(key)
                 return known
             cache = self._cache
         data = self._fetch(key, place, generation)
         with self._lock:
-            if cache is self._cache and key not in cache:  # nothing was built anew meanwhile
-                cache[key] = data
-                self._cached += len(data)
-                while self._cached > CACHE_BYTES and len(cache) > 1:
-                    self._cached -= len(cache.popitem(last=False)[1])
+            if cache is self._cache:  # nothing was built anew meanwhile
+                cache.put(key, data)
         return data
 
     def _no_runs(self) -> None:
         """Forget every run, and what was read of them."""
         self._runs, self._times, self._catalogue = {}, {}, None
-        self._cache, self._cached = OrderedDict(), 0
+        self._cache = Lru(CACHE_BYTES, len)
 
     def _fetch(self, key: bytes, place: Place, generation: int) -> bytes:
         storage = self._storage

@@ -66,12 +66,10 @@ class Run:
     ----------
     index : int
         Identifier of the index.
-    segment : int
     first, end : int
         Positions in the segment that it covers, half-open.
     generation : int
         Distinguishes the blocks of runs that replaced one another.
-    entries, nulls : int
     width : int
         Bits of a position.
     fences : uint64[blocks + 1]
@@ -215,7 +213,6 @@ def build_run(
         Positions that it covers.
     column : pyarrow.ChunkedArray or None
         The attribute's values; None when all are null.
-    attribute : Attribute
     """
     end = first + events
     width = max(1, (events - 1).bit_length())

@@ -36,10 +36,10 @@ from ..errors import ChronicleError
 from ..schema import StreamSchema
 from ..store import EventStream
 from ..store.file_contract import Files
+from ..store.leaf_map import leaf_map
 from ..store.segment import SegmentView
 from ..store.staging import StagedSegment
 from .definitions import has_indexes
-from .leaves import leaf_map
 from .runs import RUN_EVENTS, build_run, build_times
 from .storage import block_key, descriptor_key, time_key, write_table
 from .stream_indexes import StreamIndexes
@@ -57,7 +57,6 @@ def announce(files: Files, directory: str, place: str) -> None:
 
     Parameters
     ----------
-    files : Files
     directory, place : str
         Of the stream and of the job, inside of the store.
     """
@@ -84,7 +83,6 @@ def build_staged(
 
     Parameters
     ----------
-    files : Files
     place : str
         Of the job.
     staged : sequence of StagedSegment
@@ -153,7 +151,6 @@ def taking_over(
     ----------
     stream : EventStream
         In the process that writes to the store.
-    job : str
     staged : sequence of StagedSegment
         What is committed.
     indexes : StreamIndexes, optional

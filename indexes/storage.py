@@ -40,12 +40,12 @@ import os
 import re
 import shutil
 import struct
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 from ..errors import ChronicleError, CorruptStore, StorageFailed, StorageFull, StoreClosed
@@ -160,7 +160,6 @@ def remove_database(path: Path, keep: str) -> None:
 
     Parameters
     ----------
-    path : Path
     keep : str
         Name of what stays.
     """
@@ -180,7 +179,6 @@ class IndexStorage:
 
     Parameters
     ----------
-    path : Path
     writable : bool
         Made where there is none; else the database must exist.
 
@@ -250,7 +248,7 @@ class IndexStorage:
         """A temporary directory with links to the files: RocksDB writes where it opens."""
         self._seen = self._look()
         try:
-            private = tempfile.mkdtemp(prefix=PRIVATE)
+            private = mkdtemp(prefix=PRIVATE)
         except OSError as error:
             raise StorageFailed(
                 f"the indexes in {self.path} cannot be read without a place for temporary files: "

@@ -48,13 +48,13 @@ from ..errors import (
     StoreClosed,
 )
 from ..schema import StreamSchema
+from ..store.leaf_map import leaf_map
 from ..store.segment import SegmentView
 from ..store.snapshot import StreamState
 from . import definitions
 from .catalogue import Catalogue, RunsChanged, TimeRange, blocks_of, descriptor_of
 from .definitions import Definitions
 from .keys import indexable
-from .leaves import leaf_map
 from .opened import OpenedIndexes, Place
 from .runs import RUN_EVENTS, Run, build_run, build_times
 from .storage import IndexStorage, block_key, descriptor_key, remove_database, time_key

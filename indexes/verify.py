@@ -19,13 +19,13 @@ import pyarrow as pa
 from ..errors import CorruptStore
 from ..schema import Attribute
 from ..store.layout import Encoding
+from ..store.leaf_map import leaf_map
 from ..store.packing import unpack
 from ..store.segment import SegmentView
 from ..store.snapshot import StreamState
 from .catalogue import RunsChanged, TimeRange
 from .kernels import ticks_at, unpack_positions
 from .keys import encode
-from .leaves import leaf_map
 from .opened import OpenedIndexes
 from .runs import BLOCK_ENTRIES, Run, read_dictionary
 

@@ -48,6 +48,7 @@ import pyarrow as pa
 
 from ..errors import StorageFull
 from ..formats import conform
+from ..ticks import TICKS_PER_SECOND
 
 __all__ = ["Spool", "regroup"]
 
@@ -55,8 +56,6 @@ RUN_BYTES = 32 << 20
 BLOCK_BYTES = 512 << 10
 BLOCK_ROWS_MIN = 1024
 FAN_IN = 128
-
-_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 @dataclass(frozen=True)
@@ -288,7 +287,7 @@ class _Cursor:
 def _scale(type_: pa.DataType, final: pa.DataType) -> int:
     if not pa.types.is_timestamp(type_) or not pa.types.is_timestamp(final):
         return 1
-    return _PER_SECOND[final.unit] // _PER_SECOND[type_.unit]
+    return TICKS_PER_SECOND[final.unit] // TICKS_PER_SECOND[type_.unit]
 
 
 def _clusters(runs: Sequence[_Run], scales: Sequence[int]) -> Iterator[list[_Run]]:

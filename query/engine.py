@@ -20,6 +20,7 @@ import copy
 import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -30,43 +31,36 @@ from ..ownership import LOADING
 from ..store.segment import ScanMetrics
 from ..store.snapshot import Snapshot
 from . import statements
-from .access import Access, VisibleStreams
-from .cancellation import Cancellation, QueryControl
-from .catalog import Catalog
-from .constants import Folder
-from .dialect import Explain, StatementNode, error_at, parse_predicate, parse_statement
-from .executor import Answer, Executor
-from .explain import Leaf, plan_of
-from .nesting import headroom
-from .operators import Relation, RunContext
-from .parameters import NOW, bind_values
-from .plan import Operator, Plan
-from .planner import (
-    Prepared,
-    Written,
-    moment,
-    prepare,
-    row_bounds,
-    scan_spec,
-    tail_start,
-)
-from .relations import (
+from .binding.operators import BoundOperator, Relation, RunContext
+from .binding.tree_aggregates import Candidate, result_table
+from .conditions.constants import Folder
+from .conditions.ranges import half_open, tail_start
+from .contract.access import Access, VisibleStreams
+from .contract.cancellation import Cancellation, QueryControl
+from .contract.catalog import Catalog
+from .contract.explanation import Operator, Plan
+from .contract.result import Result
+from .plan.nodes import ScanSpec
+from .plan.planner import Prepared, Written, moment, prepare, row_bounds, scan_spec
+from .relational.evaluation import Evaluated, evaluated_by
+from .relational.interface import Answer, RelationalExecutor
+from .relational.scans import FailureBox
+from .run.relational_plan import Leaf, plan_of
+from .run.relations import (
     AggregateRelation,
     OperatorRelation,
-    ScanSpec,
     StreamRelation,
     figures_of,
-    half_open,
     tree_aggregate_operator,
 )
-from .result import Result
-from .scans import FailureBox
-from .sql_types import conform, settle_types
+from .sql.dialect import Explain, StatementNode, error_at, parse_predicate, parse_statement
+from .sql.nesting import headroom
+from .sql.parameters import NOW, bind_values
+from .sql.sql_types import conform, declared_types, settle_types
 from .statement_cache import StatementCache
-from .tree_aggregates import Candidate, result_table
 
 if TYPE_CHECKING:
-    from .datasets import ScanDataset
+    from .relational.datasets import ScanDataset
 
 __all__ = ["QueryEngine"]
 
@@ -82,12 +76,24 @@ class QueryEngine:
     memory_bytes : int
         Memory limit of the executor.
     threads : int
+    isolation : {"none", "process"}
+        Where the executor runs: in this process, or in workers.
     """
 
-    def __init__(self, catalog: Catalog, *, memory_bytes: int, threads: int) -> None:
+    def __init__(
+        self, catalog: Catalog, *, memory_bytes: int, threads: int, isolation: str = "none"
+    ) -> None:
         self.catalog = catalog
-        self.executor = Executor(memory_bytes, threads)
+        self.executor = _executor(isolation, memory_bytes, threads)
         self._prepared = StatementCache()
+
+    def warm(self, count: int) -> None:
+        """Have the executor ready for so many queries at once; blocks."""
+        self.executor.warm(count)
+
+    def serves(self, seconds: float) -> bool:
+        """Whether the executor answers, within so long."""
+        return self.executor.serves(seconds)
 
     def close(self) -> None:
         """End the executor; results that are still open end with an error."""
@@ -145,7 +151,7 @@ class QueryEngine:
                 return statements.result_of_plan(plan)
             if isinstance(tree, (StatementNode, exp.Insert)):
                 return statements.execute(self, tree, text, params, control, read_only)
-            prepared = self._prepared.keep(text, self._prepare(tree, text))
+            prepared = self._prepared.keep(text, self._prepare(tree, text, control))
         return Execution(self, prepared, params, control, begun).result()
 
     def explain(
@@ -169,19 +175,19 @@ class QueryEngine:
         self, tree: Any, text: str, params: Parameters, control: QueryControl, analyze: bool
     ) -> Plan:
         begun = time.perf_counter()
-        prepared = self._prepare(tree, text)
+        prepared = self._prepare(tree, text, control)
         return Execution(self, prepared, params, control, begun, analyze).plan()
 
-    def _prepare(self, tree: Any, text: str) -> Prepared:
+    def _prepare(self, tree: Any, text: str, control: QueryControl | None = None) -> Prepared:
         try:
-            with headroom(text):
+            with headroom(text), evaluated_by(self.executor, control or QueryControl()):
                 return prepare(tree, text, self.catalog)
         except RecursionError:
             raise SqlError("the statement is nested too deeply") from None
 
     def query(self, tree: Any, text: str, params: Parameters, control: QueryControl) -> Result:
         """Run a query tree that is part of another statement."""
-        prepared = self._prepare(tree, text)
+        prepared = self._prepare(tree, text, control)
         return Execution(self, prepared, params, control, time.perf_counter()).result()
 
     def scan(
@@ -229,6 +235,17 @@ class QueryEngine:
         except StreamNotFound:
             return None
         return prepared
+
+
+def _executor(isolation: str, memory_bytes: int, threads: int) -> RelationalExecutor:
+    if isolation == "process":
+        from .conditions.pushed_filters import read_filter
+        from .relational.isolated import IsolatedExecutor, pool_of_queries
+
+        return IsolatedExecutor(pool_of_queries(memory_bytes, threads), read_filter)
+    from .relational.executor import Executor
+
+    return Executor(memory_bytes, threads)
 
 
 class Execution:
@@ -283,7 +300,7 @@ class Execution:
         """Start the query."""
         self._control.check()
         try:
-            with headroom(self._prepared.text):
+            with headroom(self._prepared.text), self._evaluated():
                 return self._result()
         except RecursionError:
             raise SqlError("the statement is nested too deeply") from None
@@ -311,10 +328,10 @@ class Execution:
         return self._normalised(answer)
 
     def _straight(self, picked: list[tuple[str, str]]) -> tuple[Relation, Result]:
-        """The only operator, and its rows as it delivers them; see :mod:`.straight`."""
+        """The only operator, and its rows as it delivers them; see :mod:`.plan.pass_through`."""
         operator = self._prepared.sites[0].operator
         assert operator is not None
-        relation = operator.open(self._context())
+        relation = self._opened(operator)
         columns = list(dict.fromkeys(column for _, column in picked))
         schema = pa.schema(
             [pa.field(name, relation.schema.field(column).type) for name, column in picked]
@@ -333,6 +350,13 @@ class Execution:
 
     def plan(self) -> Plan:
         """Explain the query; run it first when it is to be analyzed."""
+        with self._evaluated():
+            return self._plan()
+
+    def _evaluated(self) -> AbstractContextManager[None]:
+        return evaluated_by(self._engine.executor, self._control)
+
+    def _plan(self) -> Plan:
         specs = self._specs()
         answered = self._answered(specs)
         direct = self._prepared.direct(answered)
@@ -438,13 +462,13 @@ class Execution:
         self, specs: dict[int, ScanSpec], answered: frozenset[int]
     ) -> dict[str, ScanDataset]:
         with LOADING:
-            from .datasets import ScanDataset
+            from .relational.datasets import ScanDataset
 
         datasets = {}
         for site in self._prepared.sites:
             relation: StreamRelation | AggregateRelation | OperatorRelation
             if site.operator is not None:
-                relation = OperatorRelation(site.operator.open(self._context()))
+                relation = OperatorRelation(self._opened(site.operator))
             elif site.index in answered:
                 relation = AggregateRelation(
                     site.name,
@@ -484,10 +508,15 @@ class Execution:
             getattr(self._engine.catalog, "division", None),
         )
 
+    def _opened(self, operator: BoundOperator) -> Relation:
+        """An operator under the values of this execution."""
+        return Evaluated(
+            lambda: operator.open(self._context()), self._engine.executor, self._control
+        )
+
     def _subquery(self, tree: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """Run a query that feeds an operator, on the snapshots of this execution."""
-        prepared = prepare(tree.copy(), self._prepared.text, self._engine.catalog)
-        prepared.parameters = ()  # their values are those of this execution, bound already
+        prepared = prepare(tree.copy(), self._prepared.text, self._engine.catalog, inner=True)
         inner = Execution(self._engine, prepared, None, self._control, time.perf_counter(), False)
         inner._snapshots = self._snapshots
         inner._values.update(self._values)
@@ -501,7 +530,7 @@ class Execution:
         except SqlError:
             return None
         values = self._given(written.parameters)
-        return self._engine.executor.constant(written.sql, values)
+        return self._engine.executor.constant(written.sql, values, self._control)
 
     def _given(self, names: frozenset[str]) -> dict[str, Any]:
         """Values of the parameters that occur in what the executor is given."""
@@ -511,7 +540,8 @@ class Execution:
 
     def _normalised(self, answer: Answer) -> Result:
         schema, batches = settle_types(answer.batches, answer.schema, answer.hugeints)
-        schema = _declared(schema, self._prepared)
+        outputs = self._prepared.outputs
+        schema = declared_types(schema, None if outputs is None else [o.type for o in outputs])
         if schema.equals(answer.schema):
             final = batches
         else:
@@ -539,14 +569,14 @@ class Execution:
 
         def names(written: Written) -> list[str]:
             with LOADING:
-                from .datasets import ScanDataset
+                from .relational.datasets import ScanDataset
 
             control, failures = QueryControl(), FailureBox()
             datasets = {
                 site.relation: ScanDataset(
                     self._stream(site.index, site.name, specs[site.index])
                     if site.operator is None
-                    else OperatorRelation(site.operator.open(self._context())),
+                    else OperatorRelation(self._opened(site.operator)),
                     control,
                     failures,
                 )
@@ -562,33 +592,3 @@ class Execution:
 
     def _names(self) -> list[str]:
         return [site.relation for site in self._prepared.sites]
-
-
-def _declared(schema: pa.Schema, prepared: Prepared) -> pa.Schema:
-    """Result types: attributes as their streams declare them, zones under their usual name."""
-    outputs = prepared.outputs
-    fields = []
-    for position, column in enumerate(schema):
-        type_ = column.type
-        if outputs is not None and len(outputs) == len(schema):
-            declared = outputs[position].type
-            if declared is not None and _same_kind(type_, declared):
-                type_ = declared
-        if pa.types.is_timestamp(type_) and type_.tz == "Etc/UTC":
-            type_ = pa.timestamp(type_.unit, "UTC")
-        fields.append(pa.field(column.name, type_, True))
-    return pa.schema(fields)
-
-
-def _same_kind(found: pa.DataType, declared: pa.DataType) -> bool:
-    """Whether DuckDB's type is what it makes of the declared one."""
-    types = pa.types
-    if found == declared:
-        return True
-    if types.is_timestamp(found) and types.is_timestamp(declared):
-        return (found.tz is None) == (declared.tz is None)
-    return bool(
-        (types.is_date(found) and types.is_date(declared))
-        or (types.is_string(found) and types.is_large_string(declared))
-        or (types.is_binary(found) and types.is_large_binary(declared))
-    )

@@ -11,7 +11,7 @@ import threading
 from collections import OrderedDict
 from typing import Any
 
-from .planner import Prepared
+from .plan.planner import Prepared
 
 __all__ = ["BYTES_MAX", "ENTRIES_MAX", "StatementCache"]
 

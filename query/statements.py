@@ -14,7 +14,6 @@ Limits
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,9 +21,12 @@ from sqlglot import exp
 
 from ..errors import AttributeNotFound, ReadOnlyStore, SqlError, UnsupportedType
 from ..schema import StreamSchema, time_text
-from .access import Access
-from .cancellation import QueryControl
-from .dialect import (
+from ..suggestion import did_you_mean
+from .contract.access import Access
+from .contract.cancellation import QueryControl
+from .contract.explanation import Plan
+from .contract.result import Result
+from .sql.dialect import (
     AlterStream,
     CreateIndexOn,
     CreateStream,
@@ -38,10 +40,8 @@ from .dialect import (
     parse_predicate,
     position_of,
 )
-from .plan import Plan
-from .result import Result
-from .silent_loss import lost_by_cast
-from .sql_types import arrow_type, sql_type
+from .sql.silent_loss import lost_by_cast
+from .sql.sql_types import arrow_type, sql_type
 
 if TYPE_CHECKING:
     from .engine import QueryEngine
@@ -167,8 +167,7 @@ def _stream_name(engine: QueryEngine, node: Any, text: str, missing_ok: bool) ->
     folded = {name.lower(): name for name in names}
     found = folded.get(node.name.lower())
     if found is None and not missing_ok:
-        near = difflib.get_close_matches(node.name.lower(), folded, n=1)
-        hint = f"; did you mean {folded[near[0]]}?" if near else ""
+        hint = did_you_mean(node.name, names, quoted=False)
         raise error_at(text, position_of(node), f"no stream {node.name!r}{hint}")
     return found
 
@@ -231,8 +230,7 @@ def _settings(tree: Any, text: str, known: tuple[str, ...]) -> dict[str, Any]:
     for option in tree.args.get("options") or ():
         key = option.this.name.lower()
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            hint = did_you_mean(key, known, quoted=False)
             raise error_at(
                 text,
                 position_of(option),

@@ -60,7 +60,6 @@ class Rows:
 
     Attributes
     ----------
-    schema : pyarrow.Schema
     batches : iterator of pyarrow.RecordBatch
         Lazily computed; asked by one thread.
     close : callable

@@ -27,18 +27,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import io
+import os
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-import pyarrow as pa
 from starlette.requests import Request
 
-from ..errors import InvalidData, ResourceLimit
+from ..formats.packed import unpacked
 from .limits import ByteAccount
 from .problems import Problem
 from .settings import Settings
@@ -96,7 +95,7 @@ class Body:
         return self._sha256.hexdigest()
 
     def open(self, decoded_max: int, *, seekable: bool = False) -> IO[bytes]:
-        """The decoded body as a file.
+        """The decoded body as a file of this process.
 
         Parameters
         ----------
@@ -106,13 +105,10 @@ class Body:
             Whether the reader jumps about, as Parquet does; costs a copy of a compressed body.
         """
         self._file.seek(0)
-        if self.encoding is None:
-            if self.size > decoded_max:
-                raise _too_large(decoded_max)
-            return self._file
-        decoded = _Decoded(self._file, self.encoding, decoded_max, self._account)
-        if not seekable:
-            return io.BufferedReader(decoded, PIECE_BYTES)
+        hold = None if self._account is None else self._account.hold
+        decoded = unpacked(self._file, self.encoding, decoded_max, hold)
+        if self.encoding is None or not seekable:
+            return decoded
         packed, self._file = self._file, self._new_file()
         with packed:
             while piece := decoded.read(PIECE_BYTES):
@@ -120,49 +116,32 @@ class Body:
         self._file.seek(0)
         return self._file
 
+    def hold(self, size: int) -> None:
+        """Count bytes that were made of the body as held by its request."""
+        if self._account is not None:
+            self._account.hold(size)
+
+    @contextmanager
+    def descriptor(self) -> Iterator[int]:
+        """The body as it was sent, as a file of its own that can be read: for another process."""
+        if getattr(self._file, "_rolled", True):
+            self._file.flush()
+            file = os.open(f"/proc/self/fd/{self._file.fileno()}", os.O_RDONLY | os.O_CLOEXEC)
+        else:
+            file = os.memfd_create("body")
+        try:
+            if not getattr(self._file, "_rolled", True):
+                self._file.seek(0)
+                with open(file, "wb", closefd=False) as copy:
+                    copy.write(self._file.read())
+                os.lseek(file, 0, os.SEEK_SET)
+            yield file
+        finally:
+            os.close(file)
+
     def close(self) -> None:
         """Let go of memory and file."""
         self._file.close()
-
-
-class _Decoded(io.RawIOBase):
-    """Decompressed bytes, counted."""
-
-    def __init__(
-        self, file: IO[bytes], codec: str, limit: int, account: ByteAccount | None
-    ) -> None:
-        self._stream = pa.CompressedInputStream(pa.PythonFile(file, "r"), codec)
-        self._codec = codec
-        self._limit = limit
-        self._account = account
-        self._count = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        wanted = min(len(buffer), PIECE_BYTES)
-        try:
-            piece = self._stream.read(wanted)
-        except (OSError, pa.ArrowException) as error:
-            raise InvalidData(
-                f"the body is not valid {self._codec} ({error}); send it whole, or without "
-                "Content-Encoding"
-            ) from None
-        self._count += len(piece)
-        if self._count > self._limit:
-            raise _too_large(self._limit)
-        if self._account is not None:
-            self._account.hold(len(piece))
-        buffer[: len(piece)] = piece
-        return len(piece)
-
-
-def _too_large(limit: int) -> ResourceLimit:
-    return ResourceLimit(
-        f"the decoded body is larger than {limit:,} bytes (CHRONICLE_MAX_DECODED_BYTES); "
-        "send it in parts"
-    )
 
 
 def _body_too_large(limit: int) -> Problem:

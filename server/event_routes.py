@@ -25,6 +25,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from ..schema import StreamSchema
+from ..ticks import INT64_MAX
 from .answers import Rows, send_rows
 from .bodies import Body
 from .door import PathName
@@ -33,7 +34,6 @@ from .guard import Requester
 from .idempotency import IdempotencyKeys
 from .negotiation import body_format
 from .parameters import (
-    INT64_MAX,
     Columns,
     Compression,
     End,
@@ -138,6 +138,7 @@ class _Append:
                 found.event_schema,
                 self.precision,
                 server.settings.max_decoded_bytes,
+                server.reader,
                 columns_max=server.settings.max_columns,
                 skip=self.on_error == "skip",
             )

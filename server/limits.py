@@ -185,12 +185,7 @@ class Place:
 
 
 class ByteBudget:
-    """Bytes that all requests together may hold.
-
-    Parameters
-    ----------
-    limit : int
-    """
+    """Bytes that all requests together may hold."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit

@@ -15,7 +15,6 @@ class Listening(uvicorn.Server):
 
     Parameters
     ----------
-    config : uvicorn.Config
     started : callable
         Called on the event loop when the application has started and connections are accepted.
     stopping : callable

@@ -13,7 +13,6 @@ Guarantee
 from __future__ import annotations
 
 import csv
-import difflib
 import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
@@ -23,12 +22,13 @@ from fastapi.exceptions import RequestValidationError
 
 from ..errors import InvalidArgument
 from ..schema import StreamSchema
+from ..suggestion import did_you_mean
+from ..ticks import INT64_MAX, TICKS_PER_SECOND
 from .encoding import Encoding
 from .guard import Requester
 from .negotiation import answer_format, wants_gzip
 
 __all__ = [
-    "INT64_MAX",
     "Columns",
     "Compression",
     "End",
@@ -43,9 +43,6 @@ __all__ = [
     "only_known",
     "to_ticks",
 ]
-
-INT64_MAX = 2**63 - 1
-TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 Precision = Annotated[
     Literal["s", "ms", "us", "ns"] | None,
@@ -98,7 +95,7 @@ def to_ticks(schema: StreamSchema, text: str | None, precision: str | None = Non
                 "counts "
                 "plain integers"
             )
-        value, rest = divmod(value * per_second, TICKS[precision])
+        value, rest = divmod(value * per_second, TICKS_PER_SECOND[precision])
         if rest:
             raise InvalidArgument(
                 f"{text} {precision} is finer than the stream's time unit {schema.time_unit}; "
@@ -161,10 +158,10 @@ def only_known(request: Request, principal: Requester) -> None:
     errors = []
     for name in request.query_params:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            said = f"did you mean {near[0]}?" if near else f"known are {', '.join(known) or 'none'}"
+            hint = did_you_mean(name, known, quoted=False)
+            hint = hint or f"; known are {', '.join(known) or 'none'}"
             errors.append(
-                {"type": "unknown", "loc": ("query", name), "msg": f"no such parameter; {said}"}
+                {"type": "unknown", "loc": ("query", name), "msg": f"no such parameter{hint}"}
             )
     if errors:
         raise RequestValidationError(errors)

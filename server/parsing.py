@@ -12,16 +12,21 @@ Limits
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from ..errors import InvalidArgument, InvalidData, in_words_of
-from ..formats import BadRow, Limits, read_batches
+from ..formats import BadRow, BadRowPolicy, Limits, fail, read_batches
+from ..formats.packed import check_size
 from ..schema import StreamSchema
 from .bodies import Body
 
-__all__ = ["BadRows", "bad_row_json", "read_events"]
+if TYPE_CHECKING:
+    from ..formats.isolated import IsolatedReader
+
+__all__ = ["BadRows", "bad_row_json", "batches_of", "read_events"]
 
 ROWS_LISTED = 20
 
@@ -65,12 +70,57 @@ class _Listed(Exception):
     """Enough bad rows."""
 
 
+def batches_of(
+    body: Body,
+    format: str,
+    schema: StreamSchema,
+    time_format: str,
+    decoded_max: int,
+    reader: IsolatedReader | None,
+    *,
+    on_bad: BadRowPolicy = fail,
+    name: str = "body",
+    limits: Limits | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The events of a body, batch by batch: read by a worker, or here where there is no reader."""
+    if reader is None:
+        yield from read_batches(
+            body.open(decoded_max, seekable=format == "parquet"),
+            format,
+            schema=schema,
+            time_format=time_format,
+            on_bad=on_bad,
+            name=name,
+            compression=None,
+            limits=limits,
+        )
+        return
+    taken = 0
+    with body.descriptor() as file:
+        for batch in reader.read_batches(
+            file,
+            format,
+            schema=schema,
+            time_format=time_format,
+            on_bad=on_bad,
+            name=name,
+            encoding=body.encoding,
+            decoded_max=decoded_max,
+            limits=limits,
+        ):
+            taken += batch.nbytes
+            check_size(taken, decoded_max)
+            body.hold(batch.nbytes)
+            yield batch
+
+
 def read_events(
     body: Body,
     format: str,
     schema: StreamSchema,
     precision: str | None,
     decoded_max: int,
+    reader: IsolatedReader | None = None,
     *,
     columns_max: int = Limits.columns,
     skip: bool = False,
@@ -110,16 +160,15 @@ def read_events(
     more = False
     batches: list[pa.RecordBatch] = []
     try:
-        source = body.open(decoded_max, seekable=format == "parquet")
         batches.extend(
-            read_batches(
-                source,
+            batches_of(
+                body,
                 format,
-                schema=schema,
-                time_format=time_format,
+                schema,
+                time_format,
+                decoded_max,
+                reader,
                 on_bad=note,
-                name="body",
-                compression=None,
                 limits=Limits(columns=columns_max, total_bytes=decoded_max),
             )
         )

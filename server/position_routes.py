@@ -13,11 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ..errors import InvalidArgument
 from ..schema import StreamSchema
+from ..ticks import INT64_MAX
 from .answers import Rows, send_rows
 from .door import PathName
 from .guard import Requester
 from .parameters import (
-    INT64_MAX,
     Columns,
     Compression,
     End,

@@ -63,7 +63,6 @@ class Positions:
 
     Parameters
     ----------
-    database : Database
     keep_s : float
         Seconds that a position lives after it was made or renewed.
     most : int

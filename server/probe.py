@@ -2,7 +2,8 @@
 
 Purpose
     ``/readyz`` is asked by balancers every few seconds, and by anybody who likes.  A
-    :class:`Probe` looks at the store and runs the smallest query there is, for all who ask within
+    :class:`Probe` looks at the store and asks whether the executor serves (in a worker, where
+    it is isolated), for all who ask within
     :data:`KEEP_S` together.
 
 Guarantee
@@ -15,7 +16,6 @@ Limits
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from typing import TYPE_CHECKING
@@ -31,12 +31,7 @@ LIMIT_S = 10.0
 
 
 class Probe:
-    """Asks a database; lives on the event loop.
-
-    Parameters
-    ----------
-    database : Database
-    """
+    """Asks a database; lives on the event loop."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -58,9 +53,8 @@ class Probe:
         try:
             self._database.streams()
             what = "SQL cannot be answered"
-            with contextlib.closing(self._database.sql("SELECT 1", None, LIMIT_S)) as result:
-                result.arrow()
+            if self._database.serves(LIMIT_S):
+                return None
         except Exception:
             logger.exception("not ready: %s", what)
-            return f"{what}; the server's log says why"
-        return None
+        return f"{what}; the server's log says why"

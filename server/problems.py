@@ -62,6 +62,7 @@ TITLES: dict[str, str] = {
     "query-timeout": "The query ran into its time limit",
     "query-cancelled": "The query was cancelled",
     "resource-limit": "The request exceeds a limit",
+    "worker-lost": "The process that did this work was lost",
     "missing-dependency": "An optional part is not installed",
     "unauthorized": "A valid token is needed",
     "forbidden": "The token does not allow this",
@@ -173,7 +174,7 @@ def as_problem(error: BaseException) -> Problem:
         return Problem(shown.slug, shown.status, error.reason, more=more)
     if isinstance(error, ChronicleError):
         shown = outside(error)
-        found = {"row": getattr(error, "row", None), "errors": getattr(error, "errors", None)}
+        found = {name: getattr(error, name, None) for name in ("row", "errors", "why")}
         headers = {"WWW-Authenticate": "Bearer"} if isinstance(error, Unauthorized) else {}
         if shown.status == 503:
             headers["Retry-After"] = "1"

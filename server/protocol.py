@@ -50,7 +50,6 @@ def bounded(header_s: float, base: Any = AutoHTTPProtocol) -> type[asyncio.Proto
 
     Parameters
     ----------
-    header_s : float
     base : type
         Uvicorn's protocol: what it finds installed, by default.
     """

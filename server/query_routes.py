@@ -16,7 +16,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from ..query.plan import Plan
+from ..query.contract.explanation import Plan
 from .answers import Rows, send_rows
 from .door import PathName
 from .guard import Principal, Requester

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ..errors import InvalidArgument, QueryTimeout
-from ..query.cancellation import QueryControl
+from ..query.contract.cancellation import QueryControl
 from ..schema import StreamSchema
 from .answers import Rows
 from .running import RunningQuery

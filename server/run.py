@@ -66,7 +66,11 @@ def serve(settings: Settings | None = None, announce: Callable[[str], None] | No
     """
     settings = settings or load_settings()
     check_binding(settings)
-    database = open_database(settings.store, query_memory_bytes=settings.query_memory_bytes)
+    database = open_database(
+        settings.store,
+        query_memory_bytes=settings.query_memory_bytes,
+        isolation=settings.isolation,
+    )
     with contextlib.ExitStack() as stack:
         stack.callback(database.close)  # again is fine: the application closes it first
         listener = stack.enter_context(_listen(settings))
@@ -79,10 +83,13 @@ def serve(settings: Settings | None = None, announce: Callable[[str], None] | No
                 f"the server needs {error.name}; install chronicle-eventstore[server]"
             ) from None
         configure_logging(settings)
+        app = create_app(database, settings, close_database=True)
+        stack.callback(app.state.server.close_workers)
+        database.begin_workers()  # they come to life beside the kernels
         if not _warm(warm_up):
             logger.info("stopped before it was warm")
             return
-        app = create_app(database, settings, close_database=True)
+        app.state.server.warm_workers()
         config = uvicorn_config(app, settings)
         url = _url(listener)
         server = Listening(

@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ..query.cancellation import Cancellation
+from ..query.contract.cancellation import Cancellation
 from .guard import Principal
 
 __all__ = ["RunningQueries", "RunningQuery"]
@@ -31,7 +31,6 @@ class RunningQuery:
 
     Attributes
     ----------
-    id : str
     kind : {"query", "events"}
     text : str
         The SQL text, or what is read.

@@ -92,6 +92,14 @@ class Settings(BaseSettings):
     query_memory_bytes: int = Field(
         1024 * MIB, ge=16 * MIB, description="Memory of the relational executor before it spills."
     )
+    isolation: Literal["process", "none"] = Field(
+        "process",
+        description="Where SQL and bodies of clients are read: in confined worker processes, or in "
+        "the server itself, for clients that are trusted.",
+    )
+    body_memory_bytes: int = Field(
+        512 * MIB, ge=64 * MIB, description="Memory that a worker may take to read one body."
+    )
     max_concurrent_queries: int = Field(
         8, ge=1, description="Queries that run at once; more of them wait."
     )

@@ -15,6 +15,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from starlette.requests import HTTPConnection, Request
@@ -41,12 +42,14 @@ from .transactions import Transactions
 
 if TYPE_CHECKING:
     from ..database import Database
+    from ..formats.isolated import IsolatedReader
 
 __all__ = ["Server", "server_of"]
 
 logger = logging.getLogger("chronicle.server")
 Result = TypeVar("Result")
 BUILDS_AT_ONCE = 2
+WARM_WORKERS = 2
 TIDY_EVERY_S = 60.0
 STORE_GAUGES = (
     "events",
@@ -73,7 +76,6 @@ class Server:
     ----------
     database : Database
         Open; whoever opened it closes it.
-    settings : Settings
     """
 
     def __init__(self, database: Database, settings: Settings) -> None:
@@ -201,6 +203,27 @@ class Server:
         except StreamNotFound:
             return None
 
+    @cached_property
+    def reader(self) -> IsolatedReader | None:
+        """What reads bodies outside of this process; None where that is not wanted."""
+        if self.settings.isolation == "none":
+            return None
+        from ..formats.isolated import IsolatedReader
+
+        return IsolatedReader(self.settings.body_memory_bytes)
+
+    def warm_workers(self) -> None:
+        """Have worker processes wait for work; blocks until they do."""
+        if self.reader is not None:
+            self.reader.pool.warm(WARM_WORKERS)
+        self.database.warm_workers(WARM_WORKERS)
+
+    def close_workers(self) -> None:
+        """End the processes that read bodies; those of queries are the database's."""
+        reader = self.__dict__.pop("reader", None)
+        if reader is not None:
+            reader.close()
+
     def sound(self, stream: str) -> bool:
         """Whether an append to a stream that raised has left nothing in it."""
         handle = self.database.stream(stream).handle
@@ -312,6 +335,7 @@ class Server:
         self._answers.shutdown(wait=True, cancel_futures=True)
         self._workers.shutdown(wait=True)
         self._builders.shutdown(wait=True, cancel_futures=True)
+        self.close_workers()
         self.snapshots.close()
         if self._keys is not None:
             self._keys.close()

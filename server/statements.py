@@ -7,9 +7,9 @@ Purpose
 
 Guarantee
     What a statement changes is looked at here, by scope and name, and what it reads, as the bound
-    statement has it (:class:`chronicle.query.access.Access`).  What it may know of at all is the
-    business of :class:`chronicle.query.access.VisibleStreams`, against which it then runs: to a
-    token that is restricted to some streams the others do not exist.
+    statement has it (:class:`chronicle.query.contract.access.Access`).  What it may know of at all
+    is the business of :class:`chronicle.query.contract.access.VisibleStreams`, against which it
+    then runs: to a token that is restricted to some streams the others do not exist.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _kept(text: str) -> Statement:
 def _classified(text: str) -> Statement:
     from sqlglot import exp
 
-    from ..query import dialect
+    from ..query.sql import dialect
 
     node: Any = dialect.parse_statement(text)
     kind = type(node).__name__
@@ -114,7 +114,7 @@ def check_predicate(text: str) -> None:
     """
     from sqlglot import exp
 
-    from ..query.dialect import error_at, parse_predicate, position_of
+    from ..query.sql.dialect import error_at, parse_predicate, position_of
 
     node: Any = parse_predicate(text)
     inner = node.find(exp.Query, exp.Subquery, exp.Table)

@@ -19,10 +19,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from ..errors import ChronicleError, InvalidArgument
 from ..formats import name_of_type, parse_type
 from ..schema import StreamSchema
+from ..ticks import INT64_MAX
 from .door import PathName, address
 from .guard import Principal, Requester
 from .jsonable import jsonable
-from .parameters import INT64_MAX, End, Precision, Start, to_ticks
+from .parameters import End, Precision, Start, to_ticks
 from .replies import reply
 from .specs import read_spec, spec_body
 from .state import Server, server_of

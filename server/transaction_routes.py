@@ -11,12 +11,14 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..errors import InvalidArgument
-from ..formats import Limits, read_batches
+from ..formats import Limits
+from ..ticks import INT64_MAX
 from .bodies import Body
 from .door import PathName
 from .guard import Requester
 from .negotiation import body_format
-from .parameters import INT64_MAX, FormatName
+from .parameters import FormatName
+from .parsing import batches_of
 from .replies import reply
 from .specs import read_spec, spec_body
 from .state import Server, server_of
@@ -76,16 +78,14 @@ def _stage(
     server: Server, stream: str, transaction: str, part: str, format: str, body: Body
 ) -> dict[str, Any]:
     schema = server.database.stream(stream).event_schema
-    source = body.open(
-        DECODED_FACTOR * server.settings.max_part_bytes, seekable=format == "parquet"
-    )
-    batches = read_batches(
-        source,
+    batches = batches_of(
+        body,
         format,
-        schema=schema,
-        time_format="iso" if schema.time_unit is not None else "ticks",
+        schema,
+        "iso" if schema.time_unit is not None else "ticks",
+        DECODED_FACTOR * server.settings.max_part_bytes,
+        server.reader,
         name=f"part {part}",
-        compression=None,
         limits=Limits(columns=server.settings.max_columns),
     )
     return server.transactions.put(stream, transaction, part, batches)

@@ -97,7 +97,6 @@ class Transactions:
 
     Parameters
     ----------
-    database : Database
     clock : callable
         Seconds since the epoch.
     """

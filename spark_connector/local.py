@@ -165,7 +165,7 @@ class LocalBackend:
 
     def run_query(self, text: str, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Run one part of a query."""
-        from ..query.cancellation import QueryControl
+        from ..query.contract.cancellation import QueryControl
         from .pinned_catalog import PinnedCatalog, query_engine
         from .queries import QueryPartition, part_of
 

@@ -19,13 +19,13 @@ Limits
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..errors import InvalidArgument
+from ..suggestion import did_you_mean
 
 __all__ = ["OPTIONS", "Option", "Options"]
 
@@ -273,9 +273,5 @@ def _spell(uses: str) -> str:
 
 def _unknown(name: str, use: str) -> InvalidArgument:
     known = [option.name for option in OPTIONS if use == "a" or use in option.uses]
-    near = difflib.get_close_matches(name.lower(), [n.lower() for n in known], n=1, cutoff=0.6)
-    if near:
-        hint = f"; did you mean {_BY_NAME[near[0]].name!r}?"
-    else:
-        hint = f"; known are {', '.join(known)}"
+    hint = did_you_mean(name, known) or f"; known are {', '.join(known)}"
     return InvalidArgument(f"unknown option {name!r}{hint}")

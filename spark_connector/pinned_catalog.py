@@ -32,7 +32,7 @@ from ..errors import ReadOnlyStore, StreamNotFound
 from ..indexes.definitions import has_indexes
 from ..indexes.stream_indexes import StreamIndexes
 from ..query.engine import QueryEngine
-from ..query.match import CompiledMatch
+from ..query.pattern.compiled import CompiledMatch
 from ..query.replay.replay_plan import ReplayPlan
 from ..query.split.parts import MatchPart
 from ..schema import StreamSchema
@@ -134,7 +134,7 @@ class PinnedCatalog:
 
     @property
     def division(self) -> PinnedCatalog:
-        """Itself: see :class:`~chronicle.query.operators.Division`."""
+        """Itself: see :class:`~chronicle.query.binding.operators.Division`."""
         return self
 
     def planned(self, stream: str, compiled: CompiledMatch, plan: ReplayPlan) -> None:

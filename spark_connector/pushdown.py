@@ -26,8 +26,9 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import datasource as spark
 
-from ..schema import TICKS_PER_SECOND, Attribute, StreamSchema
+from ..schema import Attribute, StreamSchema
 from ..store.prune import AllOf, AnyOf, IsNull, NotNull, Prune, Range
+from ..ticks import INT64_MAX, INT64_MIN, TICKS_PER_SECOND
 from .backend import Scan
 
 __all__ = ["narrow"]
@@ -35,7 +36,6 @@ __all__ = ["narrow"]
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 _EPOCH_DATE = dt.date(1970, 1, 1)
 _MICROS = 1_000_000
-_TICKS_MIN, _TICKS_MAX = -(2**63), 2**63 - 1
 
 
 def narrow(scan: Scan, item: spark.Filter, stream: StreamSchema) -> Scan:
@@ -63,11 +63,11 @@ def _narrow_time(scan: Scan, item: spark.Filter, attribute: Attribute) -> Scan:
     start, end = scan.start, scan.end
     if low is not None:
         start = low if start is None else max(start, low)
-    if high is not None and high < _TICKS_MAX:
+    if high is not None and high < INT64_MAX:
         end = high + 1 if end is None else min(end, high + 1)
-    if start is not None and not _TICKS_MIN <= start <= _TICKS_MAX:
+    if start is not None and not INT64_MIN <= start <= INT64_MAX:
         return scan
-    if end is not None and end < _TICKS_MIN:
+    if end is not None and end < INT64_MIN:
         return scan
     return replace(scan, start=start, end=end)
 

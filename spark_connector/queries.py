@@ -38,12 +38,13 @@ from pyspark.sql.datasource import InputPartition
 from sqlglot import exp
 
 from ..errors import SqlError
-from ..query.dialect import MatchRelation, StatementNode, parse_statement
-from ..query.planner import tells_the_time
+from ..query.plan.planner import tells_the_time
 from ..query.split.parts import MatchPart
 from ..query.split.planning import split_match
-from ..schema import TICKS_PER_SECOND, StreamSchema
+from ..query.sql.dialect import MatchRelation, StatementNode, parse_statement
+from ..schema import StreamSchema
 from ..store.pinned import Pin
+from ..ticks import TICKS_PER_SECOND
 from .backend import partition_count
 from .pinned_catalog import PinnedCatalog
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import InvalidArgument
-from ..query.plan import Plan
+from ..query.contract.explanation import Plan
 from .options import Options
 from .pinned_catalog import PinnedCatalog, query_engine
 from .queries import divide, query_tree

@@ -6,7 +6,8 @@ Reading order, bottom up.
 
     the disk      file_contract  files  memory_files  faulty_files  group_commit  write_behind
     one block     layout  block  packing  aggregates  columns  dictionary  prune
-    one tree      residency  leaf  node  segment_writer  segment_file  segment  inspect
+    one tree      residency  leaf  node  segment_writer  segment_file  segment  leaf_map
+                  inspect
     in memory     tail  weave  merge
     on disk       options  catalog  replacing  manifest  log  journal  lock  losses
     reading       snapshot  recovery  check  pinned  kept_pins

@@ -28,6 +28,7 @@ import xxhash
 
 from ..errors import CorruptBlock, UnsupportedFormat
 from ..schema import StreamSchema
+from ..ticks import INT64_MAX, INT64_MIN
 from .aggregates import merge_children
 from .block import open_block
 from .columns import ColumnView
@@ -56,8 +57,7 @@ from .segment_writer import Extent
 __all__ = ["TICK_MAX", "TICK_MIN", "ScanMetrics", "SegmentFile", "SegmentView", "Selection"]
 
 Table = npt.NDArray[np.int64]
-TICK_MIN = -(2**63)
-TICK_MAX = 2**63 - 1
+TICK_MIN, TICK_MAX = INT64_MIN, INT64_MAX
 
 
 @dataclass

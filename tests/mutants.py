@@ -1,21 +1,27 @@
-"""Breaks one promise of the store at a time and says which tests notice.
+"""Breaks one promise of the store or of queries at a time and says which tests notice.
 
     make mutants                      # all of them
     python tests/mutants.py log sync  # those whose names hold one of the words
 
 Purpose
-    A test that cannot fail proves nothing.  Each :class:`Mutant` is a small lie in the store: a
-    sync left out, a checksum ignored, a late run forgotten.  It is told in a scratch copy of the
+    A test that cannot fail proves nothing.  Each :class:`Mutant` is a small lie: a sync left out, a
+    checksum ignored, a late run forgotten, a bound off by one.  It is told in a scratch copy of the
     project, where the tests that are responsible must fail.  A mutant that survives ends the run
     with 1.
 
 Layout
-    ``tests/store/test_mutants.py`` holds this list against the sources in every test run: a text
-    that no longer stands in its file exactly once is found there, not at the next long run.
+    Those of the store are here, those of queries in :mod:`query_mutants`; the latter name a folder,
+    so that they outlive a move of their text to another file.  ``tests/store/test_mutants.py``
+    holds both lists against the sources in every test run: a text that no longer stands there
+    exactly once is found there, not at the next long run.
+
+    Compiled kernels are cached by the path and the time of their source.  The copy begins with
+    those of the project, under paths of its own; each mutant has a cache that is thrown away with it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -25,10 +31,15 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["MUTANTS", "Mutant"]
+from query_mutants import QUERY_MUTANTS
+
+__all__ = ["MUTANTS", "Mutant", "source_of"]
 
 ROOT = Path(__file__).resolve().parent.parent
 SECONDS = 600
+IGNORED = shutil.ignore_patterns(
+    ".git", ".venv", ".build", ".hypothesis", "*_cache", "__pycache__", "*.egg-info"
+)
 
 
 @dataclass(frozen=True)
@@ -39,11 +50,13 @@ class Mutant:
     ----------
     name : str
     file : str
-        Relative to the root.
+        A file or a folder, relative to the root.
     old, new : str
-        Text that stands once in the file, and what takes its place.
+        Text that stands once in the file or folder, and what takes its place.
     tests : str
-        Files below ``tests/store`` that must notice, space separated.
+        Files or tests (``file::test``) that must notice, space separated.
+    below : str
+        Folder of ``tests`` in which they are.
     """
 
     name: str
@@ -51,6 +64,7 @@ class Mutant:
     old: str
     new: str
     tests: str = "test_crash_loops.py"
+    below: str = "store"
 
 
 MUTANTS = [
@@ -281,28 +295,55 @@ MUTANTS = [
         "                self._take_back(start, records)\n",
         "                self._closed = True\n",
     ),
+    *(Mutant(*entry, below="query") for entry in QUERY_MUTANTS),
 ]
+
+
+def source_of(root: Path, mutant: Mutant) -> Path:
+    """The file that holds a mutant's text, which stands nowhere else in its folder."""
+    path = root / mutant.file
+    files = [path] if path.is_file() else sorted(path.rglob("*.py"))
+    found = [(file, file.read_text(encoding="utf-8").count(mutant.old)) for file in files]
+    places = [file for file, count in found for _ in range(count)]
+    assert len(places) == 1, (
+        f"{mutant.name}: its text stands {len(places)} times in {mutant.file}, not once"
+    )
+    return places[0]
 
 
 def scratch_copy(place: Path) -> Path:
     """Copy the project's own files; the copy is importable as ``chronicle`` from ``place``."""
     copy = place / "chronicle"
-    shutil.copytree(
-        ROOT,
-        copy,
-        ignore=shutil.ignore_patterns(
-            ".git", ".venv", ".build", ".hypothesis", "*_cache", "__pycache__", "*.egg-info"
-        ),
-    )
+    shutil.copytree(ROOT, copy, ignore=IGNORED)
     return copy
 
 
-def failing(copy: Path, mutant: Mutant) -> list[str]:
+def warm_cache(copy: Path, cache: Path) -> None:
+    """Fill a cache with the project's compiled kernels, as those of the copy."""
+    from chronicle.compiled import cache_directory
+
+    known = cache_directory()
+    for folder in {file.parent for file in copy.rglob("*.py")}:
+        own = ROOT / folder.relative_to(copy)
+        compiled = known / _cache_name(own)
+        if compiled.is_dir():
+            shutil.copytree(compiled, cache / known.name / _cache_name(folder))
+
+
+def _cache_name(folder: Path) -> str:
+    """What Numba calls a folder in its cache; another name costs compiling, nothing else."""
+    return f"{folder.name}_{hashlib.sha1(str(folder).encode()).hexdigest()}"
+
+
+def failing(copy: Path, cache: Path, mutant: Mutant) -> list[str]:
     """Tests that fail in the copy with the mutant in it; what raised first, where nothing else."""
-    path = copy / mutant.file
-    text = path.read_text(encoding="utf-8")
-    assert text.count(mutant.old) == 1, f"{mutant.file} no longer holds the text of {mutant.name!r}"
+    path = source_of(copy, mutant)
+    text, times = path.read_text(encoding="utf-8"), path.stat()
     path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+    own = cache
+    if "@kernel" in text:  # what it compiles is thrown away, what is compiled already stays
+        own = cache.with_name("kernels-of-this-one")
+        shutil.copytree(cache, own)
     try:
         done = subprocess.run(
             [
@@ -316,16 +357,25 @@ def failing(copy: Path, mutant: Mutant) -> list[str]:
                     "-p",
                     "no:cacheprovider",
                 ),
-                *("--timeout", "120", *(f"tests/store/{name}" for name in mutant.tests.split())),
+                *("--timeout", "120"),
+                *(f"tests/{mutant.below}/{name}" for name in mutant.tests.split()),
             ],
             cwd=copy,
-            env={**os.environ, "PYTHONPATH": str(copy.parent), "PYTHONDONTWRITEBYTECODE": "1"},
+            env={
+                **os.environ,
+                "PYTHONPATH": str(copy.parent),
+                "PYTHONDONTWRITEBYTECODE": "1",
+                "CHRONICLE_CACHE_DIR": str(own),
+            },
             capture_output=True,
             text=True,
             timeout=SECONDS,
         )
     finally:
         path.write_text(text, encoding="utf-8")
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # what is compiled still fits
+        if own != cache:
+            shutil.rmtree(own)
     if done.returncode == 0:
         return []
     found = re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.M)
@@ -336,11 +386,12 @@ def main(words: list[str]) -> int:
     """Run the mutants whose names hold one of the words, or all."""
     survivors = 0
     with tempfile.TemporaryDirectory(prefix="chronicle-mutants-") as place:
-        copy = scratch_copy(Path(place))
+        copy, cache = scratch_copy(Path(place)), Path(place) / "kernels"
+        warm_cache(copy, cache)
         for mutant in MUTANTS:
             if words and not any(word in mutant.name for word in words):
                 continue
-            names = failing(copy, mutant)
+            names = failing(copy, cache, mutant)
             survivors += not names
             print(f"{mutant.name}: {', '.join(names) or 'SURVIVES'}", flush=True)
     return 1 if survivors else 0

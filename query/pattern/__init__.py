@@ -1,1 +1,8 @@
-"""Row pattern recognition: pattern text to tree, to instruction program, to compiled machine."""
+"""Row patterns: a clause becomes a program, conditions become bits and bytecode, machines match.
+
+Reading order: ``validate``, ``program``, ``automaton`` (what is searched); ``leaves``,
+``spelled_out``, ``binding``, ``columns``, ``scalar``, ``typed``, ``cells``, ``functions``,
+``image``, ``machine``, ``bytecode``, ``rowtests``, ``conditions``, ``groups``, ``buffers`` (what is
+asked of rows); ``outcomes``, ``search``, ``jumping``, ``contiguous``, ``selection``, ``matcher``
+(how it is found); ``measures``, ``match_stream``, ``compiled`` (what comes out).
+"""

@@ -30,7 +30,8 @@ from typing import Any, Protocol
 from sqlglot import exp
 
 from ...errors import AttributeNotFound, SqlError
-from ..dialect import to_text
+from ..sql.dialect import to_text
+from ..sql.pattern_parser import position_error
 from .leaves import (
     CLASSIFIER,
     NUMBER,
@@ -42,7 +43,6 @@ from .leaves import (
     RowExpression,
     special,
 )
-from .parse import position_error
 from .scalar import AGGREGATES, check_functions, function_name, quote
 from .spelled_out import spelled_out
 

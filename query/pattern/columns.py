@@ -20,13 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...compiled import kernel
+from ...ticks import TICKS_PER_SECOND
 
 __all__ = ["flat", "numbers", "shift_rows", "shifted", "string_codes", "time_ticks"]
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
-
-_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 def flat(column: pa.ChunkedArray | pa.Array) -> pa.Array:
@@ -77,11 +76,11 @@ def time_ticks(array: pa.Array, unit: str) -> tuple[npt.NDArray[np.generic], Boo
     """A timestamp or date column as ticks of one unit (``us`` or ``ns``)."""
     values, valid = numbers(array, "i")
     if pa.types.is_timestamp(array.type):
-        factor = _PER_SECOND[unit] // _PER_SECOND[array.type.unit]
+        factor = TICKS_PER_SECOND[unit] // TICKS_PER_SECOND[array.type.unit]
     elif pa.types.is_date64(array.type):
-        factor = _PER_SECOND[unit] // 1_000
+        factor = TICKS_PER_SECOND[unit] // 1_000
     else:
-        factor = _PER_SECOND[unit] * 86_400
+        factor = TICKS_PER_SECOND[unit] * 86_400
     return (values if factor == 1 else values * factor), valid
 
 

@@ -33,7 +33,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from sqlglot import exp
 
-from ..dialect import to_text
+from ...ticks import INT64_MAX, INT64_MIN
+from ..sql.dialect import to_text
 from . import rowtests as rt
 from .automaton import Automaton
 from .binding import CLASSIFIER, Bound, Navigation, RowExpression
@@ -45,7 +46,6 @@ from .typed import Unsupported, leaf_index, leaves_of, substitute
 __all__ = ["ConditionPlan", "Prepared", "number_of", "plan_conditions"]
 
 WORD_BITS = 64
-INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 _OPERATORS = {
     exp.LT: rt.LT, exp.LTE: rt.LE, exp.GT: rt.GT, exp.GTE: rt.GE, exp.EQ: rt.EQ, exp.NEQ: rt.NE,
 }  # fmt: skip

@@ -5,8 +5,8 @@ Purpose
     from batch to batch, and one counting sort groups the rows.
 
 Guarantee
-    Codes are given in the order of first appearance.  Nulls are equal to each other, as GROUP BY
-    has it. The grouping is stable: rows of a partition keep their order.
+    Codes are given in the order of first appearance.  Keys are equal where GROUP BY says so: nulls,
+    zeros of both signs, every NaN.  The grouping is stable: rows of a partition keep their order.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...compiled import kernel
+from ..conditions.key_values import comparable
 from .columns import flat
 
 __all__ = ["KeyCodes", "group_rows", "take_ranges"]
@@ -31,7 +32,7 @@ class _Codes:
         self.known: pa.Array | None = None
 
     def encode(self, column: pa.Array) -> IntArray:
-        encoded = pc.dictionary_encode(column, null_encoding="encode")
+        encoded = pc.dictionary_encode(comparable(column), null_encoding="encode")
         fresh = encoded.dictionary
         if self.known is None:
             self.known = fresh

@@ -34,7 +34,7 @@ import itertools
 from dataclasses import dataclass
 
 from ...errors import ResourceLimit
-from .tree import (
+from ..sql.pattern_tree import (
     Absence,
     Alternation,
     Anchor,

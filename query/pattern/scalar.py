@@ -6,8 +6,8 @@ Purpose
     loops over rows.
 
 Guarantee
-    Only what :mod:`..gate` lets through passes :func:`check_functions`; what is evaluated goes
-    through :mod:`..evaluation`.  Row order is kept.
+    Only what :mod:`..sql.gate` lets through passes :func:`check_functions`; what is evaluated goes
+    through :mod:`..relational.evaluation`.  Row order is kept.
 
 Limits
     :func:`evaluate` raises an error in an expression (overflow, a failed cast) for any row of the
@@ -26,11 +26,11 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from ...errors import SqlError
-from ..evaluation import evaluate
-from ..gate import AGGREGATES, check_query
-from ..rendering import identifier as quote
+from ..relational.evaluation import evaluate
+from ..sql.gate import AGGREGATES, check_query
+from ..sql.pattern_parser import position_error
+from ..sql.rendering import identifier as quote
 from .columns import flat
-from .parse import position_error
 
 __all__ = [
     "AGGREGATES",

@@ -26,8 +26,9 @@ import pyarrow as pa
 from sqlglot import exp
 
 from ...errors import SqlError
-from ..dialect import to_text
-from ..rendering import literal
+from ...ticks import TICKS_PER_SECOND
+from ..sql.dialect import to_text
+from ..sql.rendering import literal
 from .binding import CLASSIFIER, PSEUDO, Aggregate, Leaf, MatchNumber, Navigation, RowExpression
 from .cells import Dimension, Tabulated
 from .functions import ONE, TWO
@@ -46,7 +47,6 @@ __all__ = [
 STEPS_MAX = 64
 """Farthest logical offset of FIRST and LAST in DEFINE."""
 _EPOCH = dt.datetime(1970, 1, 1)
-PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 UNIT_US = {
     "microsecond": 1, "millisecond": 1_000, "second": 1_000_000, "minute": 60_000_000,
     "hour": 3_600_000_000, "day": 86_400_000_000, "week": 604_800_000_000,
@@ -315,10 +315,10 @@ class TypedCondition:
         return True
 
     def _ticks(self, scalar: pa.Scalar) -> int:
-        wanted = PER_SECOND[self.unit]
+        wanted = TICKS_PER_SECOND[self.unit]
         if pa.types.is_date(scalar.type):
             return int((scalar.as_py() - _EPOCH.date()).days * 86_400 * wanted)
-        return int(scalar.value) * wanted // PER_SECOND[scalar.type.unit]
+        return int(scalar.value) * wanted // TICKS_PER_SECOND[scalar.type.unit]
 
     def _constant(self, node: Any) -> str:
         scalar = evaluate(f"SELECT {to_text(node)} AS c").column(0)[0]

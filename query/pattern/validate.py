@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .parse import position_error
-from .tree import Absence, Exclusion, variables, walk
+from ..sql.pattern_parser import position_error
+from ..sql.pattern_tree import Absence, Exclusion, variables, walk
 
 if TYPE_CHECKING:
-    from ..match_clause import MatchClause
+    from ..sql.match_clause import MatchClause
 
 __all__ = ["known_variables"]
 

@@ -23,10 +23,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..match import CompiledMatch
 from ..pattern.automaton import ACCEPT
 from ..pattern.binding import Navigation
-from ..pattern.tree import (
+from ..pattern.compiled import CompiledMatch
+from ..sql.pattern_tree import (
     Alternation,
     Anchor,
     Concatenation,

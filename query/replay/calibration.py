@@ -31,8 +31,8 @@ from ...schema import StreamSchema
 from ...store import Store, StreamOptions
 from ...store.prune import Range
 from ...store.snapshot import Snapshot
-from ..match import compile_match
-from ..match_clause import clause_of_text
+from ..pattern.compiled import compile_match
+from ..sql.match_clause import clause_of_text
 from .candidates import ChosenBlock, find_candidates
 from .cost import Weights
 from .partition_keys import PartitionKeys

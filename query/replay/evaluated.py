@@ -25,9 +25,9 @@ import pyarrow as pa
 
 from ...compiled import kernel
 from ...indexes.keys import KEY_MAX, encode, key_range
-from ...indexes.leaves import LeafMap
 from ...schema import Attribute, StreamSchema
 from ...store.layout import ZONE_EVENTS
+from ...store.leaf_map import LeafMap
 from ...store.prune import AnyOf, IsNull, NotNull, Pruner, Range
 from .timeline import Timeline
 

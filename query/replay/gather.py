@@ -29,9 +29,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...indexes.leaves import LeafMap
 from ...store.layout import Codec, Encoding
 from ...store.leaf import LeafReader
+from ...store.leaf_map import LeafMap
 from ...store.segment import ScanMetrics
 from .timeline import Part, Timeline
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from ...ticks import INT64_MAX, INT64_MIN
 from .candidates import Candidates
 from .spans import Spans
 from .timeline import Timeline
@@ -30,7 +31,7 @@ from .timeline import Timeline
 __all__ = ["candidate_spans", "dirty_spans", "shift", "whole_ticks"]
 
 Ints = npt.NDArray[np.int64]
-_LEAST, _MOST = -(2**63), 2**63 - 1
+_LEAST, _MOST = INT64_MIN, INT64_MAX
 
 
 def shift(ticks: Ints, distance: int) -> Ints:

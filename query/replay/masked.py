@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..match import CompiledMatch
-from ..match_stream import MatchStream
+from ..pattern.compiled import CompiledMatch
+from ..pattern.match_stream import MatchStream
 from ..pattern.matcher import MatchLimits
 
 __all__ = ["IntervalStream"]

@@ -34,6 +34,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...schema import StreamSchema
+from ..conditions.key_values import comparable
 from .base_reader import read_arrays
 from .timeline import Timeline, near
 
@@ -98,7 +99,7 @@ class PartitionKeys:
         self._values, self._pairs = [], []
         for field, part in zip(self._output, parts, strict=True):
             type_ = field.type
-            values = pa.concat_arrays(part) if part else pa.array([], type_)
+            values = comparable(pa.concat_arrays(part) if part else pa.array([], type_))
             encoded = pc.dictionary_encode(values, null_encoding="encode")
             self._values.append(encoded.dictionary)
             own = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
@@ -155,7 +156,7 @@ class PartitionKeys:
         """Codes among the learned values of one column."""
         values = self._values[number]
         if not pa.types.is_dictionary(array.type):
-            return _found(array, values)
+            return _found(comparable(array), values)
         kept = self._mapped[number]
         if kept is None or kept[0] is not array.dictionary:
             same = kept is not None and _same_buffers(kept[0], array.dictionary)

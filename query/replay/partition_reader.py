@@ -29,6 +29,7 @@ import pyarrow as pa
 
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
+from ...ticks import INT64_MAX
 from .base_reader import read_arrays
 from .gather import Piece
 from .partition_spans import PartitionSpans, RowFlags
@@ -77,7 +78,7 @@ def read_partitions(
         ticks = intervals.by_time.get(number)
         if ticks is not None:
             yield from gathered.flush()
-            stop = None if ticks[1] >= 2**63 - 1 else ticks[1] + 1
+            stop = None if ticks[1] >= INT64_MAX else ticks[1] + 1
             for batch in snapshot.scan(ticks[0], stop, columns, metrics=metrics, check=check):
                 yield batch, True
             continue

@@ -33,9 +33,9 @@ import numpy as np
 
 from ...indexes.stream_indexes import RunsChanged, StreamIndexes
 from ...store.snapshot import Snapshot
-from ..constants import Folder
-from ..match import CompiledMatch
-from ..ranges import describe
+from ..conditions.constants import Folder
+from ..conditions.ranges import describe
+from ..pattern.compiled import CompiledMatch
 from .applicability import Demands, demands, not_applicable
 from .choosing import Judge, Picker, choose_terms, probe_pays
 from .coarse import CoarseMap, coarse_map

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
+from ...ticks import INT64_MAX
 from .base_reader import read_positions
 from .gather import Gathered, Piece
 from .replay_plan import ReplayIntervals
@@ -72,7 +73,7 @@ def read_spans(
         ticks = intervals.by_time.get(number)
         if ticks is not None:
             yield from gathered.flush()
-            stop = None if ticks[1] >= 2**63 - 1 else ticks[1] + 1
+            stop = None if ticks[1] >= INT64_MAX else ticks[1] + 1
             for batch in snapshot.scan(ticks[0], stop, columns, metrics=metrics, check=check):
                 yield batch, True
         elif end - start < ALONE_EVENTS:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
-from ..match import CompiledMatch, MatchLimits
+from ..pattern.compiled import CompiledMatch, MatchLimits
 from .masked import IntervalStream
 from .partition_reader import read_partitions
 from .reader import read_spans

@@ -40,9 +40,9 @@ from ...indexes.stream_indexes import StreamIndexes
 from ...schema import StreamSchema
 from ...store.prune import AllOf, Prune
 from ...store.snapshot import Snapshot
-from ..constants import Folder
-from ..match import CompiledMatch
-from ..predicates import PredicateCompiler
+from ..conditions.constants import Folder
+from ..conditions.predicates import PredicateCompiler
+from ..pattern.compiled import CompiledMatch
 from .applicability import Demands, demands, not_applicable
 from .context import READ_GAP, PlanContext
 from .cost import Weights

@@ -43,10 +43,12 @@ from sqlglot import exp
 
 from ...schema import Storage, StreamSchema
 from ...store.prune import AllOf, AnyOf, IsNull, Never, NotNull, Prune, Range
-from ..constants import Folder
-from ..match import CompiledMatch
+from ..conditions.constants import Folder
+from ..conditions.predicates import PredicateCompiler
 from ..pattern.binding import CLASSIFIER, Bound, Navigation
-from ..pattern.tree import (
+from ..pattern.compiled import CompiledMatch
+from ..pattern.typed import leaf_index
+from ..sql.pattern_tree import (
     Alternation,
     Concatenation,
     Exclusion,
@@ -55,8 +57,6 @@ from ..pattern.tree import (
     Quantified,
     Variable,
 )
-from ..pattern.typed import leaf_index
-from ..predicates import PredicateCompiler
 
 __all__ = ["Block", "Outline", "Symbol", "Term", "index_terms", "outline"]
 

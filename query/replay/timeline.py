@@ -29,9 +29,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...indexes.kernels import first_not_below, ticks_at
-from ...indexes.leaves import LeafMap, leaf_map
 from ...indexes.stream_indexes import Catalogue, RunsChanged, StreamIndexes, TimeRange
 from ...store.layout import ROW_FIRST, ZONE_EVENTS
+from ...store.leaf_map import LeafMap, leaf_map
 from ...store.segment import SegmentView
 from ...store.snapshot import Snapshot
 from ...store.tail import MemoryLeaf

@@ -40,10 +40,10 @@ import pyarrow as pa
 from ...errors import ResourceLimit, SqlError
 from ...store.snapshot import Snapshot
 from ...store.tail import ticks_of_column
-from ..match import CompiledMatch, MatchLimits
-from ..match_clause import Skip
+from ..pattern.compiled import CompiledMatch, MatchLimits
 from ..pattern.matcher import Groups, Matches
 from ..replay.masked import IntervalStream
+from ..sql.match_clause import Skip
 from .parts import Cut
 from .reach import MOST, Reach
 

@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...store.snapshot import Snapshot
-from ..match import CompiledMatch
+from ..pattern.compiled import CompiledMatch
 from ..replay.replay_plan import ReplayIntervals, ReplayPlan
 from ..replay.timeline import Timeline
 from .parts import Cut, RangePart

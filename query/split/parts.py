@@ -40,8 +40,8 @@ import pyarrow as pa
 
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
-from ..match import CompiledMatch, MatchLimits
-from ..match_stream import MatchStream
+from ..pattern.compiled import CompiledMatch, MatchLimits
+from ..pattern.match_stream import MatchStream
 from ..pattern.matcher import Groups, Matches
 from ..replay.masked import IntervalStream
 from ..replay.replay_plan import ReplayIntervals

@@ -29,8 +29,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...store.snapshot import Snapshot
-from ..match import CompiledMatch
 from ..pattern.binding import MatchNumber
+from ..pattern.compiled import CompiledMatch
 from ..replay.replay_plan import ReplayPlan
 from .intervals import interval_parts
 from .long_intervals import divided

@@ -17,7 +17,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from ...store.snapshot import Snapshot
-from ..match import CompiledMatch
+from ..pattern.compiled import CompiledMatch
 from ..replay.applicability import demands, not_applicable
 from .cuts import find_cut, independent
 from .parts import Cut, RangePart

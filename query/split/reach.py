@@ -18,13 +18,14 @@ from __future__ import annotations
 
 from ...store.snapshot import Snapshot
 from ...store.tail import ticks_of_column
-from ..match import CompiledMatch
-from ..planner import tail_start
+from ...ticks import INT64_MAX, INT64_MIN
+from ..conditions.ranges import tail_start
+from ..pattern.compiled import CompiledMatch
 
 __all__ = ["Reach"]
 
 LENGTH_MAX = 100_000
-LEAST, MOST = -(2**63), 2**63 - 1
+LEAST, MOST = INT64_MIN, INT64_MAX
 
 
 class Reach:

@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from ..conditions.key_values import comparable
 
 __all__ = ["KeyTable"]
 
@@ -50,7 +51,7 @@ class KeyTable:
         rows = len(columns[0])
         if not rows:
             return np.empty(0, np.int64)
-        plain = [_comparable(column) for column in columns]
+        plain = [comparable(column) for column in columns]
         local, firsts = _numbered(plain)
         chosen = pa.array(firsts)
         listed = zip(*(column.take(chosen).to_pylist() for column in plain), strict=True)
@@ -85,19 +86,6 @@ class KeyTable:
         of_code = list(self._codes)
         self._codes = {of_code[code]: i for i, code in enumerate(codes.tolist())}
         self._values = [[column] for column in values]
-
-
-def _comparable(column: pa.Array) -> pa.Array:
-    """A column of plain values that are equal where the executor takes them for equal."""
-    type_ = column.type
-    if pa.types.is_floating(type_):
-        width = type_.bit_width
-        values = pc.add(column, pa.scalar(0.0, type_))  # -0.0 becomes 0.0
-        values = pc.if_else(pc.is_nan(values), pa.scalar(float("nan"), type_), values)
-        return values.view({16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[width])
-    if pa.types.is_temporal(type_):
-        return column.view(pa.int32() if type_.bit_width == 32 else pa.int64())
-    return column
 
 
 def _numbered(columns: Sequence[pa.Array]) -> tuple[Words, Words]:

@@ -42,6 +42,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import InvalidArgument
+from ...ticks import INT64_MAX, INT64_MIN
 
 __all__ = [
     "TICK_MAX",
@@ -53,8 +54,7 @@ __all__ = [
     "Windows",
 ]
 
-TICK_MIN = -(2**63)
-TICK_MAX = 2**63 - 1
+TICK_MIN, TICK_MAX = INT64_MIN, INT64_MAX
 
 Ticks = npt.NDArray[np.int64]
 

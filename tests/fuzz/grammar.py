@@ -19,7 +19,7 @@ from __future__ import annotations
 import random
 import re
 
-from chronicle.query import gate
+from chronicle.query.sql import gate
 
 __all__ = ["Grammar"]
 

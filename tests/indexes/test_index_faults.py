@@ -428,7 +428,7 @@ def test_a_reader_without_temporary_files_replays(
     def nowhere(*_: object, **__: object) -> str:
         raise FileNotFoundError(2, "No usable temporary directory found")
 
-    monkeypatch.setattr("tempfile.mkdtemp", nowhere)
+    monkeypatch.setattr("chronicle.indexes.storage.mkdtemp", nowhere)
     with chronicle.open(tmp_path / "s", "r") as database:
         same(database)
         (index,) = database.stream("s").indexes()

@@ -58,7 +58,7 @@ def test_a_reader_without_a_place_for_temporary_files_says_so(
 ) -> None:
     IndexStorage(tmp_path / "indexes", writable=True).close()
 
-    def nowhere(**_: object) -> str:
+    def nowhere(*_: object, **__: object) -> str:
         raise FileNotFoundError(2, "No usable temporary directory found")
 
     monkeypatch.setattr(tempfile, "mkdtemp", nowhere)

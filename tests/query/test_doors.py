@@ -12,11 +12,12 @@ import pytest
 
 import chronicle
 from chronicle.errors import ChronicleError, SqlError, StreamNotFound
-from chronicle.query import door, gate, nesting
-from chronicle.query.dialect import parse_statement, to_text
 from chronicle.query.pattern.typed import substitute
+from chronicle.query.relational import door
+from chronicle.query.sql import gate, nesting
+from chronicle.query.sql.dialect import parse_statement, to_text
+from chronicle.query.sql.rendering.vocabulary import COLLATIONS, DATE_PARTS, UNITS
 from chronicle.query.statement_cache import BYTES_MAX
-from chronicle.query.vocabulary import COLLATIONS, DATE_PARTS, UNITS
 
 MACRO = "create or replace macro main.upper(x) as ''P''"
 RAW = f"""
@@ -453,3 +454,15 @@ def test_streams_out_of_reach_are_as_those_that_do_not_exist(database, sql):
 def test_only_visible_streams_are_shown(database):
     rows = database.sql("SHOW STREAMS", visible=lambda stream: stream == "s").fetchall()
     assert [row[0] for row in rows] == ["s"]
+
+
+def test_an_instance_opens_without_a_place_for_files(monkeypatch):
+    def nowhere(*_, **__):
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr("tempfile.mkdtemp", nowhere)
+    with door.open_empty() as connection:
+        assert connection.execute("SELECT 1").fetchall() == [(1,)]
+        for statement in ("SET threads = 2", "ATTACH 'x' AS x", "COPY (SELECT 1) TO 'x'"):
+            with pytest.raises(duckdb.Error):
+                connection.execute(statement)

@@ -8,8 +8,8 @@ import pytest
 
 import chronicle
 from chronicle.errors import ChronicleError, ReadOnlyStore, SqlError
-from chronicle.query import planner
-from chronicle.query.gate import AGGREGATES, SCALARS, WINDOWS
+from chronicle.query.plan import planner
+from chronicle.query.sql.gate import AGGREGATES, SCALARS, WINDOWS
 
 secret_frame = pa.table({"secret": [1]})  # a Python variable that SQL must not see
 

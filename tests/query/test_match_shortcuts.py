@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from chronicle.errors import ChronicleError, SqlError
-from chronicle.query import match_clause
-from chronicle.query.match import compile_match
 from chronicle.query.pattern.binding import Binder
+from chronicle.query.pattern.compiled import compile_match
+from chronicle.query.sql import match_clause
 from chronicle.schema import StreamSchema
 
 SCHEMA = StreamSchema(

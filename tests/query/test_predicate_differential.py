@@ -14,9 +14,9 @@ import pytest
 
 import chronicle
 from chronicle.errors import SqlError
-from chronicle.query.constants import Folder
-from chronicle.query.dialect import parse_predicate, to_text
-from chronicle.query.predicates import PredicateCompiler
+from chronicle.query.conditions.constants import Folder
+from chronicle.query.conditions.predicates import PredicateCompiler
+from chronicle.query.sql.dialect import parse_predicate, to_text
 from chronicle.schema import StreamSchema
 from chronicle.store.prune import AllOf, AnyOf, IsNull, Never, NotNull, Range
 

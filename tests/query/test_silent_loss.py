@@ -89,7 +89,7 @@ def test_any_time_can_be_written(tmp_path, unit, ticks):
         type_ = pa.timestamp(unit)
         table = pa.table({"t": pa.array([ticks], pa.int64()).cast(type_)})
         database.create_stream("far", table.schema, "t").append(table)
-        first, last = database.sql("SHOW STREAMS").fetchall()[0][3:]
+        first, last = database.sql("SHOW STREAMS").fetchall()[0][3:5]
         assert first == last
         assert first[:19] == time_text(ticks, type_)[:19]
         row = json.loads(json_bytes(table.to_batches()[0]))

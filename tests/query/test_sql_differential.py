@@ -401,7 +401,7 @@ def test_without_pruning_the_answers_are_the_same(pair, monkeypatch):
 
     def everything(self):
         specs = plain(self)
-        from chronicle.query.relations import ScanSpec
+        from chronicle.query.plan.nodes import ScanSpec
 
         return {index: ScanSpec(-(2**63), 2**63 - 1, None, False) for index in specs}
 

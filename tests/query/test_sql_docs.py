@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import chronicle
-from chronicle.query import gate, vocabulary
+from chronicle.query.sql import gate
+from chronicle.query.sql.rendering import vocabulary
 from chronicle.query.statements import _OPTIONS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sql.md").read_text()

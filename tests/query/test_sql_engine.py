@@ -24,7 +24,7 @@ from chronicle.errors import (
     ResourceLimit,
     SqlError,
 )
-from chronicle.query.cancellation import Cancellation
+from chronicle.query.contract.cancellation import Cancellation
 from chronicle.store import Snapshot
 
 UTC = dt.timezone.utc
@@ -250,7 +250,9 @@ def test_results_stream_without_reading_ahead(database, monkeypatch):
             yield batch
 
     monkeypatch.setattr(Snapshot, "scan", counted)
-    result = database.sql("SELECT timestamp, altitude * 2 FROM flights WHERE altitude < 1e9")
+    # rows so wide that what the executor holds ready is a small part of them, whoever waits
+    wide = "SELECT timestamp, altitude * 2, lpad('', 400, '0123456789') FROM flights"
+    result = database.sql(f"{wide} WHERE altitude < 1e9")
     batches = result.batches()
     first = next(batches)
     assert first.num_rows > 0

@@ -8,7 +8,7 @@ import json
 import duckdb
 import pytest
 
-from chronicle.query.dialect import parse_statement, to_text
+from chronicle.query.sql.dialect import parse_statement, to_text
 
 QUERIES = """
 SELECT 1

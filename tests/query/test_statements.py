@@ -279,3 +279,18 @@ def test_order_by_time_and_limits_reach_the_scan(filled):
     assert dict(scan.figures)["rows"] == 3
     rows = filled.sql("SELECT x FROM s ORDER BY t DESC LIMIT 3").fetchall()
     assert rows == [(19_999.0,), (19_998.0,), (19_997.0,)]
+
+
+def test_order_by_time_holds_beside_subqueries(db):
+    """A correlated subquery is a join, whose rows come in the order of a hash table."""
+    db.sql("CREATE STREAM s (t BIGINT, x BIGINT) TIMESTAMP BY t")
+    db.sql("CREATE STREAM b (t BIGINT, y BIGINT) TIMESTAMP BY t")
+    db.sql("INSERT INTO s SELECT i, (i * 7919) % 10007 FROM range(20000) r(i)")
+    db.sql("INSERT INTO b SELECT i, (i * 31) % 20011 FROM range(50000) r(i)")
+    count = "(SELECT count(*) FROM b WHERE b.y = s.x)"
+    for select in (f"t, {count} AS n FROM s", f"t FROM s WHERE {count} >= 0"):
+        times = [row[0] for row in db.sql(f"SELECT {select} ORDER BY t").fetchall()]
+        assert times == sorted(times)
+        assert len(times) == 20_000
+        found = db.sql(f"SELECT {select} ORDER BY t LIMIT 5 OFFSET 2").fetchall()
+        assert [row[0] for row in found] == [2, 3, 4, 5, 6]

@@ -17,8 +17,9 @@ import pyarrow as pa
 import pytest
 
 from chronicle.errors import QueryTimeout, StreamNotFound
-from chronicle.query.access import Access
-from chronicle.query.cancellation import QueryControl
+from chronicle.formats.isolated import IsolatedReader
+from chronicle.query.contract.access import Access
+from chronicle.query.contract.cancellation import QueryControl
 from chronicle.query.engine import QueryEngine
 from chronicle.schema import StreamSchema
 from chronicle.server.app import create_app
@@ -29,6 +30,14 @@ from chronicle.store.files import RealFiles
 from chronicle.store.manifest import write_manifest
 
 SCHEMA = pa.schema([pa.field("n", pa.int64()), pa.field("s", pa.string())])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def readers() -> Iterator[None]:
+    """Workers that read bodies, shared by the servers of all tests of a run."""
+    reader = IsolatedReader(Settings.model_fields["body_memory_bytes"].default)
+    yield
+    reader.close()
 
 
 class Client:
@@ -129,6 +138,10 @@ class FakeDatabase:
         self.version = 1
         self.schema_of: dict[str, pa.Schema] = {}
 
+    def damaged(self) -> dict[str, str]:
+        """Streams that are set aside: none."""
+        return {}
+
     def streams(self) -> list[str]:
         return sorted(self.names)
 
@@ -171,6 +184,11 @@ class FakeDatabase:
         )
         self.results.append(result)
         return result
+
+    def serves(self, seconds: float) -> bool:
+        """What the real one says, where ``SELECT 1`` was not taught to be an error."""
+        self.sql("SELECT 1", timeout=seconds)
+        return True
 
     def access(self, text: str, visible: Callable[[str], bool] | None = None) -> Access:
         """What the real binder says, over streams with one attribute, ``n``."""

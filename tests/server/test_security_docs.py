@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import chronicle
-from chronicle.query.dialect import TEXT_LENGTH_MAX
+from chronicle.query.sql.nesting import TEXT_LENGTH_MAX
 from chronicle.server.settings import Settings
 from chronicle.server.tokens import SCOPES
 from chronicle.tests.fuzz import target

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from chronicle.query import match_stream
-from chronicle.query.match import InputColumns, MatchLimits, compile_match
-from chronicle.query.match_clause import clause_of_text
+from chronicle.query.pattern import match_stream
+from chronicle.query.pattern.compiled import InputColumns, MatchLimits, compile_match
+from chronicle.query.sql.match_clause import clause_of_text
 
 Run = Callable[..., list[dict[str, Any]]]
 

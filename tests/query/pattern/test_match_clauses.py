@@ -9,10 +9,13 @@ import itertools
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from chronicle.errors import ResourceLimit, SqlError
+from chronicle.query.match import InputColumns, compile_match
+from chronicle.query.match_clause import clause_of_text
 
 X = pa.table(
     {
@@ -284,6 +287,21 @@ def test_partitions_nulls_and_several_keys(match: Any) -> None:
         (1, "x", [0, 6], 1), (None, "x", [1, 3], 1), (1, None, [2], 1), (2, "y", [4, 5], 1),
         (None, None, [7], 1),
     ]  # fmt: skip
+
+
+def test_partitions_are_equal_where_group_by_says_so() -> None:
+    nan = np.array([0x7FF8000000000000, 0xFFF8000000000001], np.uint64).view(np.float64)
+    keys = pa.array([0.0, -0.0, *nan, 1.0, 0.0, nan[0], -0.0])
+    table = pa.table({"t": range(8), "a": keys, "b": keys.cast(pa.float32()), "c": [7] * 8})
+    for by in ("a", "b", "a, b", "c, a"):
+        text = (
+            f"SELECT * FROM s MATCH_RECOGNIZE (PARTITION BY {by} ORDER BY t "
+            "MEASURES array_agg(t) AS ts PATTERN (A+))"
+        )
+        compiled = compile_match(clause_of_text(text), InputColumns(table.schema, "t"))
+        results = compiled.run(table.to_batches(max_chunksize=3))
+        rows = [row for batch in results for row in batch.to_pylist()]
+        assert [row["ts"] for row in rows] == [[0, 1, 5, 7], [2, 3, 6], [4]], by
 
 
 def test_ties_are_ordered_by_further_keys(match: Any) -> None:

@@ -21,9 +21,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from chronicle.errors import ResourceLimit, SqlError
-from chronicle.query import match_stream
-from chronicle.query.match import compile_match
-from chronicle.query.match_clause import clause_of_text
+from chronicle.query.pattern import match_stream
+from chronicle.query.pattern.compiled import compile_match
+from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
 
 _spec = importlib.util.spec_from_file_location(

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from chronicle.errors import SqlError
-from chronicle.query.match import InputColumns, compile_match
-from chronicle.query.match_clause import clause_of_text
+from chronicle.query.pattern.compiled import InputColumns, compile_match
+from chronicle.query.sql.match_clause import clause_of_text
 
 COLUMNS = InputColumns(
     pa.schema([("t", pa.timestamp("us")), ("x", pa.float64()), ("s", pa.string())]), "t"

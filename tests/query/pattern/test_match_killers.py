@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from chronicle.errors import QueryTimeout, ResourceLimit
-from chronicle.query.match import InputColumns, MatchLimits, compile_match
-from chronicle.query.match_clause import clause_of_text
 from chronicle.query.pattern import matcher, outcomes
+from chronicle.query.pattern.compiled import InputColumns, MatchLimits, compile_match
+from chronicle.query.sql.match_clause import clause_of_text
 
 SECONDS_MAX = 20.0
 """Generous: exponential work would take longer than the age of the machine."""

@@ -24,10 +24,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronicle.errors import SqlError
-from chronicle.query import match_stream
-from chronicle.query.match import InputColumns, compile_match
-from chronicle.query.match_clause import clause_of_text
-from chronicle.query.pattern import matcher, outcomes
+from chronicle.query.pattern import match_stream, matcher, outcomes
+from chronicle.query.pattern.compiled import InputColumns, compile_match
+from chronicle.query.sql.match_clause import clause_of_text
 
 _spec = importlib.util.spec_from_file_location(
     "match_differential", Path(__file__).with_name("test_match_differential.py")

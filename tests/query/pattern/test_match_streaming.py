@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from chronicle.query import match_stream
-from chronicle.query.match import InputColumns, compile_match
-from chronicle.query.match_clause import clause_of_text
-from chronicle.query.match_stream import MatchLimits, MatchStream
+from chronicle.query.pattern import match_stream
+from chronicle.query.pattern.compiled import InputColumns, compile_match
+from chronicle.query.pattern.match_stream import MatchLimits, MatchStream
+from chronicle.query.sql.match_clause import clause_of_text
 
 
 def compiled_over(clause: str, table: pa.Table) -> Any:

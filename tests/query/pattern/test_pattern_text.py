@@ -6,9 +6,9 @@ import pytest
 
 from chronicle.errors import ResourceLimit, SqlError
 from chronicle.query.pattern.automaton import ACCEPT, build_automaton
-from chronicle.query.pattern.parse import parse_pattern
 from chronicle.query.pattern.program import compile_program
-from chronicle.query.pattern.tree import Quantified, Variable, describe, variables
+from chronicle.query.sql.pattern_parser import parse_pattern
+from chronicle.query.sql.pattern_tree import Quantified, Variable, describe, variables
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,10 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-import chronicle.query.calibrate as windows
+import chronicle.query.windows.calibration as windows
 from chronicle.commands.calibrate import calibrate
 from chronicle.indexes.stream_indexes import StreamIndexes
-from chronicle.query.match import compile_match
-from chronicle.query.match_clause import clause_of_text
+from chronicle.query.pattern.compiled import compile_match
 from chronicle.query.replay.calibration import calibrate_patterns
 from chronicle.query.replay.context import READ_GAP
 from chronicle.query.replay.cost import (
@@ -33,6 +32,7 @@ from chronicle.query.replay.cost import (
 from chronicle.query.replay.planning import plan_match
 from chronicle.query.replay.running import run_match
 from chronicle.query.replay.term_selection import greedy, optimal
+from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.query.windows.cost import Calibration, load_calibration
 from chronicle.schema import StreamSchema
 from chronicle.store import Store

@@ -12,13 +12,13 @@ import pytest
 
 import chronicle
 from chronicle.indexes.stream_indexes import StreamIndexes
-from chronicle.query.match import compile_match
-from chronicle.query.match_clause import clause_of_text
+from chronicle.query.pattern.compiled import compile_match
 from chronicle.query.replay.partition_keys import PartitionKeys
 from chronicle.query.replay.partition_spans import positions, ranks
 from chronicle.query.replay.planning import plan_match
 from chronicle.query.replay.running import ReplayRun, run_match
 from chronicle.query.replay.timeline import Timeline
+from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
 
@@ -127,6 +127,32 @@ def test_places_in_a_partition_agree_with_counting(crowded: Any) -> None:
         assert rank == pairs[:position].count(pairs[position])
     assert np.array_equal(positions(keys, timeline.total, codes, before), some)
     assert positions(keys, timeline.total, codes, before - before - 1).tolist() == [-1] * 50
+
+
+def test_zeros_and_nans_of_all_kinds_are_one_partition_each(tmp_path: Path) -> None:
+    nan = np.array([0x7FF8000000000000, 0xFFF8000000000001], np.uint64).view(np.float64)
+    schema = StreamSchema(
+        pa.schema([("t", pa.int64()), ("f", pa.float64()), ("x", pa.int64())]), "t"
+    )
+    store = Store.open(tmp_path, "rw")
+    stream = store.create_stream("s", schema, StreamOptions(leaf_bytes=4096))
+    x = np.full(3000, 9)
+    x[[1000, 1002, 2000, 2001]] = [7, 8, 7, 8]
+    f = np.arange(3000).astype(np.float64) + 5
+    f[[1000, 1002, 2000, 2001]] = [0.0, -0.0, *nan]
+    stream.append(pa.table({"t": np.arange(3000), "f": f, "x": x}).cast(schema.arrow))
+    indexes = StreamIndexes(tmp_path / "idx", True)
+    indexes.create("x", schema)
+    indexes.catch_up(stream.snapshot().state)
+    snapshot = stream.snapshot()
+    text = RARE.format("f", "", "", "A B", "WITHIN 9").replace("FIRST(t) AS f", "FIRST(t) AS a")
+    compiled = compile_match(clause_of_text(text), schema)
+    plan = plan_match(snapshot, compiled, indexes, "all", gap=0)
+    rows = [row for part in run_match(snapshot, compiled, plan) for row in part.to_pylist()]
+    assert plan.partitions is not None
+    assert [(row["a"], row["l"]) for row in rows] == [(1000, 1002), (2000, 2001)]
+    indexes.close()
+    store.close()
 
 
 def test_a_small_tail_is_looked_at_and_not_replayed(tmp_path: Path) -> None:

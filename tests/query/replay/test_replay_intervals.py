@@ -15,12 +15,12 @@ import pytest
 from chronicle.errors import ResourceLimit, SqlError
 from chronicle.indexes import stream_indexes
 from chronicle.indexes.stream_indexes import StreamIndexes
-from chronicle.query.match import MatchLimits, compile_match
-from chronicle.query.match_clause import clause_of_text
+from chronicle.query.pattern.compiled import MatchLimits, compile_match
 from chronicle.query.replay import gather, reader
 from chronicle.query.replay.cost import Weights
 from chronicle.query.replay.planning import plan_match
 from chronicle.query.replay.running import run_match
+from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
 

@@ -16,13 +16,13 @@ import pytest
 from chronicle.errors import ResourceLimit, SqlError
 from chronicle.indexes import stream_indexes
 from chronicle.indexes.stream_indexes import StreamIndexes
-from chronicle.query.match import MatchLimits, compile_match
-from chronicle.query.match_clause import clause_of_text
+from chronicle.query.pattern.compiled import MatchLimits, compile_match
 from chronicle.query.replay.planning import plan_match
 from chronicle.query.split import long_intervals
 from chronicle.query.split.parts import RangePart, SharePart, SpanPart
 from chronicle.query.split.planning import split_match
 from chronicle.query.split.shares import shares_of
+from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
 from chronicle.store.pinned import Pin, open_pinned, pin_stream

@@ -1,0 +1,196 @@
+"""Isolation: what worker processes cost a query and a body.
+
+Two servers over copies of one store, one with ``CHRONICLE_ISOLATION=none`` (the peer), one with
+``process``; both in processes of their own on loopback, asked in turn, so that whatever else the
+machine does falls on both.  The best time of each, as a client measures it: a worker's answer needs
+a second processor for a moment, and a machine that is busy with others shows their load instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import chronicle
+
+from .harness import Row, Section
+
+__all__ = ["run"]
+
+SERVER = (
+    "import sys; from chronicle.server import load_settings, serve; "
+    "serve(load_settings(store=sys.argv[1], port=0), announce=lambda url: print(url, flush=True))"
+)
+SMALL = {
+    "tree aggregate (no executor)": "SELECT count(*), sum(x) FROM s WHERE t > 1000",
+    "SELECT of a constant": "SELECT 1 AS a",
+    "one event by its time": "SELECT * FROM s WHERE t = 1234",
+    "join of 50 with 50 events": "SELECT count(*) FROM small a JOIN small b ON a.n = b.n",
+}
+LARGE = {
+    "GROUP BY over all events": "SELECT k, count(*), avg(x) FROM s GROUP BY k",
+    "filter on text": "SELECT count(*) FROM s WHERE k LIKE '%7'",
+    "sort, first 1000": "SELECT * FROM s ORDER BY x LIMIT 1000",
+    "200,000 rows out": "SELECT t, k, x FROM s WHERE t < 200000 AND x >= 0",
+    "self-join": "SELECT count(*) FROM s a JOIN s b ON a.t = b.t + 1",
+}
+
+
+def run(short: bool = False) -> Section:
+    """Ask two servers the same."""
+    events = 200_000 if short else 2_000_000
+    section = Section(
+        "Isolation: queries and bodies in worker processes",
+        f"{events:,} events. Without isolation (the peer), with it, and the difference or the "
+        "ratio, best times. Aims: small queries at most 0.3 ms more, others at most 1.2 times as "
+        "long.",
+    )
+    with tempfile.TemporaryDirectory(prefix="chronicle-bench-") as scratch:
+        stores = [Path(scratch) / name for name in ("none", "process")]
+        _fill(stores[0], events)
+        shutil.copytree(stores[0], stores[1])
+        with _served(stores[0], "none") as here, _served(stores[1], "process") as apart:
+            for name, sql in SMALL.items():
+                before, after = _compare(here, apart, _query(sql), 40 if short else 300)
+                more = (after - before) * 1000
+                section.rows.append(
+                    Row(name, _ms(after), _ms(before), f"{more:+.2f} ms", "0.3 ms", more <= 0.3)
+                )
+            for name, sql in LARGE.items():
+                _ratio(section, name, *_compare(here, apart, _query(sql), 3 if short else 9))
+            for name, (media, body) in _bodies(20_000 if short else 200_000).items():
+                sent = _append(media, body)
+                _ratio(section, name, *_compare(here, apart, sent, 3 if short else 9))
+    return section
+
+
+def _ratio(section: Section, name: str, before: float, after: float) -> None:
+    ratio = after / before
+    section.rows.append(Row(name, _ms(after), _ms(before), f"{ratio:.2f}x", "1.2x", ratio <= 1.2))
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.2f} ms"
+
+
+def _fill(path: Path, events: int) -> None:
+    chance = np.random.default_rng(1)
+    with chronicle.open(path) as db:
+        table = pa.table(
+            {
+                "t": np.arange(events),
+                "k": pa.array([f"k{n}" for n in range(100)]).take(
+                    pa.array(chance.integers(0, 100, events))
+                ),
+                "x": chance.normal(10, 3, events),
+            }
+        )
+        db.create_stream("s", table.schema, time="t").append(table)
+        few = pa.table({"n": np.arange(50)})
+        db.create_stream("small", few.schema, time="n").append(few)
+        for name in ("json", "csv", "arrow", "parquet"):
+            db.create_stream(f"in_{name}", table.schema, time="t")
+
+
+def _bodies(events: int) -> dict[str, tuple[str, bytes]]:
+    ticks = list(range(events))
+    table = pa.table(
+        {"t": ticks, "k": [f"k{n % 100}" for n in ticks], "x": [n * 0.5 for n in ticks]}
+    )
+    sink, file = io.BytesIO(), io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    pq.write_table(table, file)
+    lines = "".join(f'{{"t":{n},"k":"k{n % 100}","x":{n * 0.5}}}\n' for n in ticks)
+    text = "t,k,x\n" + "".join(f"{n},k{n % 100},{n * 0.5}\n" for n in ticks)
+    one = b'{"t":1,"k":"a","x":1.5}\n'
+    return {
+        "append one event (NDJSON)": ("json application/x-ndjson", one),
+        f"append {events:,} events, NDJSON": ("json application/x-ndjson", lines.encode()),
+        f"append {events:,} events, CSV": ("csv text/csv", text.encode()),
+        f"append {events:,} events, Arrow": (
+            "arrow application/vnd.apache.arrow.stream",
+            sink.getvalue(),
+        ),
+        f"append {events:,} events, Parquet": (
+            "parquet application/vnd.apache.parquet",
+            file.getvalue(),
+        ),
+    }
+
+
+@contextlib.contextmanager
+def _served(store: Path, isolation: str) -> Iterator[http.client.HTTPConnection]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVER, str(store)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "CHRONICLE_ISOLATION": isolation},
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        place = urlsplit(process.stdout.readline().strip())
+        connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=300)
+        yield connection
+        connection.close()
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def _query(sql: str) -> Callable[[http.client.HTTPConnection], None]:
+    body = json.dumps({"sql": sql}).encode()
+    return lambda server: _ask(
+        server, "/v1/query?format=arrow", body, {"Content-Type": "application/json"}
+    )
+
+
+def _append(media: str, body: bytes) -> Callable[[http.client.HTTPConnection], None]:
+    stream, _, kind = media.partition(" ")
+    path = f"/v1/streams/in_{stream}/events"
+    return lambda server: _ask(server, path, body, {"Content-Type": kind})
+
+
+def _ask(
+    server: http.client.HTTPConnection, path: str, body: bytes, headers: dict[str, str]
+) -> None:
+    server.request("POST", path, body, headers)
+    answer = server.getresponse()
+    data = answer.read()
+    if answer.status >= 300:
+        raise RuntimeError(data.decode()[:500])
+
+
+def _compare(
+    here: http.client.HTTPConnection,
+    apart: http.client.HTTPConnection,
+    ask: Callable[[http.client.HTTPConnection], None],
+    runs: int,
+) -> tuple[float, float]:
+    """Best seconds of each, asked in turn."""
+    times: tuple[list[float], list[float]] = ([], [])
+    for server in (here, apart):
+        ask(server)
+        ask(server)
+    for _ in range(runs):
+        for server, taken in zip((here, apart), times, strict=True):
+            begun = time.perf_counter()
+            ask(server)
+            taken.append(time.perf_counter() - begun)
+    return min(times[0]), min(times[1])

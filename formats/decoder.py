@@ -1,0 +1,139 @@
+"""Reading events in a worker: foreign bytes meet libarrow's decoders here and nowhere else.
+
+Purpose
+    The entry module of a worker (:mod:`chronicle.isolation.nursery`).  It gets a file and what is
+    known of it from :mod:`.isolated`, and answers with batches in the stream's own schema and with
+    the rows that are no events.
+
+Layout
+    ::
+
+        owner: {"job": "read", format, schema, ...} + the file
+        worker: {"bad": [row, ...]} and {"batch"} in the order of the source, then {"end"}, or
+                {"error": [class, message, row]}
+
+Guarantee
+    The file can be read, not the store; nothing can be written.  What a decoder does not survive
+    ends this process.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.parquet
+
+from ..compiled import cache_directory, keep_no_machine_code
+from ..errors import ChronicleError
+from ..isolation.batches import pack
+from ..isolation.channel import Channel, ChannelClosed
+from ..schema import StreamSchema
+from .badrows import BadRow
+from .isotime import parse_iso
+from .layout import Layout
+from .packed import unpacked
+from .reader import EventReader, read_batches
+
+if TYPE_CHECKING:
+    from ..isolation.confinement import Confinement
+
+__all__ = ["prepare", "readable", "serve"]
+
+BAD_ROWS_TOGETHER = 64
+_READ_FROM_THE_END = (b"PAR1", b"ARROW1")
+TEXT_CHARACTERS = 1 << 16
+
+_SCHEMA = pa.schema([pa.field("t", pa.timestamp("us"), False), ("x", pa.float64())])
+_SAMPLES = {
+    "ndjson": b'{"t": "2001-01-01T00:00:00.5Z", "x": 1.5}\n{"t": null, "x": "a"}\n',
+    "json": b'[{"t": "2001-01-01", "x": 1.5}, {"t": "2001-01-01 00:00:00", "x": 1}]',
+    "csv": b't,x\n2001-01-01T00:00:00,1.5\n"2001-01-01",2\n',
+}
+
+
+def prepare() -> None:
+    """Load the kernels, in the nursery: all but Arrow's parsers, which would begin threads."""
+    layout = Layout(time_format="iso", target=StreamSchema(_SCHEMA, "t"))
+    for format, sample in _SAMPLES.items():
+        reader = EventReader(sample, format, layout=layout)
+        for _ in reader._reader.chunks():
+            pass
+        reader.close()
+    parse_iso(pa.array(["2001-01-01T00:00:00.5Z", None]))
+
+
+def readable() -> list[str]:
+    """Where kernels that were compiled before lie."""
+    return [str(cache_directory())]
+
+
+def serve(channel: Channel, spec: Mapping[str, Any], confined: Confinement) -> None:
+    """Read bodies until the owner hangs up."""
+    keep_no_machine_code()
+    channel.send({"ready": asdict(confined)})
+    while True:
+        job, _ = channel.receive()
+        file, channel.file = channel.file, None
+        assert file is not None
+        try:
+            with os.fdopen(file, "rb") as source:
+                _read(channel, source, job)
+            channel.send({"end": True})
+        except ChannelClosed:
+            raise
+        except BaseException as error:
+            channel.send({"error": _told(error, job)})
+        pa.default_memory_pool().release_unused()
+
+
+def _read(channel: Channel, source: Any, job: dict[str, Any]) -> None:
+    bad: list[dict[str, Any]] = []
+
+    def note(row: BadRow) -> None:
+        bad.append({**asdict(row), "record": row.record[:TEXT_CHARACTERS]})
+        if len(bad) >= BAD_ROWS_TOGETHER:
+            flush()
+
+    def flush() -> None:
+        if bad:
+            channel.send({"bad": bad})
+            bad.clear()
+
+    decoded: Any = unpacked(source, job["encoding"], job["decoded_max"])
+    head = decoded.peek(6)[:6]
+    if job["encoding"] is not None and head.startswith(_READ_FROM_THE_END):
+        decoded = io.BytesIO(decoded.read())  # there is no disk to seek on
+    for batch in read_batches(
+        decoded,
+        job["format"],
+        schema=StreamSchema(job["schema"], job["time"]),
+        time_format=job["time_format"],
+        on_bad=note,
+        name=job["name"],
+        compression=None,
+        **job["options"],
+    ):
+        flush()
+        node, pieces = pack(batch)
+        channel.send({"batch": node}, pieces)
+    flush()
+
+
+def _told(error: BaseException, job: dict[str, Any]) -> list[Any]:
+    """An error as its class, text and row."""
+    cause = error.__context__ or error  # a reader may have put it in words of its own
+    if isinstance(cause, (MemoryError, pa.ArrowMemoryError)) or "bad_alloc" in str(cause):
+        return ["Memory", "", None]
+    if isinstance(error, ChronicleError):
+        row = getattr(error, "row", None)
+        return [type(error).__name__, str(error)[:TEXT_CHARACTERS], row]
+    reason = str(error).splitlines()[0][:200] if str(error) else ""
+    what = f"{job['name']}: cannot be read as {job['format']} ({type(error).__name__}: {reason})"
+    return ["InvalidData", what, None]

@@ -1,0 +1,89 @@
+"""Bytes that were sent packed: gzip or zstd undone, counted, stopped at a limit.
+
+Guarantee
+    Never more than the limit is unpacked, whatever a header says: a bomb stops at the limit, not
+    after it.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import IO, Any
+
+import pyarrow as pa
+
+from ..errors import InvalidData, ResourceLimit
+
+__all__ = ["Unpacked", "check_size", "unpacked"]
+
+PIECE_BYTES = 1 << 20
+
+
+def unpacked(
+    file: IO[bytes],
+    encoding: str | None,
+    limit: int,
+    hold: Callable[[int], None] | None = None,
+) -> IO[bytes]:
+    """A file, its encoding undone; seekable where it was not encoded.
+
+    Parameters
+    ----------
+    file : binary file
+    encoding : {None, "gzip", "zstd"}
+    limit : int
+        Bytes after which reading raises :class:`ResourceLimit`.
+    hold : callable, optional
+        Told the size of every piece that is unpacked.
+    """
+    if encoding is None:
+        check_size(file.seek(0, io.SEEK_END), limit)
+        file.seek(0)
+        return file
+    return io.BufferedReader(Unpacked(file, encoding, limit, hold), PIECE_BYTES)
+
+
+def check_size(size: int, limit: int) -> None:
+    """Refuse more than the limit."""
+    if size > limit:
+        raise ResourceLimit(
+            f"the decoded body is larger than {limit:,} bytes (CHRONICLE_MAX_DECODED_BYTES); "
+            "send it in parts"
+        )
+
+
+class Unpacked(io.RawIOBase):
+    """Decompressed bytes, counted; the parameters are those of :func:`unpacked`."""
+
+    def __init__(
+        self,
+        file: IO[bytes],
+        encoding: str,
+        limit: int,
+        hold: Callable[[int], None] | None,
+    ) -> None:
+        self._stream = pa.CompressedInputStream(pa.PythonFile(file, "r"), encoding)
+        self._encoding = encoding
+        self._limit = limit
+        self._hold = hold
+        self._count = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        wanted = min(len(buffer), PIECE_BYTES)
+        try:
+            piece = self._stream.read(wanted)
+        except (OSError, pa.ArrowException) as error:
+            raise InvalidData(
+                f"the body is not valid {self._encoding} ({error}); send it whole, or without "
+                "Content-Encoding"
+            ) from None
+        self._count += len(piece)
+        check_size(self._count, self._limit)
+        if self._hold is not None:
+            self._hold(len(piece))
+        buffer[: len(piece)] = piece
+        return len(piece)

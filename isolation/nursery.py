@@ -1,0 +1,232 @@
+"""A clean process that forks workers: imports are paid once, nothing of the server is inherited.
+
+Purpose
+    A worker needs libraries that take most of a second to load.  A nursery is an interpreter,
+    started from nothing, that loads them and then forks a worker in a few milliseconds whenever it
+    is told to.
+
+Guarantee
+    It has one thread, ever, so that a fork copies no lock that somebody holds; it refuses to fork
+    otherwise.  It never sees a foreign byte: a worker is as clean as the first one was.  It ends
+    when its owner ends, however that happens (its socket closes), and its workers with it (the
+    kernel's signal at a parent's death).  Ctrl-C and the owner's descriptors do not reach it.
+
+Layout
+    Control messages are JSON on a ``SOCK_SEQPACKET``: ``{"fork": {...}}`` is answered by
+    ``{"pid": n}`` with two descriptors, the worker's socket and its pidfd; ``{"reap": pid}`` by
+    ``{"status": n}``.  The entry module has ``prepare()`` (imports, warm-up) and
+    ``serve(channel, spec, confined)`` (the worker's life), and perhaps ``readable()``
+    (directories).
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import gc
+import importlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from typing import Any
+
+from ..errors import ChronicleError
+
+__all__ = ["Nursery", "NurseryLost", "exit_reason", "run_nursery"]
+
+MESSAGE_BYTES = 1 << 16
+START_S = 60.0
+STOP_S = 5.0
+_PASSED_ON = (
+    *("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH"),
+    *("PYTHONHOME", "VIRTUAL_ENV", "CHRONICLE_CACHE_DIR", "NUMBA_CACHE_DIR", "XDG_CACHE_HOME"),
+    *("NUMBA_DISABLE_JIT", "ASAN_OPTIONS", "SYSTEMROOT"),
+)
+"""Variables of the environment that a worker may see; tokens are not among them."""
+
+_SETTINGS = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+    "MALLOC_ARENA_MAX": "2",
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "OMP_THREAD_LIMIT": "1",
+}
+"""Allocators that give memory back and reserve little; no thread that nobody asked for."""
+
+_START = "from chronicle.isolation.nursery import run_nursery; run_nursery({fd}, {entry!r})"
+
+
+class NurseryLost(ChronicleError):
+    """The process that makes workers cannot be started, or is gone."""
+
+
+class Nursery:
+    """The owner's handle of a nursery; any thread may use it.
+
+    Parameters
+    ----------
+    entry : str
+        Name of the entry module.
+    """
+
+    def __init__(self, entry: str) -> None:
+        self._guard = threading.Lock()
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", _START.format(fd=theirs.fileno(), entry=entry)],
+                env={**environment, **_SETTINGS},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+                cwd="/",
+            )
+        self._ready = False
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
+
+    def fork(self, spec: dict[str, Any]) -> tuple[int, socket.socket, int]:
+        """A new worker: its process, its socket, its pidfd."""
+        told, descriptors = self._ask({"fork": spec}, 2)
+        end = socket.socket(fileno=descriptors[0])
+        end.settimeout(None)
+        return int(told["pid"]), end, descriptors[1]
+
+    def reap(self, pid: int) -> int:
+        """Exit status of a worker that has ended: its code, or minus its signal."""
+        told, _ = self._ask({"reap": pid}, 0)
+        return int(told["status"])
+
+    def _ask(self, request: dict[str, Any], descriptors: int) -> tuple[dict[str, Any], list[int]]:
+        with self._guard:
+            try:
+                self._control.settimeout(START_S)
+                if not self._ready:
+                    self._told(0)  # that it is ready
+                    self._ready = True
+                self._control.send(json.dumps(request).encode())
+                return self._told(descriptors)
+            except (OSError, ValueError) as error:
+                raise NurseryLost(
+                    f"the process that makes workers has ended or does not answer ({error}); "
+                    "is there memory for it?"
+                ) from None
+
+    def _told(self, descriptors: int) -> tuple[dict[str, Any], list[int]]:
+        data, files, _, _ = socket.recv_fds(self._control, MESSAGE_BYTES, descriptors or 1)
+        if not data:
+            raise OSError("it hung up")
+        told: dict[str, Any] = json.loads(data)
+        if "error" in told or len(files) != descriptors:
+            for file in files:
+                os.close(file)
+            raise OSError(told.get("error", "it sent no worker"))
+        return told, files
+
+    def close(self) -> None:
+        """End it and every worker that it made; returns when it is gone."""
+        self._control.close()
+        try:
+            self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def forget(self) -> None:
+        """Let go in a forked child of the owner: the nursery is the parent's."""
+        self._control.close()
+        self._process.returncode = 0  # not ours to wait for
+
+
+# ------------------------------------------------------------------------- inside of the nursery
+
+
+def run_nursery(control_fd: int, entry: str) -> None:
+    """The nursery's own life; never returns."""
+    from .confinement import without_network
+
+    control = socket.socket(fileno=control_fd)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        module = importlib.import_module(entry)
+        module.prepare()
+        offline = without_network()
+        gc.collect()
+        gc.freeze()
+        control.send(json.dumps({"ready": os.getpid()}).encode())
+        while data := control.recv(MESSAGE_BYTES):
+            request = json.loads(data)
+            if "reap" in request:
+                _, status = os.waitpid(request["reap"], 0)
+                told = {"status": os.waitstatus_to_exitcode(status)}
+                control.send(json.dumps(told).encode())
+            else:
+                _fork(control, module, request["fork"] | {"offline": offline})
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            control.send(json.dumps({"error": f"{type(error).__name__}: {error}"[:2000]}).encode())
+    os._exit(0)
+
+
+def _fork(control: socket.socket, module: Any, spec: dict[str, Any]) -> None:
+    threads = len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 1
+    if threads != 1:
+        raise RuntimeError(f"{threads} threads where there must be one")
+    ours, theirs = socket.socketpair()
+    nursery = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            control.close()
+            ours.close()
+            _live(theirs, module, spec, nursery)
+            status = 0
+        finally:
+            os._exit(status)
+    theirs.close()
+    pidfd = os.pidfd_open(pid)
+    message = json.dumps({"pid": pid}).encode()
+    rights = array.array("i", [ours.fileno(), pidfd])
+    control.sendmsg([message], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+    os.close(pidfd)
+    ours.close()
+
+
+def _live(end: socket.socket, module: Any, spec: dict[str, Any], nursery: int) -> None:
+    from .channel import Channel, ChannelClosed
+    from .confinement import confine, die_with_parent
+
+    die_with_parent(nursery)
+    threading.stack_size(1 << 20)
+    channel = Channel(end, trusted=True)
+    confined = confine(
+        spec["memory_bytes"],
+        spec["directory"],
+        spec["file_bytes"],
+        readable=module.readable() if hasattr(module, "readable") else (),
+        offline=spec["offline"],
+    )
+    with contextlib.suppress(ChannelClosed):
+        module.serve(channel, spec, confined)
+
+
+def exit_reason(status: int) -> str:
+    """What an exit status of :meth:`Nursery.reap` says."""
+    if status >= 0:
+        return f"exit code {status}"
+    with contextlib.suppress(ValueError):
+        return signal.Signals(-status).name
+    return f"signal {-status}"

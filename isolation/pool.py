@@ -1,0 +1,463 @@
+"""Workers: kept warm, lent one piece of work at a time, watched, replaced.
+
+Purpose
+    :meth:`Pool.lease` gives a worker to whoever has work for it.  Work that ends well gives the
+    worker back; work that is cancelled, runs out of time or fails at the worker's own fault kills
+    it, and only it: that is all that a cancellation has to do.
+
+Guarantee
+    A worker serves one lease at a time.  It is replaced after a number of leases, after a time,
+    and whenever it was not given back in order.  All workers of a pool together stay within
+    ``shared_bytes`` of memory, looked at every :data:`WATCH_S`: beyond it the largest one is
+    killed.  Its directory is its own, has a name that cannot be guessed and mode 0700, and goes
+    with it.  :meth:`Pool.close` returns when no process is left; so does the owner's end, however
+    it comes.
+
+Limits
+    Linux.  Leases are not limited in number here: whoever admits work limits it, so that work
+    within work never waits for itself.  Between two looks workers may grow beyond the shared
+    budget, each up to its own hard limit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import ChronicleError, MissingDependency, StoreClosed, WorkerLost
+from .channel import Channel, ChannelClosed, Garbage
+from .nursery import Nursery, NurseryLost, exit_reason
+
+__all__ = ["Lease", "Pool", "PoolSpec", "open_pool"]
+
+logger = logging.getLogger("chronicle.isolation")
+
+WATCH_S = 0.05
+IDLE_LOOK_S = 2.0
+END_S = 5.0
+KEPT_BYTES = 96 << 20
+"""A worker that holds more than this after its work is replaced."""
+
+HEADROOM_BYTES = 192 << 20
+"""Beyond what the work may take: stacks, buffers on their way, fragmentation."""
+
+
+@dataclass(frozen=True)
+class PoolSpec:
+    """What workers a pool has.
+
+    Attributes
+    ----------
+    entry : str
+        Their entry module; see :mod:`.nursery`.
+    memory_bytes : int
+        What the work of one worker may take; the hard limit lies :data:`HEADROOM_BYTES` above.
+    shared_bytes : int
+        What all of them together may take.
+    spill_bytes : int
+        Largest file in a worker's directory; without one it has no directory.
+    options : tuple of (str, value)
+        Further settings for the entry module.
+    leases_max : int
+        Leases after which a worker is replaced; 1 gives each piece of work a process of its own.
+    age_s : float
+        Seconds after which it is.
+    idle_max : int
+        Workers kept without work.
+    """
+
+    entry: str
+    memory_bytes: int
+    shared_bytes: int
+    spill_bytes: int = 0
+    options: tuple[tuple[str, Any], ...] = ()
+    leases_max: int = 500
+    age_s: float = 600.0
+    idle_max: int = 4
+
+
+@dataclass
+class _Worker:
+    pid: int
+    pidfd: int
+    channel: Channel
+    nursery: Nursery
+    directory: Path | None
+    born: float = field(default_factory=time.monotonic)
+    leases: int = 0
+    base_bytes: int = 0
+    doom: str = ""
+    """Why it was killed, when it was."""
+    buried: bool = False
+    guard: threading.Lock = field(default_factory=threading.Lock)
+
+    def kill(self, doom: str) -> None:
+        with self.guard:  # a descriptor that was closed may be another worker's by now
+            if not self.buried:
+                self.doom = self.doom or doom
+                with contextlib.suppress(OSError):
+                    signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+
+    def bury(self) -> None:
+        """Let go of what the owner holds of it."""
+        with self.guard:
+            self.buried = True
+            os.close(self.pidfd)
+        self.channel.close()
+        if self.directory is not None:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def ended(self, seconds: float = 0.0) -> bool:
+        poll = select.poll()
+        poll.register(self.pidfd, select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
+
+    def memory(self) -> int:
+        """Memory of its own that it has taken since its birth."""
+        try:
+            text = Path(f"/proc/{self.pid}/statm").read_text()
+        except OSError:
+            return 0
+        _, resident, shared, *_ = text.split()
+        return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE") - self.base_bytes
+
+
+class Lease:
+    """A worker in the hands of one piece of work.
+
+    Attributes
+    ----------
+    channel : Channel
+    """
+
+    def __init__(self, pool: Pool, worker: _Worker) -> None:
+        self._pool = pool
+        self._worker = worker
+        self._over = False
+        self.channel = worker.channel
+
+    @property
+    def pid(self) -> int:
+        """The worker's process."""
+        return self._worker.pid
+
+    def kill(self, doom: str = "stopped") -> None:
+        """End the worker, at once and from any thread; the lease itself ends by :meth:`discard`."""
+        if not self._over:
+            self._worker.kill(doom)
+
+    def give_back(self) -> None:
+        """The work is done and the worker waits for more."""
+        if not self._over:
+            self._over = True
+            self._pool._take_back(self._worker)
+
+    def discard(self) -> None:
+        """End the worker; more than once is fine."""
+        if not self._over:
+            self._over = True
+            self._pool._discard(self._worker, "stopped")
+
+    def lost(self, error: ChannelClosed | Garbage) -> ChronicleError:
+        """End the lease of a worker that failed, and say what that was."""
+        if self._over:
+            return StoreClosed("the database was closed; open it again")
+        self._over = True
+        return self._pool._lost(self._worker, error)
+
+
+class Pool:
+    """Workers of one kind; made by :func:`open_pool`, any thread may use it."""
+
+    def __init__(self, spec: PoolSpec) -> None:
+        if sys.platform != "linux":
+            raise MissingDependency("isolation='process' needs Linux; use isolation='none'")
+        self.spec = spec
+        self.users = 0
+        self.confinement: dict[str, Any] = {}
+        self._guard = threading.Lock()
+        self._idle: list[_Worker] = []
+        self._leased: dict[int, _Worker] = {}
+        self._dead: list[_Worker] = []
+        self._wake = threading.Event()
+        self._closed = False
+        self._root: Path | None = None
+        self._watcher: threading.Thread | None = None
+        self._nursery: Nursery | None = Nursery(spec.entry)
+        _POOLS.add(self)
+
+    @property
+    def pids(self) -> list[int]:
+        """Processes that belong to the pool, the nursery first."""
+        with self._guard:
+            nursery = [self._nursery.pid] if self._nursery is not None else []
+            return [*nursery, *self._leased, *(worker.pid for worker in self._idle)]
+
+    # ---------------------------------------------------------------------------------- leases
+
+    def lease(self) -> Lease:
+        """A worker, a warm one where there is one.
+
+        Raises
+        ------
+        WorkerLost
+            When none can be made.
+        StoreClosed
+        """
+        while True:
+            with self._guard:
+                self._check_open()
+                worker = self._idle.pop() if self._idle else None
+            if worker is None:
+                worker = self._make()
+            elif worker.ended() or time.monotonic() - worker.born >= self.spec.age_s:
+                self._discard(worker, "retired")
+                continue
+            with self._guard:
+                if not self._closed:
+                    worker.leases += 1
+                    self._leased[worker.pid] = worker
+                    self._watch()
+                    return Lease(self, worker)
+            self._discard(worker, "stopped")
+
+    def warm(self, count: int = 1) -> None:
+        """Have some workers wait for work; blocks until they do."""
+        for lease in [self.lease() for _ in range(count)]:
+            lease.give_back()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosed("the database was closed; open it again")
+
+    def _make(self) -> _Worker:
+        try:
+            return self._born()
+        except (NurseryLost, ChannelClosed, Garbage) as first:
+            logger.warning("the process that makes workers is replaced: %s", first)
+        with self._guard:
+            self._check_open()
+            old, self._nursery = self._nursery, Nursery(self.spec.entry)
+        if old is not None:
+            old.close()
+        try:
+            return self._born()
+        except (NurseryLost, ChannelClosed, Garbage) as error:
+            raise WorkerLost(f"no worker process can be started: {error}", "start") from None
+
+    def _born(self) -> _Worker:
+        spec = self.spec
+        with self._guard:
+            self._check_open()
+            nursery = self._nursery
+            if nursery is None:
+                nursery = self._nursery = Nursery(spec.entry)
+        directory = self._directory() if spec.spill_bytes else None
+        asked = {
+            "memory_bytes": spec.memory_bytes + HEADROOM_BYTES,
+            "directory": None if directory is None else str(directory),
+            "file_bytes": spec.spill_bytes,
+            **dict(spec.options),
+        }
+        try:
+            pid, end, pidfd = nursery.fork(asked)
+        except BaseException:
+            if directory is not None:
+                shutil.rmtree(directory, ignore_errors=True)
+            raise
+        # nothing that a worker can hold is larger than its memory
+        channel = Channel(end, trusted=False, data_max=spec.memory_bytes + HEADROOM_BYTES)
+        worker = _Worker(pid, pidfd, channel, nursery, directory)
+        try:
+            told, _ = channel.receive()
+            self.confinement = dict(told["ready"])
+        except BaseException:
+            self._discard(worker, "stopped")
+            raise
+        worker.base_bytes = worker.memory()
+        return worker
+
+    def _directory(self) -> Path:
+        with self._guard:
+            if self._root is None:
+                self._root = Path(tempfile.mkdtemp(prefix="chronicle-spill-"))
+            return Path(tempfile.mkdtemp(dir=self._root))
+
+    def _take_back(self, worker: _Worker) -> None:
+        spec = self.spec
+        with self._guard:
+            self._leased.pop(worker.pid, None)
+            good = (
+                not self._closed
+                and not worker.doom
+                and worker.leases < spec.leases_max
+                and time.monotonic() - worker.born < spec.age_s
+                and len(self._idle) < spec.idle_max
+                and worker.memory() < KEPT_BYTES
+            )
+            if good:
+                self._idle.append(worker)
+                return
+            if not self._closed:  # its funeral need not be waited for
+                worker.kill("retired")
+                self._dead.append(worker)
+                self._wake.set()
+                return
+        self._discard(worker, "stopped")
+
+    def _discard(self, worker: _Worker, doom: str) -> None:
+        worker.kill(doom)
+        self._bury(worker)
+
+    def _lost(self, worker: _Worker, error: Exception) -> ChronicleError:
+        if isinstance(error, Garbage) or not worker.ended(END_S):
+            worker.kill("garbage")
+        doom, status = worker.doom, self._bury(worker)
+        if self._closed:
+            return StoreClosed("the database was closed; open it again")
+        if doom == "memory":
+            return WorkerLost(
+                f"the query or body was ended because all of them together took more than "
+                f"{self.spec.shared_bytes:,} bytes and it took most; try again, or with less",
+                "memory",
+            )
+        if doom == "deadline":
+            return WorkerLost(
+                "the work was ended because it took too long; send a body in smaller parts, or in "
+                "another format",
+                "deadline",
+            )
+        what = "answered nonsense and was ended" if doom == "garbage" else exit_reason(status)
+        logger.error("worker %d of %s is lost: %s", worker.pid, self.spec.entry, what)
+        return WorkerLost(
+            f"the process that did this work is lost ({what}); nothing else is affected, try "
+            "again, and if it happens again, change the request",
+            "crash",
+        )
+
+    def _bury(self, worker: _Worker) -> int:
+        """Wait for a worker that was killed or has ended, and clear away what was its own."""
+        status = 0
+        if worker.ended(END_S):
+            with contextlib.suppress(NurseryLost):
+                status = worker.nursery.reap(worker.pid)
+        with self._guard:
+            self._leased.pop(worker.pid, None)
+        worker.bury()
+        return status
+
+    # ------------------------------------------------------------------------------- the watch
+
+    def _watch(self) -> None:
+        if self._watcher is None:
+            self._watcher = threading.Thread(
+                target=self._keep_watch, name="chronicle-workers", daemon=True
+            )
+            self._watcher.start()
+        elif len(self._leased) == 1:
+            self._wake.set()
+
+    def _keep_watch(self) -> None:
+        while not self._closed:
+            if self._leased:
+                time.sleep(WATCH_S)
+            else:
+                self._wake.wait(IDLE_LOOK_S)
+            self._wake.clear()
+            with self._guard:
+                leased = list(self._leased.values())
+                old = time.monotonic() - self.spec.age_s
+                expired = [worker for worker in self._idle if worker.born < old]
+                self._idle = [worker for worker in self._idle if worker.born >= old]
+                dead, self._dead = self._dead + expired, []
+            for worker in dead:
+                self._discard(worker, "retired")
+            sizes = {worker.pid: worker.memory() for worker in leased}
+            if sum(sizes.values()) > self.spec.shared_bytes:
+                largest = max(leased, key=lambda worker: sizes[worker.pid])
+                largest.kill("memory")
+
+    # ----------------------------------------------------------------------------------- the end
+
+    def close(self) -> None:
+        """Let go of the pool; the last one to do so waits until every process has ended."""
+        with _SHARING:
+            self.users -= 1
+            if self.users > 0:
+                return
+            _SHARED.pop(self.spec, None)
+        with self._guard:
+            if self._closed:
+                return
+            self._closed = True
+            leased, idle = list(self._leased.values()), self._idle + self._dead
+            self._idle, self._dead = [], []
+        self._wake.set()
+        for worker in (*leased, *idle):
+            worker.kill("closed")
+        for worker in idle:
+            self._bury(worker)
+        if self._watcher is not None and self._watcher is not threading.current_thread():
+            self._watcher.join()
+        for worker in leased:  # whoever holds the lease buries it
+            worker.ended(END_S)
+        if self._nursery is not None:
+            self._nursery.close()
+        if self._root is not None:
+            shutil.rmtree(self._root, ignore_errors=True)
+
+    def _forget(self) -> None:
+        """In a forked child: the parent's workers stay the parent's, ours are made when needed."""
+        self._guard = threading.Lock()
+        self._wake = threading.Event()
+        for worker in (*self._idle, *self._leased.values(), *self._dead):
+            worker.channel.forget()
+            os.close(worker.pidfd)
+        self._idle, self._leased, self._dead = [], {}, []
+        if self._nursery is not None:
+            self._nursery.forget()
+        self._nursery = self._watcher = self._root = None
+
+
+_POOLS: weakref.WeakSet[Pool] = weakref.WeakSet()
+_SHARED: dict[PoolSpec, Pool] = {}
+_SHARING = threading.Lock()
+
+
+def open_pool(spec: PoolSpec) -> Pool:
+    """The pool of a process for workers of one kind; each call is to be matched by a ``close``.
+
+    Raises
+    ------
+    MissingDependency
+        Where the system cannot do it.
+    """
+    with _SHARING:
+        pool = _SHARED.get(spec)
+        if pool is None:
+            pool = _SHARED[spec] = Pool(spec)
+        pool.users += 1
+        return pool
+
+
+def _after_fork() -> None:
+    global _SHARING
+    _SHARING = threading.Lock()
+    for pool in list(_POOLS):
+        pool._forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

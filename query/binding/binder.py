@@ -1,0 +1,596 @@
+"""The binder: which FROM item is which relation, which name is which column.
+
+Purpose
+    :func:`bind` walks a query, replaces streams and stream operators in FROM by numbered
+    relations, and resolves column names far enough to refuse unknown ones with a hint and a
+    position, and to know which conditions speak about which stream.
+
+Guarantee
+    A name is refused only when every source that could have it is known and lacks it; whatever
+    this binder cannot decide is left to the executor, which binds again.  A condition is attached
+    to a stream only where filtering the stream by it cannot change the result: see
+    :class:`Condition`.
+
+Layout
+    The tree is changed in place: relation ``i`` stands in it as the table ``chronicle_i`` (with
+    more underscores where the text has such a name) under the alias that the user knows.  Columns
+    that resolve to an attribute of stream ``i`` carry a :class:`ColumnUse` in ``meta["use"]``.
+
+Limits
+    Conditions reach a stream through derived tables and CTEs only where these merely rename.
+    (The executor pushes most others by itself, see :mod:`..relational.datasets`.)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from ...errors import StreamNotFound
+from ...schema import StreamSchema
+from ...suggestion import did_you_mean
+from ..contract.catalog import Catalog
+from ..sql.dialect import MatchRelation, error_at, position_of
+from ..sql.gate import AGGREGATES
+from .operators import BoundOperator, OperatorSite, match_factory, table_function
+from .scope import (
+    ColumnUse,
+    Condition,
+    Output,
+    Scope,
+    Site,
+    Source,
+    declared_type,
+    own_nodes,
+    resolve,
+    uses,
+    values_of,
+)
+
+__all__ = ["Bound", "bind", "conjuncts", "is_plain"]
+
+_ALL_HINT = re.compile(r"strategy\s*\(\s*all\s*\)", re.IGNORECASE)
+_STRATEGIES = ("auto", "replay", "index", "all", "greedy", "optimal", "none")
+
+
+@dataclass
+class Bound:
+    """A bound query: the changed tree, its relations and what is known of its columns."""
+
+    root: Any
+    sites: list[Site]
+    outputs: list[Output] | None
+    streams: dict[str, StreamSchema]
+
+
+@dataclass(frozen=True)
+class _Cte:
+    """A CTE: its columns, and a copy of it as written, for queries that run apart from this one."""
+
+    outputs: list[Output] | None
+    node: Any
+    recursive: bool
+
+
+_Ctes = dict[str, _Cte]
+
+
+def conjuncts(node: Any) -> Iterator[Any]:
+    """The parts of a condition that AND joins."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    if isinstance(node, exp.And):
+        yield from conjuncts(node.this)
+        yield from conjuncts(node.expression)
+    elif node is not None:
+        yield node
+
+
+def bind(root: Any, text: str, catalog: Catalog) -> Bound:
+    """Bind a query that has passed the gate, in place.
+
+    Raises
+    ------
+    SqlError
+    """
+    binder = _Binder(root, text, catalog)
+    outputs = binder.query(root, {}, None)
+    return Bound(root, binder.sites, outputs, binder.streams)
+
+
+class _Binder:
+    def __init__(self, root: Any, text: str, catalog: Catalog) -> None:
+        self.text = text
+        self.catalog = catalog
+        self.sites: list[Site] = []
+        self.streams: dict[str, StreamSchema] = {}
+        self._names = {name.lower(): name for name in catalog.streams()}
+        self._exact = set(self._names.values())
+        self._scopes = 0
+        self._prefix = "chronicle_"
+        while self._prefix in text.lower():  # a CTE of that name would be read in its place
+            self._prefix += "_"
+        self._references: dict[str, int] = {}
+        for table in root.find_all(exp.Table):
+            name = table.name.lower()
+            self._references[name] = self._references.get(name, 0) + 1
+
+    # ----------------------------------------------------------------------- queries
+
+    def query(self, node: Any, ctes: _Ctes, outer: Scope | None) -> list[Output] | None:
+        """Bind a query and give its columns; None when they are not known."""
+        ctes = self._with(node, ctes, outer)
+        if isinstance(node, exp.Select):
+            return self._select(node, ctes, outer)
+        if isinstance(node, exp.SetOperation):
+            left = self.query(node.this, ctes, outer)
+            right = self.query(node.expression, ctes, outer)
+            self._modifiers(node, ctes, outer)
+            if left is None or right is None or node.args.get("by_name"):
+                return None
+            if len(left) != len(right):
+                return None
+            return [
+                Output(one.name, one.type if one.type == other.type else None)
+                for one, other in zip(left, right, strict=True)
+            ]
+        if isinstance(node, exp.Subquery):
+            outputs = self.query(node.this, ctes, outer)
+            self._modifiers(node, ctes, outer)
+            return outputs
+        for child in node.iter_expressions():
+            self._nested(child, ctes, outer)
+        return None
+
+    def _with(self, node: Any, ctes: _Ctes, outer: Scope | None) -> _Ctes:
+        clause = node.args.get("with_")
+        if clause is None:
+            return ctes
+        ctes = dict(ctes)
+        for cte in clause.expressions:
+            name, written = cte.alias.lower(), cte.copy()
+            recursive = bool(clause.args.get("recursive"))
+            if name in ctes:
+                _hide(name, None if recursive else written, ctes)
+            if recursive:
+                ctes.pop(name, None)
+                ctes[name] = _Cte(
+                    None, written, True
+                )  # its columns are not known while it is bound
+            outputs = self.query(cte.this, ctes, outer)
+            if recursive:
+                outputs = None
+            if outputs is not None and self._references.get(name, 0) > 1:
+                outputs = [Output(column.name, column.type) for column in outputs]
+            ctes.pop(name, None)  # so that names come in the order they are written
+            ctes[name] = _Cte(self._renamed(outputs, cte.args.get("alias")), written, recursive)
+        return ctes
+
+    def _modifiers(self, node: Any, ctes: _Ctes, outer: Scope | None) -> None:
+        """Queries inside ORDER BY and LIMIT of a set operation."""
+        for key in ("order", "limit", "offset"):
+            if node.args.get(key) is not None:
+                self._nested(node.args[key], ctes, outer)
+
+    def _nested(self, node: Any, ctes: _Ctes, outer: Scope | None) -> None:
+        if isinstance(node, exp.Query):
+            self.query(node, ctes, outer)
+            return
+        for child in node.iter_expressions():
+            self._nested(child, ctes, outer)
+
+    @staticmethod
+    def _renamed(outputs: list[Output] | None, alias: Any) -> list[Output] | None:
+        columns = alias.args.get("columns") if alias is not None else None
+        if outputs is None or not columns:
+            return outputs
+        names = [column.name for column in columns]
+        return [
+            Output(names[i] if i < len(names) else output.name, output.type, output.use)
+            for i, output in enumerate(outputs)
+        ]
+
+    # ------------------------------------------------------------------------ SELECT
+
+    def _select(self, node: Any, ctes: _Ctes, outer: Scope | None) -> list[Output] | None:
+        self._scopes += 1
+        scope = Scope(self._scopes, outer)
+        hints = self._hints(node)
+        self._from(node, scope, ctes, hints)
+        for projection in node.expressions:
+            if projection.alias:
+                scope.aliases.add(projection.alias.lower())
+        for key, child in node.args.items():
+            if key in ("with_", "from_", "joins", "laterals", "hint"):
+                continue
+            for part in child if isinstance(child, list) else [child]:
+                if isinstance(part, exp.Expression):
+                    self._expression(part, scope, ctes)
+        for join in node.args.get("joins") or ():
+            on = join.args.get("on")
+            if on is not None:
+                self._expression(on, scope, ctes)
+        self._conditions(node, scope)
+        if len(scope.sources) == 1 and scope.sources[0].site is not None:
+            scope.sources[0].site.select = node
+        return self._outputs(node, scope)
+
+    def _hints(self, node: Any) -> dict[str, str]:
+        hint = node.args.get("hint")
+        if hint is None:
+            return {}
+        node.set("hint", None)
+        found: dict[str, str] = {}
+        for item in hint.expressions:
+            name = item.name.lower() if isinstance(item, exp.Anonymous) else str(item).lower()
+            value = item.expressions[0].name.lower() if item.expressions else ""
+            if not value and _ALL_HINT.search(self.text):  # ALL is a keyword: it leaves no argument
+                value = "all"
+            if name != "strategy" or value not in _STRATEGIES:
+                raise error_at(
+                    self.text,
+                    max(self.text.find("/*+"), 0),
+                    f"the plan hint is strategy(x) with x one of {', '.join(_STRATEGIES)}",
+                )
+            found[name] = value
+        return found
+
+    def _from(self, node: Any, scope: Scope, ctes: _Ctes, hints: dict[str, str]) -> None:
+        clause = node.args.get("from_")
+        if clause is not None:
+            self._item(clause.this, scope, ctes, node, hints)
+        self._joins(node.args.get("joins") or (), scope, ctes, node, hints)
+        for lateral in node.args.get("laterals") or ():
+            self._item(lateral, scope, ctes, node, hints)
+        if node.args.get("sample") is not None:
+            for source in scope.sources:
+                source.pushable = False
+
+    def _joins(
+        self, joins: Any, scope: Scope, ctes: _Ctes, node: Any, hints: dict[str, str]
+    ) -> None:
+        for join in joins:
+            before = list(scope.sources)
+            self._item(join.this, scope, ctes, node, hints)
+            added = scope.sources[len(before) :]
+            side, method = str(join.side).upper(), str(join.method).upper()
+            if method not in ("", "NATURAL"):  # ASOF, POSITIONAL: rows pair up by what is there
+                for source in scope.sources:
+                    source.pushable = False
+            if side in ("LEFT", "FULL"):
+                for source in added:
+                    source.nullable = True
+            if side in ("RIGHT", "FULL"):
+                for source in before:
+                    source.nullable = True
+
+    def _item(
+        self, item: Any, scope: Scope, ctes: _Ctes, select: Any, hints: dict[str, str]
+    ) -> None:
+        """Add the source or sources of one FROM item to the scope."""
+        if isinstance(item, MatchRelation):
+            self._match(item, scope, ctes, select, hints)
+        elif isinstance(item, exp.Table):
+            self._table(item, scope, ctes, select, hints)
+        elif isinstance(item, exp.Subquery):
+            if isinstance(item.this, exp.Table):  # a join in parentheses
+                self._item(item.this, scope, ctes, select, hints)
+            else:
+                outputs = self.query(item.this, ctes, scope)
+                outputs = self._renamed(outputs, item.args.get("alias"))
+                self._add(scope, item.alias, outputs, item)
+        elif isinstance(item, exp.Lateral):
+            if isinstance(item.this, exp.Query):
+                outputs = self._renamed(self.query(item.this, ctes, scope), item.args.get("alias"))
+                self._add(scope, item.alias, outputs, item)
+            else:
+                self._expression(item.this, scope, ctes)
+                self._add(scope, item.alias, None, item)
+        else:
+            for child in item.iter_expressions():
+                if not isinstance(child, exp.TableAlias):
+                    self._expression(child, scope, ctes)
+            self._add(scope, item.alias, None, item)
+        self._joins(item.args.get("joins") or (), scope, ctes, select, hints)
+
+    def _add(self, scope: Scope, alias: str, outputs: list[Output] | None, item: Any) -> Source:
+        opaque = outputs is None or any(output.name is None for output in outputs)
+        source = Source(alias.lower(), outputs or [], opaque)
+        source.pushable = item.args.get("sample") is None
+        scope.sources.append(source)
+        return source
+
+    def _table(
+        self, item: Any, scope: Scope, ctes: _Ctes, select: Any, hints: dict[str, str]
+    ) -> None:
+        if isinstance(item.this, exp.Anonymous):
+            factory = table_function(item.this.name)
+            if factory is None:
+                for argument in item.this.expressions:
+                    self._expression(argument, scope, ctes)
+                self._add(scope, item.alias or item.this.name, None, item)
+                return
+            bound = factory.bind(OperatorSite(item, select, self.text, self.catalog, hints))
+            self._operator(item, bound, item.this.name, scope)
+            return
+        name = item.name
+        cte = ctes.get(name.lower())
+        if cte is not None:
+            outputs = self._renamed(cte.outputs, item.args.get("alias"))
+            self._add(scope, item.alias or name, outputs, item)
+            return
+        stream, schema = self._stream(item)
+        site = self._site(stream, schema)
+        outputs = [
+            Output(attribute.name, attribute.type, ColumnUse(site.index, attribute.name, False, 0))
+            for attribute in schema.attributes
+        ]
+        source = self._add(
+            scope,
+            item.alias or name,
+            self._renamed(outputs, item.args.get("alias")),
+            item,
+        )
+        source.site = site
+        self._rename_item(item, site, item.alias or name)
+
+    def _site(
+        self, name: str, schema: StreamSchema | None = None, operator: BoundOperator | None = None
+    ) -> Site:
+        site = Site(len(self.sites), name, f"{self._prefix}{len(self.sites)}", schema, operator)
+        self.sites.append(site)
+        return site
+
+    def _rename_item(self, item: Any, site: Site, alias: str) -> None:
+        """Let the relation stand in the tree under the alias that the user knows."""
+        columns = item.args["alias"].args.get("columns") if item.args.get("alias") else None
+        item.set("this", exp.to_identifier(site.relation, quoted=True))
+        item.set(
+            "alias",
+            exp.TableAlias(this=exp.to_identifier(alias, quoted=True), columns=columns),
+        )
+        item.meta["site"] = site.index
+
+    def _stream(self, item: Any) -> tuple[str, StreamSchema]:
+        name = item.name
+        if name not in self._exact:
+            found = self._names.get(name.lower())
+            if found is None:
+                hint = did_you_mean(name, self._names.values(), quoted=False)
+                if not self._names:
+                    hint = "; the store has no streams yet"
+                raise error_at(self.text, position_of(item), f"no stream {name!r}{hint}")
+            name = found
+        try:
+            schema = self.catalog.stream_schema(name)
+        except StreamNotFound as error:  # dropped since the names were listed
+            raise error_at(self.text, position_of(item), str(error)) from None
+        self.streams[name] = schema
+        return name, schema
+
+    def _match(
+        self, item: Any, scope: Scope, ctes: _Ctes, select: Any, hints: dict[str, str]
+    ) -> None:
+        factory = match_factory()
+        if factory is None:
+            raise error_at(
+                self.text, position_of(item), "this build of Chronicle has no row patterns"
+            )
+        query = self._input_query(item.this, ctes)
+        if query is None:
+            self._stream(item.this)  # so that a missing one is said where it stands
+        else:
+            item.set("this", query.subquery("input"))
+
+        def outputs_of(query: Any) -> list[tuple[str, pa.DataType | None]]:
+            bound = bind(query.copy(), self.text, self.catalog)
+            self.streams.update(bound.streams)
+            return [(output.name or "", output.type) for output in bound.outputs or ()]
+
+        bound = factory.bind(OperatorSite(item, select, self.text, self.catalog, hints, outputs_of))
+        table = exp.Table(this=exp.to_identifier("match"))
+        clause_alias = item.args["match"].args.get("alias")
+        if clause_alias is not None:
+            table.set("alias", clause_alias.copy())
+        item.replace(table)
+        self._operator(table, bound, "match", scope)
+
+    def _input_query(self, source: Any, ctes: _Ctes) -> Any:
+        """The input of MATCH_RECOGNIZE as a query of its own; None when it is a stream.
+
+        The query runs apart from this one, so it brings the CTEs that it needs as they are written.
+        """
+        is_table = isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier)
+        if is_table and source.name.lower() not in ctes:
+            return None
+        alias = source.args.get("alias")
+        renamed = alias is not None and alias.args.get("columns")
+        if isinstance(source, exp.Subquery) and isinstance(source.this, exp.Query) and not renamed:
+            query = source.this.copy()
+        else:
+            query = exp.select("*").from_(source.copy())
+        return _bringing(query, ctes)
+
+    def _operator(self, item: Any, bound: BoundOperator, name: str, scope: Scope) -> None:
+        site = self._site(name, operator=bound)
+        for stream in bound.streams:
+            self.streams[stream] = self.catalog.stream_schema(stream)
+        outputs: list[Output] | None = [Output(f.name, f.type) for f in bound.schema]
+        alias = item.alias or name
+        outputs = self._renamed(outputs, item.args.get("alias"))
+        source = self._add(scope, alias, outputs, item)
+        source.site = site
+        self._rename_item(item, site, alias)
+
+    # -------------------------------------------------------------------- expressions
+
+    def _expression(self, node: Any, scope: Scope, ctes: _Ctes) -> None:
+        if isinstance(node, exp.Query):
+            self.query(node, ctes, scope)
+            return
+        if isinstance(node, exp.Column):
+            resolve(node, scope, self.text)
+            return
+        if isinstance(node, exp.Lambda):
+            names = [argument.name.lower() for argument in node.expressions]
+            scope.ignored.extend(names)
+            self._expression(node.this, scope, ctes)
+            del scope.ignored[len(scope.ignored) - len(names) :]
+            return
+        for child in values_of(node):
+            self._expression(child, scope, ctes)
+
+    # --------------------------------------------------------------------- conditions
+
+    def _conditions(self, node: Any, scope: Scope) -> None:
+        where = node.args.get("where")
+        if where is not None:
+            for part in conjuncts(where.this):
+                self._attach(part, scope, where=True, only=None)
+        for join in node.args.get("joins") or ():
+            on = join.args.get("on")
+            if on is None or str(join.method):
+                continue
+            side, kind = str(join.side).upper(), str(join.kind).upper()
+            if not side and kind in ("", "INNER", "CROSS"):
+                only = None
+            elif side in ("", "LEFT") and kind in ("", "OUTER", "SEMI", "ANTI"):
+                alias = join.this.alias_or_name.lower()
+                only = {s.site.index for s in scope.sources if s.alias == alias and s.site}
+            else:
+                continue
+            for part in conjuncts(on):
+                self._attach(part, scope, where=False, only=only)
+
+    def _attach(self, part: Any, scope: Scope, *, where: bool, only: set[int] | None) -> None:
+        condition = Condition(part, scope.number, where)
+        sites = {
+            use.site
+            for use in uses(part)
+            if use.scope == scope.number and (only is None or use.site in only)
+        }
+        constant = not sites and not any(True for _ in part.find_all(exp.Column, exp.Query))
+        if constant and where and only is None:
+            sites = {
+                source.site.index
+                for source in scope.sources
+                if source.site is not None and source.pushable
+            }
+        for site in sites:
+            self.sites[site].conditions.append(condition)
+
+    # ------------------------------------------------------------------------ outputs
+
+    def _outputs(self, node: Any, scope: Scope) -> list[Output] | None:
+        transparent = is_plain(node)
+        merged = any(
+            join.args.get("using")
+            or str(join.method).upper() == "NATURAL"
+            or str(join.kind).upper() in ("SEMI", "ANTI")
+            for join in node.args.get("joins") or ()
+        )
+        outputs: list[Output] = []
+        for projection in node.expressions:
+            column = projection.this if isinstance(projection, exp.Alias) else projection
+            star = column.this if isinstance(column, exp.Column) else column
+            if isinstance(star, exp.Star):
+                alias = column.table.lower() if isinstance(column, exp.Column) else None
+                expanded = None if merged else self._star(star, alias, scope)
+                if expanded is None:
+                    return None
+                outputs.extend(expanded)
+                continue
+            name = projection.alias or (column.name if isinstance(column, exp.Column) else None)
+            found = column.meta.get("output") if isinstance(column, exp.Column) else None
+            if isinstance(column, exp.Column) and not projection.alias and found is not None:
+                name = found.name
+            use = column.meta.get("use") if isinstance(column, exp.Column) else None
+            outputs.append(Output(name, declared_type(column), use))
+        if not transparent:
+            return [Output(output.name, output.type) for output in outputs]
+        return outputs
+
+    def _star(self, star: Any, alias: str | None, scope: Scope) -> list[Output] | None:
+        if any(star.args.get(key) for key in ("rename",)):
+            return None
+        dropped = {node.name.lower() for node in star.args.get("except_") or ()}
+        replaced = {node.alias.lower() for node in star.args.get("replace") or ()}
+        outputs = []
+        for source in scope.sources:
+            if alias is not None and source.alias != alias:
+                continue
+            if source.opaque:
+                return None
+            for output in source.outputs:
+                name = (output.name or "").lower()
+                if name in dropped:
+                    continue
+                if name in replaced:
+                    outputs.append(Output(output.name))
+                    continue
+                use = output.use
+                if use is not None:
+                    nullable = use.nullable or source.nullable
+                    use = (
+                        ColumnUse(use.site, use.attribute, nullable, scope.number)
+                        if source.pushable
+                        else None
+                    )
+                outputs.append(Output(output.name, output.type, use))
+        return outputs
+
+
+def _bringing(query: Any, ctes: _Ctes) -> Any:
+    """A query with the CTEs that it needs."""
+    needed = _needed(query, ctes)
+    if not needed:
+        return query
+    if query.args.get("with_") is not None:  # its own names hide those from outside
+        query = exp.select("*").from_(query.subquery("input"))
+    query.set(
+        "with_",
+        exp.With(
+            expressions=[cte.node.copy() for cte in needed],
+            recursive=any(cte.recursive for cte in needed),
+        ),
+    )
+    return query
+
+
+def _hide(name: str, written: Any, ctes: _Ctes) -> None:
+    """A CTE gets a name that means another one outside: those that use that one take it along."""
+    old = ctes[name]
+    for node in [written, *(cte.node for other, cte in ctes.items() if other != name)]:
+        if node is not None and old in _needed(node.this, ctes):
+            node.set("this", _bringing(node.this, ctes))
+
+
+def _needed(query: Any, ctes: _Ctes) -> list[_Cte]:
+    """The CTEs that a query names, and those that these name, in the order they are written."""
+    names: set[str] = set()
+    waiting = [query]
+    while waiting:
+        for table in waiting.pop().find_all(exp.Table):
+            name = table.name.lower()
+            if name in ctes and name not in names:
+                names.add(name)
+                waiting.append(ctes[name].node)
+    return [cte for name, cte in ctes.items() if name in names]
+
+
+def is_plain(select: Any) -> bool:
+    """Whether a SELECT only filters and computes: each row in gives at most one row out."""
+    for key in ("group", "having", "limit", "offset", "distinct", "qualify", "sample", "windows"):
+        if select.args.get(key):
+            return False
+    return not any(
+        isinstance(node, exp.Window)
+        or (isinstance(node, exp.Anonymous) and node.name.lower() in (*AGGREGATES, "unnest"))
+        for projection in select.expressions
+        for node in own_nodes(projection)
+    )

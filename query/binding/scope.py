@@ -1,0 +1,288 @@
+"""Names in scope: what a column of a query refers to.
+
+Purpose
+    Each SELECT opens a :class:`Scope` over its sources; :func:`resolve` finds the source of a
+    column, refuses names that nothing can have, and notes in ``meta["use"]`` when the column is
+    an attribute of a stream.
+
+Guarantee
+    A name is refused only when every source that could have it is known and lacks it.  Names are
+    compared without regard to case, as in DuckDB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from ...schema import StreamSchema
+from ...suggestion import did_you_mean
+from ..sql.dialect import error_at, position_of
+from .operators import BoundOperator
+
+__all__ = [
+    "ColumnUse",
+    "Condition",
+    "Output",
+    "Scope",
+    "Site",
+    "Source",
+    "declared_type",
+    "own_nodes",
+    "resolve",
+    "uses",
+    "values_of",
+]
+
+_TYPE_KEEPING = frozenset(
+    (
+        *("min", "max", "first", "last", "any_value", "arbitrary", "lag", "lead", "first_value"),
+        *("last_value", "nth_value", "mode", "arg_min", "arg_max", "min_by", "max_by"),
+    )
+)  # functions whose result has the type of their first argument
+
+
+@dataclass(frozen=True)
+class ColumnUse:
+    """A column that is an attribute of a stream.
+
+    Attributes
+    ----------
+    site : int
+        Number of the relation.
+    attribute : str
+    nullable : bool
+        An outer join may put NULL in its place.
+    scope : int
+        The SELECT whose own sources it comes from.
+    """
+
+    site: int
+    attribute: str
+    nullable: bool
+    scope: int
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A conjunct that every row of a stream must satisfy to have any effect.
+
+    Attributes
+    ----------
+    node : sqlglot tree
+    scope : int
+        Only columns of this SELECT's own sources belong to the stream.
+    where : bool
+        From WHERE (else from ON).
+    """
+
+    node: Any
+    scope: int
+    where: bool
+
+
+@dataclass
+class Site:
+    """One relation of a query.
+
+    Attributes
+    ----------
+    index : int
+    name : str
+        Stream or operator, as written.
+    relation : str
+        What the executor calls it; no name of the statement is like it.
+    schema : StreamSchema or None
+        None for operators.
+    operator : BoundOperator or None
+    conditions : list of Condition
+    select : sqlglot tree
+        The SELECT it stands in, when it is the only source there.
+    """
+
+    index: int
+    name: str
+    relation: str
+    schema: StreamSchema | None = None
+    operator: BoundOperator | None = None
+    conditions: list[Condition] = field(default_factory=list)
+    select: Any = None
+
+
+@dataclass(frozen=True)
+class Output:
+    """A column of a source or of a query; ``use`` where it is an attribute of a stream."""
+
+    name: str | None
+    type: pa.DataType | None = None
+    use: ColumnUse | None = None
+
+
+@dataclass
+class Source:
+    """What a FROM item gives: named columns, perhaps not all known (``opaque``).
+
+    ``nullable``: an outer join may leave it out.  ``pushable``: a condition on it may be applied
+    before it is joined.
+    """
+
+    alias: str
+    outputs: list[Output]
+    opaque: bool = False
+    nullable: bool = False
+    pushable: bool = True
+    site: Site | None = None
+
+    def find(self, name: str) -> Output | None:
+        """The column of a name."""
+        folded = name.lower()
+        for output in self.outputs:
+            if output.name is not None and output.name.lower() == folded:
+                return output
+        return None
+
+
+@dataclass
+class Scope:
+    """The sources and names that one SELECT sees, and the SELECT around it."""
+
+    number: int
+    parent: Scope | None
+    sources: list[Source] = field(default_factory=list)
+    aliases: set[str] = field(default_factory=set)
+    ignored: list[str] = field(default_factory=list)
+
+    def chain(self) -> Iterator[Scope]:
+        """This scope and those around it, innermost first."""
+        scope: Scope | None = self
+        while scope is not None:
+            yield scope
+            scope = scope.parent
+
+
+def resolve(node: Any, scope: Scope, text: str) -> None:
+    """Resolve a column in place; raises :class:`SqlError` when nothing can have that name."""
+    parts = [part.name for part in node.parts]
+    if isinstance(node.this, exp.Star):
+        _check_alias(node, parts[0], scope, text)
+        return
+    opaque = False
+    for level in scope.chain():
+        opaque = opaque or any(source.opaque for source in level.sources)
+        if _resolve(node, parts, level) or parts[0].lower() in level.ignored:
+            return
+    if opaque:
+        return
+    name = ".".join(parts)
+    known = _visible(scope)
+    if len(parts) > 1 and parts[0].lower() in _aliases(scope):
+        known = [n for a, n in _qualified(scope) if a == parts[0].lower()]
+        hint = did_you_mean(parts[1], known, quoted=False, prefix=f"{parts[0]}.")
+        raise error_at(text, position_of(node), f"{parts[0]} has no column {parts[1]!r}{hint}")
+    if len(parts) > 1:
+        _check_alias(node, parts[0], scope, text)
+    hint = did_you_mean(parts[-1], known, quoted=False)
+    listed = f" (there are {', '.join(known)})" if known and not hint else ""
+    raise error_at(text, position_of(node), f"no column {name!r}{hint}{listed}")
+
+
+def _resolve(node: Any, parts: list[str], level: Scope) -> bool:
+    first = parts[0].lower()
+    if len(parts) > 1:
+        for source in level.sources:
+            if source.alias == first:
+                found = source.find(parts[1])
+                if found is not None and len(parts) == 2:
+                    _use(node, source, found, level)
+                return found is not None or source.opaque
+    matches = [(s, o) for s in level.sources if (o := s.find(parts[0])) is not None]
+    if matches:
+        if len(matches) == 1 and len(parts) == 1:
+            _use(node, *matches[0], level)
+        return True
+    if first in level.aliases:
+        return True
+    return any(source.alias == first for source in level.sources) and len(parts) == 1
+
+
+def _use(node: Any, source: Source, output: Output, level: Scope) -> None:
+    node.meta["output"] = output
+    if output.use is not None and source.pushable:
+        nullable = source.nullable or output.use.nullable
+        node.meta["use"] = ColumnUse(output.use.site, output.use.attribute, nullable, level.number)
+
+
+def _check_alias(node: Any, name: str, scope: Scope, text: str) -> None:
+    aliases = _aliases(scope)
+    opaque = any(source.opaque for level in scope.chain() for source in level.sources)
+    if name == "*" or name.lower() in aliases or opaque:
+        return
+    hint = did_you_mean(name, aliases, quoted=False)
+    raise error_at(text, position_of(node), f"nothing in FROM is called {name!r}{hint}")
+
+
+def _aliases(scope: Scope) -> set[str]:
+    return {source.alias for level in scope.chain() for source in level.sources}
+
+
+def _qualified(scope: Scope) -> list[tuple[str, str]]:
+    return [
+        (source.alias, output.name)
+        for level in scope.chain()
+        for source in level.sources
+        for output in source.outputs
+        if output.name is not None
+    ]
+
+
+def _visible(scope: Scope) -> list[str]:
+    return list(dict.fromkeys(name for _, name in _qualified(scope)))
+
+
+def own_nodes(node: Any) -> Iterator[Any]:
+    """A node and all below it, nested queries left out."""
+    yield node
+    for child in node.iter_expressions():
+        if not isinstance(child, exp.Query):
+            yield from own_nodes(child)
+
+
+def values_of(node: Any) -> Iterator[Any]:
+    """The parts of an expression that are values: collations, fields and names of arguments not."""
+    if isinstance(node, exp.Collate):
+        yield node.this
+    elif isinstance(node, (exp.PropertyEQ, exp.Kwarg)):
+        around = node.parent.parent if isinstance(node.parent, exp.Struct) else None
+        while isinstance(around, exp.Bracket):
+            around = around.parent
+        if isinstance(around, exp.ToMap):
+            yield node.this  # the key of a map
+        yield node.expression
+    else:
+        yield from node.iter_expressions()
+
+
+def uses(node: Any) -> Iterator[ColumnUse]:
+    """The attributes of streams that an expression names, nested queries left out."""
+    for part in own_nodes(node):
+        use = part.meta.get("use") if isinstance(part, exp.Column) else None
+        if use is not None:
+            yield use
+
+
+def declared_type(node: Any) -> pa.DataType | None:
+    """Declared type of an expression where it is that of an attribute."""
+    while isinstance(node, (exp.Paren, exp.Window, exp.Filter)):
+        node = node.this
+    if isinstance(node, exp.Column):
+        output = node.meta.get("output")
+        return None if output is None else output.type
+    if isinstance(node, exp.Anonymous) and node.expressions and node.name.lower() in _TYPE_KEEPING:
+        if node.name.lower() in ("min", "max") and len(node.expressions) > 1:
+            return None
+        return declared_type(node.expressions[0])
+    return None

@@ -1,0 +1,228 @@
+"""Arguments of the window functions: what stands in the parentheses of HOP and the others.
+
+Purpose
+    :class:`WindowCall` checks name, stream and time attribute when a statement is bound, and folds
+    the measures, which may be parameters, when it runs.
+
+Layout
+    ::
+
+        TUMBLE(stream, time, size [, origin])            HOP(stream, time, slide, size [, origin])
+        TUMBLE_ROWS(stream, size)                        HOP_ROWS(stream, slide, size)
+        SESSION(stream, time, gap [, key, ...])
+
+    Measures of time are intervals; plain integers where the time attribute is an integer.  The
+    origin is a time, or ``'first'`` for the first event.
+
+Limits
+    Months and years have no fixed length and are refused.  An interval finer than the stream's
+    unit of time is refused rather than rounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sqlglot import exp
+
+from ...errors import ChronicleError, SqlError
+from ...schema import StreamSchema
+from ...suggestion import did_you_mean
+from ..conditions.constants import Folder, Kind
+from ..sql.dialect import error_at, position_of
+from ..windows.spec import CountWindows, SessionWindows, TimeWindows, Windows
+from .operators import OperatorSite
+
+__all__ = ["NAMES", "WindowCall"]
+
+_FORMS = {
+    "tumble": "TUMBLE(stream, time, size [, origin])",
+    "hop": "HOP(stream, time, slide, size [, origin])",
+    "tumble_rows": "TUMBLE_ROWS(stream, size)",
+    "hop_rows": "HOP_ROWS(stream, slide, size)",
+    "session": "SESSION(stream, time, gap [, key, ...])",
+}
+_ARGUMENTS: dict[str, tuple[int, int | None]] = {
+    "tumble": (3, 4),
+    "hop": (4, 5),
+    "tumble_rows": (2, 2),
+    "hop_rows": (3, 3),
+    "session": (3, None),
+}
+
+NAMES = tuple(_FORMS)
+"""Names that stand in FROM, in lower case."""
+
+_NS_PER_SECOND = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class WindowCall:
+    """A window function over a stream, its measures not yet folded.
+
+    Attributes
+    ----------
+    name : str
+        In lower case.
+    stream : str
+    schema : StreamSchema
+    measures : tuple of sqlglot trees
+        What stands behind stream and time.
+    keys : tuple of str
+        Attributes; the events of each combination of their values have sessions of their own.
+    text : str
+        The statement, for positions.
+    """
+
+    name: str
+    stream: str
+    schema: StreamSchema
+    measures: tuple[Any, ...]
+    text: str
+    keys: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, site: OperatorSite) -> WindowCall:
+        """Check the call in FROM at an operator's site."""
+        call = site.item.this
+        name = call.name.lower()
+        arguments = call.expressions
+        low, high = _ARGUMENTS[name]
+
+        def wrong(what: str, node: Any = None) -> SqlError:
+            return error_at(site.text, position_of(node or site.item), f"{what}: {_FORMS[name]}")
+
+        if len(arguments) < low or (high is not None and len(arguments) > high):
+            number = {None: f"{low} or more", low: str(low)}.get(high, f"{low} or {high}")
+            raise wrong(f"{name.upper()} takes {number} arguments, found {len(arguments)}")
+        stream = arguments[0]
+        if not isinstance(stream, exp.Column) or len(stream.parts) != 1:
+            raise wrong("the first argument is the name of a stream", stream)
+        found = _stream(site, stream)
+        schema = site.stream(found)
+        measures = arguments[1:]
+        if not name.endswith("_rows"):
+            time = measures[0]
+            measures = measures[1:]
+            written = time.name if isinstance(time, exp.Column) and len(time.parts) == 1 else None
+            if written is None or written.lower() != schema.time.lower():
+                raise wrong(
+                    f"the second argument is the time attribute of {found}, {schema.time}", time
+                )
+        for column in ("window_start", "window_end", "window_id"):
+            if column in (attribute.lower() for attribute in schema.names):
+                raise wrong(
+                    f"{found} has an attribute {column!r}, which windows need for themselves"
+                )
+        keys: tuple[str, ...] = ()
+        if name == "session":
+            measures, given = measures[:1], measures[1:]
+            keys = tuple(_key(node, schema, found, wrong) for node in given)
+        return cls(name, found, schema, tuple(measures), site.text, keys)
+
+    @property
+    def counts(self) -> bool:
+        """Whether windows are made by counting events."""
+        return self.name.endswith("_rows")
+
+    def windows(self, folder: Folder) -> Windows:
+        """Fold the measures; the origin of time windows may still be None (``'first'``)."""
+        try:
+            return self._windows(folder)
+        except SqlError:
+            raise
+        except ChronicleError as error:
+            raise error_at(self.text, position_of(self.measures[0]), str(error)) from None
+
+    def _windows(self, folder: Folder) -> Windows:
+        if self.name == "tumble_rows":
+            size = self._count(self.measures[0], folder)
+            return CountWindows(size, size)
+        if self.name == "hop_rows":
+            slide, size = (self._count(node, folder) for node in self.measures)
+            return CountWindows(size, slide)
+        if self.name == "session":
+            return SessionWindows(self._ticks(self.measures[0], folder))
+        lengths = 1 if self.name == "tumble" else 2
+        slide, size = (self._ticks(self.measures[i], folder) for i in (0, lengths - 1))
+        origin = self.measures[lengths:]
+        return TimeWindows(size, slide, self._origin(origin[0], folder) if origin else 0)
+
+    def _wrong(self, node: Any, what: str) -> SqlError:
+        return error_at(self.text, position_of(node), f"{what} in {_FORMS[self.name]}")
+
+    def _count(self, node: Any, folder: Folder) -> int:
+        value = folder.fold(node)
+        if value.kind is not Kind.EXACT or value.value != int(value.value):
+            raise self._wrong(node, "expected a number of events")
+        return int(value.value)
+
+    def _ticks(self, node: Any, folder: Folder) -> int:
+        value = folder.fold(node)
+        per_second = self.schema.ticks_per_second
+        if per_second is None:
+            if value.kind is not Kind.EXACT or value.value != int(value.value):
+                raise self._wrong(
+                    node,
+                    f"the time attribute {self.schema.time} is an integer: expected an integer",
+                )
+            return int(value.value)
+        if value.kind is not Kind.INTERVAL:
+            raise self._wrong(
+                node, "expected an interval of fixed length such as INTERVAL '5' MINUTE"
+            )
+        ticks, rest = divmod(value.value * per_second, _NS_PER_SECOND)
+        if rest:
+            raise self._wrong(
+                node,
+                f"the interval is finer than the stream's unit of time, {self.schema.time_unit}",
+            )
+        return int(ticks)
+
+    def _origin(self, node: Any, folder: Folder) -> int | None:
+        value = folder.fold(node)
+        if value.kind is Kind.TEXT and value.value.lower() == "first":
+            return None
+        per_second = self.schema.ticks_per_second
+        if per_second is None:
+            if value.kind is not Kind.EXACT or value.value != int(value.value):
+                raise self._wrong(node, "expected an integer or 'first' as origin")
+            return int(value.value)
+        if value.kind is Kind.TEXT:
+            value = folder.cast_text(value.value, "TIMESTAMP")
+        if value.kind is not Kind.TIME:
+            raise self._wrong(node, "expected a time or 'first' as origin")
+        ticks, rest = divmod(value.value * per_second, _NS_PER_SECOND)
+        if rest:
+            raise self._wrong(
+                node, f"the origin is finer than the stream's unit of time, {self.schema.time_unit}"
+            )
+        return int(ticks)
+
+
+def _key(
+    node: Any, schema: StreamSchema, stream: str, wrong: Callable[[str, Any], SqlError]
+) -> str:
+    """The attribute that a key of sessions names."""
+    names = {name.lower(): name for name in schema.names if name != schema.time}
+    plain = isinstance(node, exp.Column) and len(node.parts) == 1
+    found = names.get(node.name.lower()) if plain else None
+    if found is None:
+        known = ", ".join(names.values())
+        raise wrong(f"a key of sessions is an attribute of {stream} ({known})", node)
+    return found
+
+
+def _stream(site: OperatorSite, node: Any) -> str:
+    """The stream that a name stands for, without regard to case."""
+    names = site.catalog.streams()
+    if node.name in names:
+        return str(node.name)
+    folded = {name.lower(): name for name in names}
+    found = folded.get(node.name.lower())
+    if found is None:
+        hint = did_you_mean(node.name, names, quoted=False)
+        raise error_at(site.text, position_of(node), f"no stream {node.name!r}{hint}")
+    return found

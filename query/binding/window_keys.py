@@ -1,0 +1,166 @@
+"""What a SELECT over windows groups by: the windows, and attributes or expressions beside them.
+
+Purpose
+    :func:`group_keys` reads GROUP BY, with its positions, aliases and ALL.  :class:`Keys` finds
+    the keys again where they stand in the rest of the SELECT.
+
+Guarantee
+    Names mean what they mean to the executor: in GROUP BY and HAVING an attribute goes before an
+    alias, in ORDER BY an alias before an attribute.
+
+Limits
+    A key is of attributes alone.  One that mixes them with window columns, or has parameters,
+    whose types are not known beforehand, is answered from expanded events.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlglot import exp
+
+from ..sql.dialect import error_at, position_of, to_text
+from ..sql.gate import is_volatile
+from .window_select import Place, has_aggregate, unqualified
+
+__all__ = ["Keys", "group_keys", "session_keys"]
+
+
+def group_keys(place: Place) -> Keys | None:
+    """Keys beside the windows; None when windows are not told apart or a key is no such thing."""
+    group = place.select.args.get("group")
+    if group is None or any(
+        group.args.get(k) for k in ("grouping_sets", "cube", "rollup", "totals")
+    ):
+        return None
+    nodes = _grouped(group, place)
+    if nodes is None:
+        return None
+    windows = {
+        node.name.lower()
+        for node in nodes
+        if isinstance(node, exp.Column) and place.is_window(node)
+    }
+    apart = {"window_id"} if place.call.counts else {"window_start", "window_end"}
+    if not windows & apart:
+        return None
+    keys = Keys(place)
+    for node in nodes:
+        if isinstance(node, exp.Column) and place.is_window(node):
+            continue
+        if not _is_key(node, place):
+            return None
+        keys.add(node)
+    return keys
+
+
+def _grouped(group: Any, place: Place) -> list[Any] | None:
+    """What GROUP BY names, positions and aliases resolved; None for a position there is none of."""
+    nodes: list[Any] = []
+    projections = place.select.expressions
+    if group.args.get("all"):
+        nodes = [p.unalias() for p in projections if not has_aggregate(p)]
+    for node in group.expressions:
+        if isinstance(node, exp.Literal) and not node.is_string and str(node.this).isdigit():
+            position = int(node.this)
+            if not 1 <= position <= len(projections):
+                return None
+            node = projections[position - 1].unalias()
+        elif isinstance(node, exp.Column) and not place.is_window(node) and len(node.parts) == 1:
+            named = [p for p in projections if p.alias.lower() == node.name.lower()]
+            if len(named) == 1 and place.attribute(node) is None:
+                node = named[0].unalias()
+        nodes.append(node)
+    return nodes
+
+
+def _is_key(node: Any, place: Place) -> bool:
+    if isinstance(node, exp.Column):
+        return place.attribute(node) is not None
+    columns = list(node.find_all(exp.Column))
+    forbidden = (exp.Query, exp.Star, exp.Window, exp.Placeholder, exp.Lambda)
+    return (
+        bool(columns)
+        and all(place.attribute(column) for column in columns)
+        and not any(isinstance(n, forbidden) or _volatile(n) for n in node.walk())
+        and not has_aggregate(node)
+    )
+
+
+def _volatile(node: Any) -> bool:
+    return isinstance(node, exp.Anonymous) and is_volatile(node.name)
+
+
+def session_keys(place: Place) -> tuple[str, ...]:
+    """Attributes by which a SELECT that the operator does not answer groups sessions.
+
+    Raises
+    ------
+    SqlError
+        When it groups by windows and by something that cannot tell sessions apart.
+    """
+    group = place.select.args.get("group")
+    if group is None:
+        return ()
+    keys = group_keys(place) if place.alone else None
+    if keys is not None:
+        names = [
+            place.attribute(node) if isinstance(node, exp.Column) else None for node in keys.nodes
+        ]
+        if None not in names:
+            return tuple(str(name) for name in names)
+    else:
+        nodes = _grouped(group, place) or []
+        sets = any(isinstance(node, exp.Cube | exp.Rollup | exp.GroupingSets) for node in nodes)
+        windows = [isinstance(node, exp.Column) and place.is_window(node) for node in nodes]
+        if not sets and (all(windows) or not any(windows)):
+            return ()
+    raise error_at(
+        place.call.text,
+        position_of(group),
+        "sessions are told apart by attributes: name them in SESSION(stream, time, gap, key, ...) "
+        "and group by window_start, window_end and them",
+    )
+
+
+class Keys:
+    """Keys in their order.
+
+    Attributes
+    ----------
+    nodes : list of sqlglot trees
+        Each once, without qualifiers; an attribute as it is spelled in the schema.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self.nodes: list[Any] = []
+        self._place = place
+        self._texts: list[str] = []
+        self._kinds: set[type] = set()
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def add(self, node: Any) -> None:
+        """Take a key in unless it is known."""
+        own = self._own(node)
+        text = to_text(own)
+        if text not in self._texts:
+            self.nodes.append(own)
+            self._texts.append(text)
+            self._kinds.add(type(own))
+
+    def find(self, node: Any) -> int | None:
+        """The place of a key that an expression is."""
+        if type(node) not in self._kinds:
+            return None
+        text = to_text(self._own(node))
+        return self._texts.index(text) if text in self._texts else None
+
+    def _own(self, node: Any) -> Any:
+        copy = unqualified(node)
+        for column in [copy] if isinstance(copy, exp.Column) else list(copy.find_all(exp.Column)):
+            name = self._place.attribute(column)
+            if name is not None:
+                column.set("this", exp.to_identifier(name, quoted=True))
+        return copy

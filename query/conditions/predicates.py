@@ -1,0 +1,475 @@
+"""SQL conditions to what a scan can use: a time range and a pruning predicate.
+
+Purpose
+    :class:`PredicateCompiler` reads a condition over one stream and says what must hold of an
+    event for which it is true, in the little language of :mod:`chronicle.store.prune`.
+
+Guarantee
+    Sound under three-valued logic: an event for which the condition is true satisfies the compiled
+    predicate.  The converse holds only where the answer says ``exact``.  What is not understood
+    compiles to "anything".
+
+Layout
+    A condition is compiled for being TRUE or for being FALSE: NOT, and the ``negate`` mark that the
+    parser leaves on NOT LIKE, swap the two; NULL is neither.  Bounds are computed in exact
+    arithmetic in the unit of the column; where the executor would compare in binary floating
+    point, bounds are widened by units in the last place and lose their exactness.  The executor
+    compares all sides of IN and BETWEEN in one type, so their constants are first read together
+    (:meth:`PredicateCompiler._constants`): one double among integers makes doubles of all.
+
+Limits
+    One column against one constant; arithmetic on columns, other functions than casts to DATE and
+    ``date_trunc``, and comparisons between columns say nothing.  Decimal and binary columns have no
+    bounds in the tree: only their nulls are used.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from ...schema import Attribute, Storage, StreamSchema
+from ...store.prune import IsNull, NotNull, Range
+from .bounds import (
+    ALWAYS,
+    NEVER,
+    NOTHING,
+    Compiled,
+    all_of,
+    any_of,
+    as_float,
+    between,
+    exact_bounds,
+    float_bounds,
+    ordered_bounds,
+    prefix_range,
+    spread,
+    widened_bounds,
+)
+from .constants import UNKNOWN, Constant, Folder, Kind, parse_time
+from .ranges import tick_ns
+
+__all__ = ["PredicateCompiler"]
+
+_DAY_NS = 86_400_000_000_000
+_TRUNCATED_NS = {
+    "microsecond": 1_000,
+    "millisecond": 1_000_000,
+    "second": 1_000_000_000,
+    "minute": 60_000_000_000,
+    "hour": 3_600_000_000_000,
+    "day": _DAY_NS,
+    "week": 7 * _DAY_NS,
+    "month": 31 * _DAY_NS,
+    "quarter": 92 * _DAY_NS,
+    "year": 366 * _DAY_NS,
+}
+"""Greatest distance between a time and its date_trunc, by unit."""
+
+_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>"}
+_NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "=": "<>", "<>": "="}
+_COMPARISONS: dict[type, str] = {
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+    exp.EQ: "=",
+    exp.NEQ: "<>",
+}
+
+
+class PredicateCompiler:
+    """Compiles conditions over one stream.
+
+    Parameters
+    ----------
+    schema : StreamSchema
+    folder : Folder
+        Knows the constants of this execution.
+    column_of : callable
+        Gives the attribute's name for a column of this stream, None for every other column.
+    """
+
+    def __init__(
+        self,
+        schema: StreamSchema,
+        folder: Folder,
+        column_of: Callable[[Any], str | None],
+    ) -> None:
+        self._schema = schema
+        self._folder = folder
+        self._column_of = column_of
+
+    def compile(self, condition: Any) -> Compiled:
+        """What the condition implies where it is TRUE."""
+        return self._compile(condition, True)
+
+    def _compile(self, node: Any, truth: bool) -> Compiled:
+        if node.args.get("negate"):  # NOT LIKE and NOT ILIKE are one node, negated
+            truth = not truth
+        if isinstance(node, exp.Paren):
+            return self._compile(node.this, truth)
+        if isinstance(node, exp.Not):
+            return self._compile(node.this, not truth)
+        if isinstance(node, (exp.And, exp.Or)):
+            parts = [self._compile(node.this, truth), self._compile(node.expression, truth)]
+            return all_of(parts) if isinstance(node, exp.And) == truth else any_of(parts)
+        if type(node) in _COMPARISONS:
+            operator = _COMPARISONS[type(node)]
+            return self._comparison(node.this, operator, node.expression, truth)
+        if isinstance(node, exp.Between):
+            if node.args.get("symmetric"):
+                return NOTHING
+            bounds = [(">=", node.args["low"]), ("<=", node.args["high"])]
+            parts = self._comparisons(node.this, bounds, truth)
+            return all_of(parts) if truth else any_of(parts)
+        if isinstance(node, exp.In):
+            return self._membership(node, truth)
+        if isinstance(node, exp.Is):
+            return self._is(node, truth)
+        if isinstance(node, (exp.NullSafeEQ, exp.NullSafeNEQ)):
+            return self._distinct(node, truth == isinstance(node, exp.NullSafeEQ))
+        if isinstance(node, exp.Like):
+            return self._like(node, truth)
+        if isinstance(node, exp.StartsWith) or (
+            isinstance(node, exp.Anonymous) and node.name.lower() in ("starts_with", "prefix")
+        ):
+            return self._starts_with(node, truth)
+        if isinstance(node, exp.Column):
+            name = self._column_of(node)
+            if name is not None and self._schema.attribute(name).storage is Storage.BOOL:
+                return Compiled(Range(name, truth, truth), exact=True)
+            return NOTHING
+        return self._constant_condition(node, truth)
+
+    def _constant_condition(self, node: Any, truth: bool) -> Compiled:
+        constant = self._folder.fold(node)
+        if constant.kind is Kind.NULL:
+            return NEVER
+        if constant.kind is Kind.BOOL:
+            return ALWAYS if constant.value == truth else NEVER
+        return NOTHING
+
+    # ------------------------------------------------------------------ comparisons
+
+    def _comparison(self, left: Any, operator: str, right: Any, truth: bool) -> Compiled:
+        if self._side(left) is None:
+            left, operator, right = right, _FLIPPED[operator], left
+        return self._comparisons(left, [(operator, right)], truth)[0]
+
+    def _comparisons(
+        self, subject: Any, others: list[tuple[str, Any]], truth: bool
+    ) -> list[Compiled]:
+        """Comparisons of one subject with several values that are all made in one type."""
+        column = self._side(subject)
+        if column is None:
+            return [NOTHING] * len(others)
+        attribute, wrapper = self._schema.attribute(column[0]), column[1]
+        constants = self._constants(attribute, wrapper, [node for _, node in others])
+        return [
+            self._bounds(attribute, wrapper, operator if truth else _NEGATED[operator], constant)
+            for (operator, _), constant in zip(others, constants, strict=True)
+        ]
+
+    def _constants(self, attribute: Attribute, wrapper: Any, nodes: list[Any]) -> list[Constant]:
+        """Values as the executor compares them: UNKNOWN where the common type is not certain."""
+        constants = [self._folder.fold(node) for node in nodes]
+        if len(constants) == 1:
+            return constants
+        # a NULL under a cast has a type, which counts like that of any other value
+        known = [
+            UNKNOWN if constant.kind is Kind.NULL and not _is_untyped(node) else constant
+            for node, constant in zip(nodes, constants, strict=True)
+        ]
+        kinds = {constant.kind for constant in known} - {Kind.NULL}
+        if _is_time(attribute):
+            if wrapper is None and len(kinds) > 1:
+                ns_per_tick = tick_ns(attribute.type)
+                return [_whole_time(constant, ns_per_tick) for constant in known]
+            sound = len(kinds) == 1
+        elif _is_number(attribute):
+            sound = kinds <= {Kind.EXACT, Kind.FLOAT} or kinds == {Kind.TEXT}
+        else:
+            sound = len(kinds) == 1
+        if not sound and kinds:
+            return [UNKNOWN] * len(known)
+        floats = [constant for constant in known if constant.kind is Kind.FLOAT]
+        if not floats or (attribute.storage is Storage.FLOAT and wrapper is None):
+            return known
+        single = all(constant.is_single for constant in floats)
+        return [_as_floating(constant, single) for constant in known]
+
+    def _side(self, node: Any) -> tuple[str, Any] | None:
+        """The column of one side of a comparison, and the function around it if there is one."""
+        while isinstance(node, exp.Paren):
+            node = node.this
+        if isinstance(node, exp.Column):
+            name = self._column_of(node)
+            return None if name is None else (name, None)
+        inner, wrapper = None, node
+        if isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast):
+            inner = node.this
+        elif isinstance(node, exp.Anonymous) and node.name.lower() in ("date_trunc", "datetrunc"):
+            inner = node.expressions[1] if len(node.expressions) == 2 else None
+        while isinstance(inner, exp.Paren):
+            inner = inner.this
+        if isinstance(inner, exp.Column):
+            name = self._column_of(inner)
+            return None if name is None else (name, wrapper)
+        return None
+
+    def _bounds(
+        self, attribute: Attribute, wrapper: Any, operator: str, constant: Constant
+    ) -> Compiled:
+        type_ = attribute.type
+        if constant.kind is Kind.NULL:
+            return NEVER
+        if constant.kind is Kind.UNKNOWN:
+            return NOTHING
+        if wrapper is not None:
+            return self._wrapped(attribute, wrapper, operator, constant)
+        if pa.types.is_timestamp(type_) or pa.types.is_date(type_):
+            return self._time(attribute, operator, constant)
+        if attribute.storage in (Storage.SIGNED, Storage.UNSIGNED):
+            if constant.kind is Kind.TEXT:
+                constant = self._folder.cast_text(constant.value, _sql_integer(type_))
+            if constant.kind is Kind.EXACT:
+                return exact_bounds(attribute.name, operator, Fraction(constant.value))
+            if constant.kind is Kind.FLOAT:
+                # whole numbers up to here keep their values where both sides become floats
+                if abs(constant.value) < (2.0**24 if constant.is_single else 2.0**53):
+                    return exact_bounds(attribute.name, operator, Fraction(constant.value))
+                return widened_bounds(attribute.name, operator, constant.value, constant.is_single)
+            return NOTHING
+        if attribute.storage is Storage.FLOAT:
+            if constant.kind is Kind.TEXT:
+                constant = self._folder.cast_text(constant.value, "DOUBLE")
+            if constant.kind in (Kind.EXACT, Kind.FLOAT):
+                return float_bounds(attribute, operator, constant)
+            return NOTHING
+        if attribute.storage is Storage.STRING and constant.kind is Kind.TEXT:
+            return ordered_bounds(attribute.name, operator, constant.value, exact=True)
+        if attribute.storage is Storage.BOOL and constant.kind is Kind.BOOL:
+            return ordered_bounds(attribute.name, operator, bool(constant.value), exact=True)
+        return Compiled(NotNull(attribute.name))
+
+    def _time(self, attribute: Attribute, operator: str, constant: Constant) -> Compiled:
+        ns_per_tick = tick_ns(attribute.type)
+        if constant.kind is Kind.TEXT:
+            nanoseconds = parse_time(constant.value)
+            if nanoseconds is None or nanoseconds % ns_per_tick:
+                # an unusual spelling, or finer than the column: the executor decides what it means
+                constant = self._folder.cast_text(constant.value, _sql_time(attribute.type))
+            else:
+                constant = Constant(Kind.TIME, nanoseconds)
+        if constant.kind is not Kind.TIME:
+            return NOTHING
+        return exact_bounds(attribute.name, operator, Fraction(constant.value, ns_per_tick))
+
+    def _wrapped(
+        self, attribute: Attribute, wrapper: Any, operator: str, constant: Constant
+    ) -> Compiled:
+        """Bounds on ``f(column)`` for monotone f that moves a value by a bounded distance."""
+        type_ = attribute.type
+        is_timestamp = pa.types.is_timestamp(type_)
+        if isinstance(wrapper, exp.Anonymous):
+            unit = self._folder.fold(wrapper.expressions[0])
+            slack = _TRUNCATED_NS.get(str(unit.value).lower()) if unit.kind is Kind.TEXT else None
+        elif wrapper.to.is_type("date"):
+            slack = _DAY_NS
+        elif wrapper.to.is_type(
+            "timestamp", "timestampntz", "timestamptz", "timestamp_s", "timestamp_ms",
+            "timestamp_ns",
+        ):  # fmt: skip
+            slack = 1_000_000_000
+        else:
+            return self._cast_number(attribute, wrapper, operator, constant)
+        if not is_timestamp or slack is None:
+            return NOTHING
+        if constant.kind is Kind.TEXT:  # a text takes the type of the other side
+            cast = wrapper.to.sql("duckdb") if isinstance(wrapper, exp.Cast) else "TIMESTAMP"
+            constant = self._folder.cast_text(constant.value, cast)
+        if constant.kind is not Kind.TIME:
+            return NOTHING
+        per_tick = tick_ns(type_)
+        low = Fraction(constant.value - slack, per_tick)
+        high = Fraction(constant.value + slack, per_tick)
+        if wrapper is not None and _floors(wrapper):
+            low = Fraction(constant.value, per_tick)  # f(t) <= t
+        return between(attribute.name, operator, low, high)
+
+    def _cast_number(
+        self, attribute: Attribute, wrapper: Any, operator: str, constant: Constant
+    ) -> Compiled:
+        if not _is_number(attribute) or constant.kind not in (Kind.EXACT, Kind.FLOAT):
+            return NOTHING
+        value = as_float(constant.value)
+        if not math.isfinite(value):
+            return NOTHING
+        single = constant.is_single or pa.types.is_float32(attribute.type)
+        if wrapper.to.is_type("double", "float"):
+            single = single or wrapper.to.is_type("float")
+            return widened_bounds(attribute.name, operator, value, single)
+        if wrapper.to.is_type("decimal"):
+            rounding = Fraction(1, 10 ** _decimal_scale(wrapper.to))
+        elif wrapper.to.is_type(*_INTEGER_TYPES):
+            rounding = Fraction(1)
+        else:
+            return NOTHING
+        low, high = spread(value, single)
+        if not (math.isfinite(low) and math.isfinite(high)):
+            return NOTHING
+        return between(
+            attribute.name, operator, Fraction(low) - rounding, Fraction(high) + rounding
+        )
+
+    # --------------------------------------------------------------- other predicates
+
+    def _membership(self, node: Any, truth: bool) -> Compiled:
+        if node.args.get("query") or node.args.get("unnest") or node.args.get("field"):
+            return NOTHING
+        parts = self._comparisons(node.this, [("=", item) for item in node.expressions], truth)
+        if not parts:
+            return NOTHING
+        return any_of(parts) if truth else all_of(parts)
+
+    def _is(self, node: Any, truth: bool) -> Compiled:
+        subject = node.this
+        while isinstance(subject, exp.Paren):
+            subject = subject.this
+        name = self._column_of(subject) if isinstance(subject, exp.Column) else None
+        if name is None:
+            return NOTHING
+        if isinstance(node.expression, exp.Null):
+            if name == self._schema.time:
+                return NEVER if truth else ALWAYS
+            return Compiled(IsNull(name) if truth else NotNull(name), exact=True)
+        if isinstance(node.expression, exp.Boolean):
+            if self._schema.attribute(name).storage is not Storage.BOOL:
+                return NOTHING
+            value = bool(node.expression.this)
+            if truth:
+                return Compiled(Range(name, value, value), exact=True)
+            other = Compiled(Range(name, not value, not value), exact=True)
+            return any_of([Compiled(IsNull(name), exact=True), other])
+        return NOTHING
+
+    def _distinct(self, node: Any, equal: bool) -> Compiled:
+        column, other = self._side(node.this), node.expression
+        if column is None:
+            column, other = self._side(node.expression), node.this
+        if column is None or column[1] is not None:
+            return NOTHING
+        constant = self._folder.fold(other)
+        name = column[0]
+        if constant.kind is Kind.NULL:
+            return Compiled(IsNull(name) if equal else NotNull(name), exact=True)
+        if constant.kind is Kind.UNKNOWN:
+            return NOTHING
+        if equal:
+            return self._bounds(self._schema.attribute(name), None, "=", constant)
+        different = self._bounds(self._schema.attribute(name), None, "<>", constant)
+        return any_of([Compiled(IsNull(name), exact=True), different])
+
+    def _like(self, node: Any, truth: bool) -> Compiled:
+        name = self._column_of(node.this) if isinstance(node.this, exp.Column) else None
+        if name is None or self._schema.attribute(name).storage is not Storage.STRING:
+            return NOTHING
+        pattern = self._folder.fold(node.expression)
+        if pattern.kind is not Kind.TEXT or not truth:
+            return Compiled(NotNull(name)) if pattern.kind is Kind.TEXT else NOTHING
+        text = pattern.value
+        wild = min((text.find(c) for c in "%_" if c in text), default=-1)
+        if wild < 0:
+            return Compiled(Range(name, text, text))
+        return Compiled(prefix_range(name, text[:wild]))
+
+    def _starts_with(self, node: Any, truth: bool) -> Compiled:
+        if isinstance(node, exp.Anonymous):
+            if len(node.expressions) != 2:
+                return NOTHING
+            subject, prefix = node.expressions
+        else:
+            subject, prefix = node.this, node.expression
+        name = self._column_of(subject) if isinstance(subject, exp.Column) else None
+        if name is None or self._schema.attribute(name).storage is not Storage.STRING:
+            return NOTHING
+        text = self._folder.fold(prefix)
+        if text.kind is not Kind.TEXT or not truth:
+            return Compiled(NotNull(name)) if text.kind is Kind.TEXT else NOTHING
+        return Compiled(prefix_range(name, text.value))
+
+
+_INTEGER_TYPES = (
+    "tinyint", "smallint", "int", "bigint", "utinyint", "usmallint", "uint", "ubigint", "int128",
+)  # fmt: skip
+
+
+def _is_untyped(node: Any) -> bool:
+    """Whether a NULL has no type of its own: the literal, or a parameter without a value."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return isinstance(node, (exp.Null, exp.Placeholder))
+
+
+def _is_time(attribute: Attribute) -> bool:
+    return bool(pa.types.is_timestamp(attribute.type) or pa.types.is_date(attribute.type))
+
+
+def _is_number(attribute: Attribute) -> bool:
+    numeric = attribute.storage in (Storage.SIGNED, Storage.UNSIGNED, Storage.FLOAT)
+    return numeric and not _is_time(attribute)
+
+
+def _whole_time(constant: Constant, ns_per_tick: int) -> Constant:
+    """A time that means the same whatever type of time it is compared in; else UNKNOWN."""
+    if constant.kind is Kind.TEXT:
+        nanoseconds = parse_time(constant.value)
+        if nanoseconds is not None and nanoseconds % ns_per_tick == 0:
+            return Constant(Kind.TIME, nanoseconds)
+    return constant if constant.kind in (Kind.TIME, Kind.NULL) else UNKNOWN
+
+
+def _as_floating(constant: Constant, single: bool) -> Constant:
+    """A number as it is compared beside doubles, or beside floats of single precision."""
+    value = constant.value
+    if isinstance(value, Decimal) and value != value.to_integral_value():
+        # the executor may round a fraction otherwise than we do, but small ones stay between the
+        # same whole numbers
+        clear = abs(value) < 2**24 and abs(value - value.to_integral_value()) > Decimal("0.001")
+        return constant if clear and not single else UNKNOWN
+    if constant.kind is Kind.EXACT:
+        return Constant(Kind.FLOAT, as_float(value), is_single=single)
+    return replace(constant, is_single=single)
+
+
+def _floors(wrapper: Any) -> bool:
+    """Whether the function rounds towards the past, so that ``f(t) <= t``."""
+    return isinstance(wrapper, exp.Anonymous) or bool(wrapper.to.is_type("date"))
+
+
+def _decimal_scale(type_: Any) -> int:
+    parts = type_.expressions
+    return int(parts[1].name) if len(parts) > 1 else 0
+
+
+def _sql_time(type_: pa.DataType) -> str:
+    if pa.types.is_date(type_):
+        return "DATE"
+    if type_.tz is not None:
+        return "TIMESTAMPTZ"
+    return {"s": "TIMESTAMP_S", "ms": "TIMESTAMP_MS", "us": "TIMESTAMP", "ns": "TIMESTAMP_NS"}[
+        type_.unit
+    ]
+
+
+def _sql_integer(type_: pa.DataType) -> str:
+    sign = "U" if str(type_).startswith("u") else ""
+    return sign + {8: "TINYINT", 16: "SMALLINT", 32: "INTEGER", 64: "BIGINT"}[type_.bit_width]

@@ -1,0 +1,156 @@
+"""Ranges of time: what a predicate leaves of it, how it is cut, and how people read it.
+
+Purpose
+    :func:`time_bounds` finds the ticks that a predicate leaves possible, so that a scan starts and
+    ends there; :func:`tail_start` narrows it to the last events; :func:`describe` and
+    :func:`range_text` write predicate and range for EXPLAIN.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pyarrow as pa
+
+from ...schema import StreamSchema, time_text
+from ...store.prune import AllOf, AnyOf, IsNull, Never, NotNull, Prune, Range
+from ...store.snapshot import Snapshot
+from ...ticks import INT64_MAX, INT64_MIN, NS_PER_TICK
+
+__all__ = [
+    "TICK_MAX",
+    "TICK_MIN",
+    "describe",
+    "half_open",
+    "range_text",
+    "shown_time",
+    "tail_start",
+    "tick_ns",
+    "time_bounds",
+]
+
+TICK_MIN, TICK_MAX = INT64_MIN, INT64_MAX
+_DAY_NS = 86_400_000_000_000
+
+
+def tick_ns(type_: pa.DataType) -> int:
+    """Nanoseconds in a unit of a time or date column."""
+    if pa.types.is_date32(type_):
+        return _DAY_NS
+    return NS_PER_TICK["ms" if pa.types.is_date64(type_) else type_.unit]
+
+
+def time_bounds(prune: Prune | None, time: str) -> tuple[int, int]:
+    """Hull of the ticks that a predicate leaves possible, both inclusive; empty when low > high."""
+    if prune is None:
+        return TICK_MIN, TICK_MAX
+    if isinstance(prune, Never):
+        return 1, 0
+    if isinstance(prune, Range) and prune.column == time:
+        low = TICK_MIN if prune.low is None else math.ceil(prune.low)  # type: ignore[arg-type]
+        high = TICK_MAX if prune.high is None else math.floor(prune.high)  # type: ignore[arg-type]
+        return max(low, TICK_MIN), min(high, TICK_MAX)
+    if isinstance(prune, AllOf):
+        spans = [time_bounds(item, time) for item in prune.items]
+        return (
+            max((low for low, _ in spans), default=TICK_MIN),
+            min((high for _, high in spans), default=TICK_MAX),
+        )
+    if isinstance(prune, AnyOf):
+        spans = [span for item in prune.items if (span := time_bounds(item, time))[0] <= span[1]]
+        if not spans:
+            return 1, 0
+        return min(low for low, _ in spans), max(high for _, high in spans)
+    return TICK_MIN, TICK_MAX
+
+
+def describe(prune: Prune | None, schema: StreamSchema) -> str | None:
+    """A predicate as people read it; None when it says nothing."""
+    if prune is None or prune == AllOf(()):
+        return None
+    if isinstance(prune, Never):
+        return "never"
+    if isinstance(prune, IsNull):
+        return f"{prune.column} is null"
+    if isinstance(prune, NotNull):
+        return f"{prune.column} is not null"
+    if isinstance(prune, Range):
+        return _describe_range(prune, schema)
+    word = " and " if isinstance(prune, AllOf) else " or "
+    parts = [describe(item, schema) or "true" for item in prune.items]
+    return word.join(f"({p})" if " and " in p or " or " in p else p for p in parts)
+
+
+def _describe_range(prune: Range, schema: StreamSchema) -> str:
+    def shown(value: Any) -> str:
+        if prune.column in schema and isinstance(value, int) and not isinstance(value, bool):
+            type_ = schema.attribute(prune.column).type
+            if pa.types.is_timestamp(type_) or pa.types.is_date(type_):
+                return shown_time(value, type_)
+        return repr(value) if isinstance(value, str) else str(value)
+
+    if prune.low is not None and prune.low == prune.high:
+        return f"{prune.column} = {shown(prune.low)}"
+    parts = []
+    if prune.low is not None:
+        parts.append(f"{prune.column} {'>' if prune.low_open else '>='} {shown(prune.low)}")
+    if prune.high is not None:
+        parts.append(f"{prune.column} {'<' if prune.high_open else '<='} {shown(prune.high)}")
+    return " and ".join(parts) or f"{prune.column} is not null"
+
+
+def shown_time(ticks: int, type_: pa.DataType) -> str:
+    """Ticks of a time or date column as people read them."""
+    if pa.types.is_timestamp(type_):
+        return time_text(ticks, type_)
+    try:
+        raw = pa.scalar(ticks, pa.int32() if pa.types.is_date32(type_) else pa.int64())
+        return str(raw.cast(type_))
+    except (pa.ArrowInvalid, ValueError, OverflowError):
+        return str(ticks)
+
+
+def half_open(low: int, high: int) -> tuple[int | None, int | None]:
+    """Inclusive ticks as ``[start, end)``, None where unbounded."""
+    if low > high:
+        return 0, 0
+    return None if low == TICK_MIN else low, None if high == TICK_MAX else high + 1
+
+
+def range_text(low: int, high: int, schema: StreamSchema) -> str | None:
+    """A time range as people read it; None when it is all of time."""
+    if low > high:
+        return "empty"
+    if low == TICK_MIN and high == TICK_MAX:
+        return None
+    type_ = schema.time_type
+    start = "" if low == TICK_MIN else shown_time(low, type_)
+    end = "" if high == TICK_MAX else shown_time(high + 1, type_)
+    return f"[{start}, {end})"
+
+
+def tail_start(snapshot: Snapshot, low: int, high: int, rows: int) -> int:
+    """The latest tick from which on, up to ``high``, there are at least ``rows`` events."""
+    span = snapshot.time_range
+    if span is None or low > high:
+        return low
+    first, last = max(low, span[0]), min(high, span[1])
+    if first > last or rows <= 0:
+        return low
+
+    def events(tick: int) -> int:
+        start, end = half_open(tick, high)
+        return snapshot.aggregate((), start, end).count
+
+    if events(first) <= rows:
+        return low
+    # events(first) > rows: find the greatest tick that still has enough
+    good, bad = first, last + 1
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        if events(middle) >= rows:
+            good = middle
+        else:
+            bad = middle
+    return good

@@ -1,0 +1,5 @@
+"""What the query layer and its surroundings agree on.
+
+Reading order: ``catalog`` (what is asked of a database), ``access`` (who may see what),
+``cancellation``, ``explanation`` (what EXPLAIN answers), ``result``.
+"""

@@ -1,0 +1,188 @@
+"""Ending a query from outside: time limits, cancellation and Ctrl-C.
+
+Purpose
+    :class:`Cancellation` is the token a caller keeps to end a query from another thread.
+    :class:`QueryControl` is what one running query asks: scans call :meth:`QueryControl.check`
+    between blocks, and whatever runs outside of Python (the relational executor, kernels) is
+    interrupted through a callback for as long as it runs.
+
+Guarantee
+    Once the limit has passed or the token is cancelled, every ``check`` raises, and an attached
+    callback is called again and again until it is detached: an interrupt that arrives just before
+    the work begins is not lost.
+
+Limits
+    A query ends at the next check or interrupt point, typically within milliseconds.  Python
+    delivers Ctrl-C to the main thread only, and only while that runs Python: :func:`interruptibly`
+    therefore lets another thread do the waiting inside of compiled code.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TypeVar
+
+from ...errors import InvalidArgument, QueryCancelled, QueryTimeout
+from ...ownership import Owner
+
+__all__ = ["Cancellation", "QueryControl", "interruptibly"]
+
+Answer = TypeVar("Answer")
+
+INTERRUPT_EVERY_S = 0.02
+TIMEOUT_MAX_S = 10 * 365 * 86_400.0  # beyond that, threads cannot wait
+
+
+class Cancellation:
+    """A token by which a query can be ended from another thread; good for one query or many."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._listeners: list[Callable[[], None]] = []
+        self._guard = threading.Lock()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether :meth:`cancel` was called."""
+        return self._event.is_set()
+
+    def cancel(self) -> None:
+        """End the queries that carry this token, now and in future."""
+        with self._guard:
+            self._event.set()
+            listeners = list(self._listeners)
+        for listener in listeners:
+            listener()
+
+    def _listen(self, listener: Callable[[], None]) -> None:
+        with self._guard:
+            self._listeners.append(listener)
+
+    def _forget(self, listener: Callable[[], None]) -> None:
+        with self._guard, suppress(ValueError):
+            self._listeners.remove(listener)
+
+
+class QueryControl:
+    """The limits under which one query runs.
+
+    Parameters
+    ----------
+    timeout : float, optional
+        Seconds from now.
+    cancellation : Cancellation, optional
+    """
+
+    def __init__(
+        self, timeout: float | None = None, cancellation: Cancellation | None = None
+    ) -> None:
+        if timeout is not None and not timeout > 0:
+            raise InvalidArgument(f"timeout is a number of seconds above 0, found {timeout!r}")
+        self.timeout = timeout
+        self.cancellation = cancellation
+        self._deadline = None if timeout is None else time.monotonic() + min(timeout, TIMEOUT_MAX_S)
+        self._owner = Owner("the store of this query")
+
+    @property
+    def stopped(self) -> bool:
+        """Whether :meth:`check` would raise."""
+        if self.cancellation is not None and self.cancellation.cancelled:
+            return True
+        return self._deadline is not None and time.monotonic() >= self._deadline
+
+    def check(self) -> None:
+        """Raise when the query has to end.
+
+        Raises
+        ------
+        QueryTimeout, QueryCancelled, StoreClosed
+            The last in a forked child: the query is its parent's.
+        """
+        self._owner.check()
+        if self.cancellation is not None and self.cancellation.cancelled:
+            raise QueryCancelled("the query was cancelled")
+        if self._deadline is not None and time.monotonic() >= self._deadline:
+            raise QueryTimeout(
+                f"the query ran into its limit of {self.timeout:g} s; narrow its time range, or "
+                "give it a longer timeout"
+            )
+
+    @contextmanager
+    def interrupting(self, interrupt: Callable[[], None]) -> Iterator[None]:
+        """Call ``interrupt`` from another thread, repeatedly, once the query has to end."""
+        if self._deadline is None and self.cancellation is None:
+            yield
+            return
+        done = threading.Event()
+
+        def hammer() -> None:
+            while not done.is_set():
+                with suppress(Exception):  # the work may have ended, and its handle with it
+                    interrupt()
+                done.wait(INTERRUPT_EVERY_S)
+
+        def cancelled() -> None:
+            threading.Thread(target=hammer, name="chronicle-cancel", daemon=True).start()
+
+        timer = None
+        if self._deadline is not None:
+            timer = threading.Timer(max(0.0, self._deadline - time.monotonic()), hammer)
+            timer.name = "chronicle-timeout"
+            timer.daemon = True
+            timer.start()
+        if self.cancellation is not None:
+            self.cancellation._listen(cancelled)
+            if self.cancellation.cancelled:
+                cancelled()
+        try:
+            yield
+        finally:
+            done.set()
+            if timer is not None:
+                timer.cancel()
+            if self.cancellation is not None:
+                self.cancellation._forget(cancelled)
+
+
+def interruptibly(call: Callable[[], Answer], interrupt: Callable[[], None]) -> Answer:
+    """Make a call into compiled code that Ctrl-C can end.
+
+    Parameters
+    ----------
+    call : callable
+    interrupt : callable
+        Makes the call return soon; called from the main thread, repeatedly, on Ctrl-C.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        Once the call has returned.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return call()
+    answers: list[Answer] = []
+    errors: list[BaseException] = []
+    done = threading.Event()
+
+    def work() -> None:
+        try:
+            answers.append(call())
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            done.set()
+
+    threading.Thread(target=work, name="chronicle-query", daemon=True).start()
+    try:
+        done.wait()
+    except KeyboardInterrupt:
+        while not done.wait(INTERRUPT_EVERY_S):
+            with suppress(Exception):
+                interrupt()
+        raise
+    if errors:
+        raise errors[0]
+    return answers[0]

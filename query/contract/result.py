@@ -1,0 +1,228 @@
+"""Results: batches on demand, in the form the caller likes.
+
+Purpose
+    :class:`Result` is what ``db.sql`` returns: a lazily computed table that can be taken as Arrow,
+    pandas, polars, Python rows, or streamed batch by batch.
+
+Guarantee
+    Nothing is computed ahead of what is taken, up to a few batches; :meth:`Result.batches` holds
+    bounded memory.  After ``arrow``, ``df``, ``pl`` or ``fetchall`` the rows are kept and any of
+    them may be called again.  A result that is dropped or closed ends its query.
+
+Limits
+    Once batches have been taken from it, a result no longer gives the whole.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+from ...errors import InvalidArgument, MissingDependency
+from .explanation import Plan
+
+__all__ = ["Result"]
+
+
+class Result:
+    """Rows of one statement.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+    batches : iterator of RecordBatch
+        In that schema.
+    plan : Plan or callable
+        The plan, or what makes it when asked.
+    close : callable, optional
+        Ends the query.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        batches: Iterator[pa.RecordBatch],
+        plan: Plan | Callable[[], Plan] | None = None,
+        close: Callable[[], None] | None = None,
+    ) -> None:
+        self._schema = schema
+        self._batches = batches
+        self._plan = plan
+        self._close = close
+        self._table: pa.Table | None = None
+        self._started = False
+
+    @classmethod
+    def of_table(cls, table: pa.Table, plan: Plan | Callable[[], Plan] | None = None) -> Result:
+        """A result that is there already."""
+        result = cls(table.schema, iter(()), plan)
+        result._table = table
+        return result
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the rows."""
+        return self._schema
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns."""
+        return list(self._schema.names)
+
+    @property
+    def plan(self) -> Plan | None:
+        """How the rows are computed; None for statements that are not queries."""
+        if callable(self._plan):
+            self._plan = self._plan()
+        return self._plan
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows in batches, once, in bounded memory."""
+        if self._table is not None:
+            yield from self._table.to_batches()
+            return
+        self._start()
+        try:
+            yield from self._batches
+        finally:
+            self.close()
+
+    def _start(self) -> None:
+        if self._started:
+            raise InvalidArgument(
+                "the rows of this result were taken as batches; run the statement again"
+            )
+        self._started = True
+
+    def reader(self) -> pa.RecordBatchReader:
+        """The rows as a ``RecordBatchReader``, once."""
+        return pa.RecordBatchReader.from_batches(self._schema, self.batches())
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> Any:
+        return self.reader().__arrow_c_stream__(requested_schema)
+
+    def arrow(self) -> pa.Table:
+        """All rows as an Arrow table."""
+        if self._table is None:
+            self._start()
+            try:
+                self._table = pa.Table.from_batches(list(self._batches), self._schema)
+            finally:
+                self.close()
+        return self._table
+
+    def df(self) -> Any:
+        """All rows as a pandas DataFrame."""
+        try:
+            import pandas  # noqa: F401
+        except ImportError:
+            raise MissingDependency("df() needs pandas: pip install pandas") from None
+        return self.arrow().to_pandas()
+
+    def pl(self) -> Any:
+        """All rows as a polars DataFrame."""
+        try:
+            import polars
+        except ImportError:
+            raise MissingDependency("pl() needs polars: pip install polars") from None
+        names = self.columns
+        doubled = sorted({name for name in names if names.count(name) > 1})
+        if doubled:
+            raise InvalidArgument(
+                f"a polars frame needs column names that differ; give {', '.join(doubled)} an alias"
+            )
+        for field in self._schema:
+            if pa.types.is_interval(field.type):
+                raise InvalidArgument(
+                    f"column {field.name!r} holds intervals with months, which polars has no type "
+                    "for; cast it to VARCHAR in the query"
+                )
+        return polars.from_arrow(self.arrow())
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        """All rows as tuples of Python values.
+
+        Times are ``datetime`` (zoned ones in their zone); a time that ``datetime`` cannot hold (a
+        fraction of a microsecond, a year outside of 1 to 9999) stays a ``pyarrow`` scalar.
+        Intervals are ``timedelta``; in those with months, a month counts as 30 days.
+        """
+        table = self.arrow()
+        columns = [_python_values(column) for column in table.columns]
+        if not columns:
+            return [() for _ in range(table.num_rows)]
+        return list(zip(*columns, strict=True))
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        """The first row; None when there is none."""
+        rows = Result.of_table(self.arrow().slice(0, 1)).fetchall()
+        return rows[0] if rows else None
+
+    def close(self) -> None:
+        """End the query; may be called more than once."""
+        if self._close is not None:
+            close, self._close = self._close, None
+            close()
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return iter(self.fetchall())
+
+    def __enter__(self) -> Result:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{field.name} {field.type}" for field in self._schema)
+        rows = "" if self._table is None else f", {self._table.num_rows} rows"
+        return f"<chronicle.Result ({columns}){rows}>"
+
+
+def _python_values(column: pa.ChunkedArray) -> list[Any]:
+    type_ = column.type
+    if pa.types.is_timestamp(type_):
+        return _moments(column)
+    if pa.types.is_interval(type_):
+        return [
+            None
+            if value is None
+            else dt.timedelta(
+                days=value.months * 30 + value.days, microseconds=value.nanoseconds // 1000
+            )
+            for value in column.to_pylist()
+        ]
+    return list(column.to_pylist())
+
+
+def _moments(column: pa.ChunkedArray) -> list[Any]:
+    type_ = column.type
+    if type_.unit == "ns":
+        try:
+            return list(column.cast(pa.timestamp("us", type_.tz)).to_pylist())
+        except (pa.ArrowInvalid, ValueError, OverflowError):
+            return [_moment(scalar) for scalar in column]
+    try:
+        return list(column.to_pylist())
+    except (ValueError, OverflowError):
+        return [_moment(scalar) for scalar in column]
+
+
+def _moment(scalar: pa.Scalar) -> Any:
+    try:
+        if scalar.type.unit == "ns":
+            return scalar.cast(pa.timestamp("us", scalar.type.tz)).as_py()
+        return scalar.as_py()
+    except (pa.ArrowInvalid, ValueError, OverflowError):
+        return scalar

@@ -1,0 +1,560 @@
+"""MATCH_RECOGNIZE as an operator: a clause and a schema in, Arrow batches in, Arrow batches out.
+
+Purpose
+    :func:`compile_match` binds a clause to a schema once: conditions, program, measures, output
+    columns. :meth:`CompiledMatch.run` then runs it over any sequence of batches in time order: a
+    scan of a stream, or the events of replay intervals one after the other.
+
+Guarantee
+    The result does not depend on how the input is cut into batches.  Matches come in the order of
+    their first event in the stream (for one first event: in the order the matcher finds them),
+    whatever partition they belong to; the rows of a match stay together.  Without PARTITION BY that
+    is the order of MATCH_NUMBER.  A match is put out as soon as no earlier one can appear.
+
+    Kept in memory are the rows from which a match may still begin and those that such a match may
+    need: the window with WITHIN, a fixed number of rows for a pattern of bounded length, else
+    whatever the open matches of each partition span.
+
+Limits
+    An ORDER BY that does not begin with the time attribute, ascending, sorts the whole input in
+    memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from ...errors import AttributeNotFound, InvalidArgument, SqlError
+from ...schema import StreamSchema
+from ...suggestion import did_you_mean
+from ...ticks import NS_PER_TICK
+from ..sql.dialect import to_text
+from ..sql.match_clause import MatchClause, MatchRecognize, match_clause
+from ..sql.pattern_parser import position_error
+from ..sql.pattern_tree import Absence, describe, walk
+from .automaton import ACCEPT, Automaton, build_automaton
+from .binding import (
+    CLASSIFIER,
+    NUMBER,
+    PSEUDO,
+    Aggregate,
+    Binder,
+    Bound,
+    Leaf,
+    Navigation,
+    RowExpression,
+)
+from .conditions import ConditionPlan, number_of, plan_conditions
+from .match_stream import MatchStream
+from .matcher import MatchLimits
+from .program import Program, compile_program
+from .scalar import column_types, evaluate
+from .typed import leaf_index, substitute
+from .validate import known_variables
+
+__all__ = ["CompiledMatch", "InputColumns", "MatchLimits", "compile_match"]
+
+_SECONDS = {
+    "microsecond": 1, "millisecond": 10**3, "second": 10**6, "minute": 60 * 10**6,
+    "hour": 3600 * 10**6, "day": 86_400 * 10**6, "week": 7 * 86_400 * 10**6,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class InputColumns:
+    """Columns of the input: an Arrow schema, and which column is time (None: none is).
+
+    ``ordered`` says whether the input comes in the order of time.  Names are resolved as
+    :class:`StreamSchema` does, exact first, then without regard to case.
+    """
+
+    arrow: pa.Schema
+    time: str | None = None
+    ordered: bool = True
+
+    def resolve(self, name: str) -> str:
+        """Find a column; raises :class:`AttributeNotFound` with the nearest name."""
+        names: list[str] = self.arrow.names
+        if names.count(name) > 1:
+            raise AttributeNotFound(
+                f"the input has {names.count(name)} columns {name!r}; give them names of their own"
+            )
+        if name in names:
+            return name
+        folded = {column.lower(): column for column in names}
+        found = folded.get(name.lower())
+        if found is None:
+            hint = did_you_mean(name, self.arrow.names)
+            raise AttributeNotFound(
+                f"no column {name!r}{hint} (there are {', '.join(self.arrow.names)})"
+            )
+        return found
+
+
+@dataclass
+class CompiledMatch:
+    """A clause that is ready to run.
+
+    Attributes
+    ----------
+    clause : MatchClause
+    columns : InputColumns
+    program : Program
+    automaton : Automaton
+    conditions : ConditionPlan
+    measures : tuple of Bound
+    variables : dict
+        What each pattern variable and subset stands for.
+    definitions : dict of str to Bound
+    within : int or None
+        Window in ticks of the time attribute, inclusive.
+    partition_by : tuple of str
+    order_by : tuple of (column, descending, nulls first)
+    in_time_order : bool
+        Whether ORDER BY begins with time, so that the input can be streamed.
+    history, lookahead : int
+        Rows before the first and after the last event of a match that may be read.
+    """
+
+    clause: MatchClause
+    columns: InputColumns
+    program: Program
+    automaton: Automaton
+    conditions: ConditionPlan
+    measures: tuple[Bound, ...]
+    variables: dict[str, frozenset[str]]
+    definitions: dict[str, Bound]
+    within: int | None
+    partition_by: tuple[str, ...]
+    order_by: tuple[tuple[str, bool, bool], ...]
+    in_time_order: bool
+    type_of: Callable[[RowExpression], pa.DataType]
+    history: int = 0
+    lookahead: int = 0
+    _schema: pa.Schema = field(default=None, repr=False)
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        """Columns of the result.
+
+        ONE ROW PER MATCH: partition columns, measures.  ALL ROWS PER MATCH: partition columns,
+        order columns, measures, the other columns of the input.
+        """
+        if self._schema is None:
+            self._schema = MatchStream(self, MatchLimits()).empty().schema
+        return self._schema
+
+    @property
+    def input_columns(self) -> list[str]:
+        """Columns that are read, in the order of the input."""
+        if self.clause.rows != "one":
+            return list(self.columns.arrow.names)
+        needed = set(self.partition_by) | {name for name, _, _ in self.order_by}
+        if self.columns.time is not None:
+            needed.add(self.columns.time)
+        for bound in [*self.definitions.values(), *self.measures]:
+            for leaf in bound.leaves:
+                needed |= _columns_of(leaf)
+        return [name for name in self.columns.arrow.names if name in needed]
+
+    def run(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        *,
+        check: Callable[[], None] | None = None,
+        limits: MatchLimits | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Match over batches in time order.
+
+        Parameters
+        ----------
+        batches : iterable of RecordBatch
+            With at least :attr:`input_columns`.
+        check : callable, optional
+            Called now and then; may raise to stop.
+        limits : MatchLimits, optional
+
+        Yields
+        ------
+        RecordBatch
+            With :attr:`output_schema`.
+        """
+        stream = MatchStream(self, limits or MatchLimits(), check)
+        for batch in batches:
+            yield from stream.feed(batch)
+        yield from stream.finish()
+
+    def details(self) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
+        """Pattern, program and how each condition is evaluated, as names and texts."""
+        clause = self.clause
+        found: list[tuple[str, str | tuple[str, ...]]] = [("pattern", describe(clause.pattern))]
+        if self.within is not None:
+            found.append(("within", f"{self.within} ticks, inclusive"))
+        strategies = {
+            "contiguous": "every contiguous match", "next": "every match, skip till next match",
+            "any": "every match, skip till any match",
+        }  # fmt: skip
+        skip = clause.skip
+        after = "past last" if skip is None else " ".join([skip.mode, skip.variable]).strip()
+        one = f"one at a time, then skip {after}"
+        found.append(("matches", strategies.get(clause.selection or "", one)))
+        found.append(("output", clause.rows))
+        if self.partition_by:
+            found.append(("partition_by", self.partition_by))
+        vectorised, matched = [], []
+        for name, (local, rest) in self.conditions.summary.items():
+            if local:
+                vectorised.append(f"{name}: {self._readable(name, local)}")
+            if rest:
+                matched.append(f"{name}: {self._readable(name, rest)}")
+        free = dict.fromkeys(self.automaton.names[1:])
+        vectorised += [f"{name}: true" for name in free if name not in self.conditions.summary]
+        found.append(("vectorised_conditions", tuple(vectorised)))
+        if matched:
+            found.append(("conditions_in_the_matcher", tuple(matched)))
+        steps = [f"{i} {step}" for i, step in enumerate(self.program.instructions)]
+        if len(steps) > 60:
+            steps = [*steps[:50], f"... {len(steps) - 50} more"]
+        found.append(("program", tuple(steps)))
+        return tuple(found)
+
+    def describe(self) -> str:
+        """:meth:`details` as text."""
+        lines = []
+        for name, value in self.details():
+            shown = name.replace("_", " ")
+            if isinstance(value, str):
+                lines.append(f"{shown}: {value}")
+            else:
+                lines += [f"{shown}:", *("  " + line for line in value)]
+        return "\n".join(lines)
+
+    def _readable(self, name: str, parts: list[exp.Expression]) -> str:
+        text = " AND ".join(to_text(part) for part in parts)
+        bound = self.definitions[name]
+        for i in range(len(bound.leaves) - 1, -1, -1):
+            text = text.replace(f'"@{i}"', _leaf_text(bound.leaves[i], name))
+        return text
+
+
+def _leaf_text(leaf: Leaf, variable: str) -> str:
+    if isinstance(leaf, Navigation):
+        inner = "CLASSIFIER()" if leaf.row.column == CLASSIFIER else leaf.row.sql
+        chosen = leaf.variables
+        where = "" if chosen is None or chosen == {variable} else "|".join(sorted(chosen)) + "."
+        text = where + inner
+        if leaf.first or leaf.offset:
+            text = f"{'FIRST' if leaf.first else 'LAST'}({text}, {leaf.offset})"
+        elif where:
+            text = f"LAST({text})"
+        if leaf.shift:
+            text = f"{'PREV' if leaf.shift < 0 else 'NEXT'}({text}, {abs(leaf.shift)})"
+        return text
+    if isinstance(leaf, Aggregate):
+        chosen = leaf.variables
+        return leaf.sql if chosen is None else f"{leaf.sql} OVER {'|'.join(sorted(chosen))}"
+    return "MATCH_NUMBER()"
+
+
+def _columns_of(leaf: Leaf) -> set[str]:
+    if isinstance(leaf, Navigation):
+        return set(leaf.row.columns) - PSEUDO
+    if isinstance(leaf, Aggregate):
+        return set(leaf.columns) - PSEUDO
+    return set()
+
+
+_PSEUDO_TYPES = {CLASSIFIER: pa.string(), NUMBER: pa.int64()}
+
+
+class _Types:
+    """Arrow types of row expressions and bound expressions over one schema."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self.known: dict[RowExpression, pa.DataType] = {}
+
+    def __call__(self, row: RowExpression) -> pa.DataType:
+        if row.column in PSEUDO:
+            return _PSEUDO_TYPES[row.column]
+        if row.column is not None:
+            return _plain(self.schema.field(row.column).type)
+        if row not in self.known:
+            self.known[row] = column_types([f"({row.sql})"], self._with_pseudo(row.columns))[0]
+        return self.known[row]
+
+    def _with_pseudo(self, columns: Iterable[str]) -> pa.Schema:
+        """The schema, with the columns that a row has by its match where they are read."""
+        added = [pa.field(name, _PSEUDO_TYPES[name]) for name in PSEUDO & set(columns)]
+        return pa.schema([*self.schema, *added])
+
+    def leaf(self, leaf: Leaf) -> pa.DataType:
+        if isinstance(leaf, Navigation):
+            return self(leaf.row)
+        if isinstance(leaf, Aggregate):
+            return column_types([leaf.sql], self._with_pseudo(leaf.columns))[0]
+        return pa.int64()
+
+    def bound(self, bound: Bound) -> pa.DataType:
+        fields = [(f"@{i}", self.leaf(leaf)) for i, leaf in enumerate(bound.leaves)]
+        return column_types([bound.sql], pa.schema([*fields, ("@row", pa.int64())]))[0]
+
+    def bounds(self, bounds: Sequence[Bound]) -> list[pa.DataType]:
+        """Types of several expressions, asked for together; an error does not say which is wrong.
+
+        Conditions that compare columns of numbers with numbers are true or false and need no
+        asking: those are most of DEFINE, and a question costs as much as reading a leaf.
+        """
+        found: list[pa.DataType] = [self._plain_condition(bound.scalar, bound) for bound in bounds]
+        asked = [i for i, type_ in enumerate(found) if type_ is None]
+        fields, texts = [], []
+        for i in asked:
+            bound, names = bounds[i], {}
+            for j, leaf in enumerate(bound.leaves):
+                names[j] = f'"@{i}_{j}"'
+                fields.append((f"@{i}_{j}", self.leaf(leaf)))
+            texts.append(substitute(bound.sql, names))
+        types = column_types(texts, pa.schema([*fields, ("@row", pa.int64())]))
+        for i, type_ in zip(asked, types, strict=True):
+            found[i] = type_
+        return found
+
+    def _plain_condition(self, node: Any, bound: Bound) -> pa.DataType | None:
+        """``boolean`` for comparisons of numbers, joined by AND, OR and NOT; None for the rest."""
+        if isinstance(node, exp.Paren | exp.Not):
+            return self._plain_condition(node.this, bound)
+        if isinstance(node, exp.And | exp.Or):
+            left = self._plain_condition(node.this, bound)
+            return left and self._plain_condition(node.expression, bound)
+        if isinstance(node, exp.Between) and not node.args.get("symmetric"):
+            sides = [node.this, node.args["low"], node.args["high"]]
+        elif isinstance(node, exp.LT | exp.LTE | exp.GT | exp.GTE | exp.EQ | exp.NEQ):
+            sides = [node.this, node.expression]
+        else:
+            return None
+        return pa.bool_() if all(self._is_number(side, bound) for side in sides) else None
+
+    def _is_number(self, node: Any, bound: Bound) -> bool:
+        index = leaf_index(node)
+        if index is None:
+            return number_of(node) is not None
+        leaf = bound.leaves[index]
+        if not isinstance(leaf, Navigation) or leaf.row.column is None:
+            return False
+        type_ = self(leaf.row)
+        return bool(pa.types.is_float64(type_) or pa.types.is_signed_integer(type_))
+
+
+def _plain(type_: pa.DataType) -> pa.DataType:
+    return type_.value_type if pa.types.is_dictionary(type_) else type_
+
+
+def _window(clause: MatchClause, columns: InputColumns) -> int | None:
+    """WITHIN in ticks of the time attribute."""
+    node: Any = clause.within
+    if node is None:
+        return None
+    at = min((p.meta["start"] for p in node.walk() if "start" in p.meta), default=clause.at)
+
+    def fail(message: str) -> SqlError:
+        return position_error(message, clause.sql, at)
+
+    if columns.time is None:
+        raise fail("WITHIN needs a time attribute, which this input does not have")
+    type_ = columns.arrow.field(columns.time).type
+    timed = pa.types.is_timestamp(type_)
+    while isinstance(node, exp.Paren):
+        node = node.this
+    if isinstance(node, exp.Literal) and not node.is_string:
+        if timed:
+            raise fail("WITHIN takes an interval such as INTERVAL '10' MINUTE for a timestamp")
+        if not node.name.isdigit():
+            raise fail(f"WITHIN takes an integer from 0 on, found {node.name}")
+        return int(node.name)
+    if not isinstance(node, exp.Interval):
+        raise fail("WITHIN takes an INTERVAL, or an integer when time is an integer")
+    if not timed:
+        raise fail(f"time attribute {columns.time!r} is an integer: WITHIN takes an integer")
+    value = evaluate(f"SELECT {to_text(node, clause.sql)} AS c").column(0)[0].as_py()
+    if value.months:
+        raise fail("WITHIN takes an interval of fixed length: weeks, days or shorter")
+    nanos = value.days * 86_400 * 10**9 + value.nanoseconds
+    if nanos < 0:
+        raise fail("WITHIN takes an interval that is not negative")
+    per_tick = NS_PER_TICK[type_.unit]
+    return int(
+        nanos // per_tick
+    )  # ticks apart by more than this are apart by more than the interval
+
+
+def _time_unit(bounds: Iterable[Bound], schema: pa.Schema) -> str:
+    for bound in bounds:
+        for leaf in bound.leaves:
+            for name in _columns_of(leaf):
+                type_ = _plain(schema.field(name).type)
+                if pa.types.is_timestamp(type_) and type_.unit == "ns":
+                    return "ns"
+    return "us"
+
+
+def compile_match(
+    clause: MatchClause | MatchRecognize,
+    schema: StreamSchema | InputColumns | pa.Schema,
+) -> CompiledMatch:
+    """Bind a clause to the columns of its input.
+
+    Parameters
+    ----------
+    clause : MatchClause or MatchRecognize
+    schema : StreamSchema, InputColumns or pyarrow.Schema
+        A plain Arrow schema has no time attribute: WITHIN is then an error.
+
+    Raises
+    ------
+    SqlError
+        With line and column, for anything the clause gets wrong.
+    ResourceLimit
+        When the pattern unrolls to too large a program.
+    """
+    if isinstance(clause, MatchRecognize):
+        clause = match_clause(clause)
+    if isinstance(schema, StreamSchema):
+        columns = InputColumns(schema.arrow, schema.time)
+    elif isinstance(schema, pa.Schema):
+        columns = InputColumns(schema)
+    else:
+        columns = schema
+    if not isinstance(clause, MatchClause):
+        raise InvalidArgument(f"expected a MATCH_RECOGNIZE clause, found {type(clause).__name__}")
+    plain = pa.schema([pa.field(f.name, _plain(f.type), f.nullable) for f in columns.arrow])
+    columns = InputColumns(plain, columns.time, columns.ordered)
+    known = known_variables(clause)
+    types = _Types(plain)
+    names = {**known, **{d.variable: frozenset({d.variable}) for d in clause.definitions}}
+    binder = Binder(columns, names, clause.sql)
+    definitions = {
+        d.variable: binder.bind(d.condition, d.at, define=True) for d in clause.definitions
+    }
+    measures = [
+        binder.bind(measure.expression, measure.at, define=False) for measure in clause.measures
+    ]
+    for name, found in zip(definitions, _checked(types, definitions.values(), clause), strict=True):
+        if not (pa.types.is_boolean(found) or pa.types.is_null(found)):
+            raise position_error(
+                f"the condition of {name} must be true or false, it is of type {found}",
+                clause.sql,
+                definitions[name].at,
+            )
+    _checked(types, [measure for measure in measures if not _plain_column(measure)], clause)
+    program = compile_program(clause.pattern)
+    automaton = build_automaton(program)
+    _check_absences(automaton, clause)
+    plan = plan_conditions(
+        automaton, definitions, types, _time_unit(definitions.values(), plain),
+        lambda message, bound: position_error(message, clause.sql, bound.at),
+    )  # fmt: skip
+    partition = tuple(_resolve(columns, name, clause) for name in clause.partition_by)
+    order = tuple(
+        (_resolve(columns, key.column, clause, key.at), key.descending, key.nulls_first)
+        for key in clause.order_by
+    )
+    by_time = not order or (order[0][0] == columns.time and not order[0][1])
+    in_time_order = not order or (by_time and columns.ordered)
+    within = _window(clause, columns)
+    if within is not None and not by_time:
+        raise position_error(
+            f"WITHIN needs ORDER BY {columns.time}, ascending, as the first key",
+            clause.sql,
+            clause.at,
+        )
+    _check_output_names(clause, columns, partition)
+    shifts = [
+        leaf.shift
+        for bound in [*definitions.values(), *measures]
+        for leaf in bound.leaves
+        if isinstance(leaf, Navigation)
+    ]
+    plan.lookahead = max([0, *shifts])
+    return CompiledMatch(
+        clause, columns, program, automaton, plan, tuple(measures), known, definitions, within,
+        partition, order, in_time_order, types,
+        history=max([0, *(-s for s in shifts)]), lookahead=plan.lookahead,
+    )  # fmt: skip
+
+
+def _checked(types: _Types, bounds: Iterable[Bound], clause: MatchClause) -> list[pa.DataType]:
+    """Types of expressions; the first that has none is the error."""
+    listed = list(bounds)
+    try:
+        return types.bounds(listed)
+    except SqlError:
+        for bound in listed:
+            try:
+                types.bound(bound)
+            except SqlError as error:
+                raise position_error(error.reason, clause.sql, bound.at) from None
+        raise
+
+
+def _plain_column(bound: Bound) -> bool:
+    """Whether an expression is the value of a column in some row."""
+    index = leaf_index(bound.scalar)
+    leaf = None if index is None else bound.leaves[index]
+    return isinstance(leaf, Navigation) and leaf.row.column is not None
+
+
+def _resolve(columns: InputColumns, name: str, clause: MatchClause, at: int | None = None) -> str:
+    try:
+        return columns.resolve(name)
+    except AttributeNotFound as error:
+        raise position_error(str(error), clause.sql, clause.at if at is None else at) from None
+
+
+def _check_absences(automaton: Automaton, clause: MatchClause) -> None:
+    """Absences stand between variables, or at the end of a window."""
+    written = [part for part in walk(clause.pattern) if isinstance(part, Absence)]
+    for p, edges in enumerate(automaton.edges):
+        for edge in edges:
+            if not edge.absent or (p and (edge.target != ACCEPT or clause.within is not None)):
+                continue
+            names = {n for i, n in enumerate(automaton.absences) if edge.absent >> i & 1}
+            at = [part.at for part in written if names & set(part.names)]
+            if p:
+                raise position_error(
+                    "[^ ] at the end of a match needs WITHIN: it asks that no such event comes "
+                    "until the window ends",
+                    clause.sql,
+                    at[-1],
+                )
+            raise position_error(
+                "[^ ] cannot stand at the beginning of a match, because nothing says how far it "
+                "would reach back; put the variable from which on it counts before it",
+                clause.sql,
+                at[0],
+            )
+
+
+def _check_output_names(
+    clause: MatchClause, columns: InputColumns, partition: tuple[str, ...]
+) -> None:
+    taken = {name.lower() for name in (partition if clause.rows == "one" else columns.arrow.names)}
+    for measure in clause.measures:
+        if measure.name.lower() in taken:
+            raise position_error(
+                f"the result has a column {measure.name} already; name the measure differently",
+                clause.sql,
+                measure.at,
+            )
+        taken.add(measure.name.lower())
+    if not taken:
+        raise position_error(
+            "ONE ROW PER MATCH gives the PARTITION BY columns and the measures, and there are "
+            "neither; add MEASURES MATCH_NUMBER() AS match, or say ALL ROWS PER MATCH",
+            clause.sql,
+            clause.at,
+        )

@@ -1,0 +1,499 @@
+"""The running state of MATCH_RECOGNIZE: batches in, results out, as little kept as possible.
+
+Purpose
+    :class:`MatchStream` collects rows until a search pays, groups them by partition, runs the
+    matcher, computes measures for the matches found and keeps the rows from which a match may still
+    begin.
+
+Layout
+    Rows carry their number in the input (``sequence``).  A result carries the number of its first
+    event, and is put out once no partition can still find a match with a smaller one.
+
+    ::
+
+        kept rows | new rows          one buffer, in input order
+        --- sorted by partition -->   groups, one search each
+        |history|undecided .......|   of each group is kept for the next buffer
+
+Guarantee
+    A buffer at least as large as what was kept is searched at a time, so the total work is linear
+    in the input even when partial matches stay open for long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...errors import ResourceLimit
+from ...ticks import INT64_MAX
+from ..sql.pattern_tree import describe
+from .binding import Aggregate, Navigation
+from .bytecode import Column
+from .columns import flat, numbers
+from .groups import KeyCodes, group_rows, take_ranges
+from .matcher import Groups, Matcher, Matches, MatchLimits
+from .measures import Context, OutputRows, measure_columns
+from .typed import leaf_index
+
+if TYPE_CHECKING:
+    from .compiled import CompiledMatch
+
+__all__ = ["MatchStream"]
+
+IntArray = npt.NDArray[np.int64]
+ROWS_FIRST = 1 << 16
+ROWS_MAX = 1 << 20
+ROWS_CACHED = 1 << 17
+"""Rows of a buffer whose arrays stay in the processor's cache from one step to the next."""
+ROWS_PER_GROUP = 8
+ENDLESS = INT64_MAX
+
+
+class MatchStream:
+    """One run of a compiled clause.
+
+    Parameters
+    ----------
+    compiled : CompiledMatch
+    limits : MatchLimits
+    check : callable, optional
+        Called now and then; may raise to stop.
+    mask : callable, optional
+        Given numbers of rows in the input, ascending within a partition, says which of them may be
+        part of a match; the others are only looked at.
+    """
+
+    def __init__(
+        self,
+        compiled: CompiledMatch,
+        limits: MatchLimits,
+        check: Callable[[], None] | None = None,
+        mask: Callable[[IntArray], npt.NDArray[np.bool_]] | None = None,
+    ) -> None:
+        self.mask = mask
+        self.compiled = compiled
+        self.limits = limits
+        self.check = check
+        clause = compiled.clause
+        self.inputs = compiled.input_columns
+        self.input_schema = pa.schema([compiled.columns.arrow.field(n) for n in self.inputs])
+        self.mode = clause.rows
+        self.partitioned = bool(compiled.partition_by)
+        self.keys = KeyCodes(max(1, len(compiled.partition_by)))
+        self.rows: pa.Table = self.input_schema.empty_table()
+        self.flattened: dict[str, pa.Array] = {}  # columns of the rows, in one piece each
+        self.codes: IntArray = np.zeros(0, np.int64)
+        self._sequence: IntArray | None = np.zeros(0, np.int64)
+        self.covered: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self.behind: IntArray = np.zeros(
+            0, np.int64
+        )  # rows of history kept before the search, per group
+        self.seen: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self.number: IntArray = np.zeros(0, np.int64)
+        self.waiting: list[pa.RecordBatch] = []
+        self.waiting_rows = 0
+        self.target = ROWS_FIRST
+        self.rows_max = ROWS_MAX if _asks_duckdb(compiled) else min(ROWS_MAX, ROWS_CACHED)
+        self.next_sequence = 0
+        self.held: pa.Table | None = None  # rows of the newest time: their order may still change
+        self.pending: list[tuple[IntArray, pa.Table]] = []
+        skip = clause.skip
+        self.matcher = Matcher(
+            compiled.automaton,
+            compiled.conditions,
+            describe(clause.pattern),
+            compiled.within,
+            clause.selection,
+            skip.mode if skip else "past last",
+            compiled.variables.get(skip.variable, frozenset()) if skip else frozenset(),
+            limits,
+            self._describe_row,
+            labels=clause.rows != "one" or _reads_every_event(compiled),
+            in_time_order=compiled.in_time_order,
+        )
+        self.order: IntArray | None = None
+        self.ties = len(compiled.order_by) > 1 and compiled.in_time_order
+
+    # -- input ----------------------------------------------------------------------------------
+
+    def feed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Take a batch; yields what can be put out."""
+        if batch.num_rows == 0:
+            return
+        if self.check is not None:
+            self.check()
+        self.waiting.append(batch.select(self.inputs))
+        self.waiting_rows += batch.num_rows
+        if not self.compiled.in_time_order:
+            self._check_memory()
+            return
+        if self.waiting_rows >= max(self.target, len(self.codes), self._crowd()):
+            self.target = min(self.rows_max, self.target * 2)
+            yield from self._search(final=False)
+        elif self.waiting_rows > ROWS_MAX:
+            self._check_memory()
+
+    def _crowd(self) -> int:
+        """Rows that a search needs to pay for looking at every partition, when there are many."""
+        wanted = ROWS_PER_GROUP * len(self.behind)
+        return min(ROWS_MAX, wanted) if wanted > self.rows_max else 0
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """The input has ended; yields the rest."""
+        yield from self._search(final=True)
+
+    def empty(self) -> pa.Table:
+        """A result without rows, of the right types."""
+        groups = Groups(
+            np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros(0, np.bool_),
+            np.zeros(0, np.int64), np.zeros(0, np.int64), 0, True,
+        )  # fmt: skip
+        none = np.zeros(0, np.int64)
+        matches = Matches(none, none, none, none, np.zeros(1, np.int64), none, none, none)
+        self.order = None
+        return self._results(matches, groups)[1]
+
+    def _check_memory(self) -> None:
+        size = self.rows.nbytes + sum(batch.nbytes for batch in self.waiting)
+        if size > self.limits.memory_bytes:
+            text = self.matcher.text
+            raise ResourceLimit(
+                f"pattern {text} keeps more than {self.limits.memory_bytes} bytes of events, "
+                f"because partial "
+                "matches stay open; add WITHIN, or bounds to its quantifiers"
+            )
+
+    def _new_rows(self, final: bool) -> pa.Table:
+        batches, self.waiting, self.waiting_rows = self.waiting, [], 0
+        table = pa.Table.from_batches(batches) if batches else self.input_schema.empty_table()
+        table = table.cast(self.input_schema) if table.schema != self.input_schema else table
+        compiled = self.compiled
+        if not compiled.in_time_order:
+            return _sorted(table, compiled.order_by)
+        if not self.ties:
+            return table
+        if self.held is not None:
+            table = pa.concat_tables([self.held, table])
+            self.held = None
+        if table.num_rows and not final:
+            time, _ = numbers(flat(table.column(compiled.order_by[0][0])), "i")
+            cut = int(np.searchsorted(time, time[-1], side="left"))
+            self.held = table.slice(cut)
+            table = table.slice(0, cut)
+        return _sorted(table, compiled.order_by)
+
+    # -- search ---------------------------------------------------------------------------------
+
+    def _search(self, final: bool) -> Iterator[pa.RecordBatch]:
+        fresh = self._new_rows(final)
+        if self.check is not None:
+            self.check()
+        groups = self._buffer(fresh, final)
+        self._check_memory()
+        before = groups.position.copy()
+        wanted = self._condition_columns()
+        table = pa.table({name: self._column(name) for name in wanted}) if wanted else self.rows
+        if self.order is not None:
+            table = table.take(pa.array(self.order))
+        if self.rows.num_rows:
+            prepared = self.compiled.conditions.prepare(table, groups.offsets)
+            if self.mask is not None:  # no condition holds in a row that is only looked at
+                sequence = self.sequence if self.order is None else self.sequence[self.order]
+                prepared.words[~self.mask(sequence)] = 0
+            for matches in self.matcher.run(prepared, groups, self.check):
+                self.pending.append(self._results(matches, groups))
+                if self.mode == "all with unmatched":
+                    self._cover(matches)
+            if self.mode == "all with unmatched":
+                self._unmatched(groups, before)
+        watermark = self._keep(groups)
+        yield from self._put_out(ENDLESS if final else watermark)
+
+    def _condition_columns(self) -> list[str]:
+        compiled = self.compiled
+        names: dict[str, None] = {}
+        for bound in compiled.definitions.values():
+            for leaf in bound.leaves:
+                row = getattr(leaf, "row", None)
+                columns = row.columns if row is not None else getattr(leaf, "columns", ())
+                names.update(dict.fromkeys(columns))
+        found = [name for name in names if name in self.inputs]
+        return found or self.inputs[:1]
+
+    def _buffer(self, fresh: pa.Table, final: bool) -> Groups:
+        """Append rows to the kept ones and group them by partition."""
+        count = fresh.num_rows
+        if self.partitioned:
+            keys = [fresh.column(name) for name in self.compiled.partition_by]
+            codes = self.keys.encode(keys)
+            total = self.keys.count
+        else:
+            codes = None
+            total = 1
+        grown = total - len(self.behind)
+        if grown > 0:
+            self.behind = np.concatenate([self.behind, np.zeros(grown, np.int64)])
+            self.seen = np.concatenate([self.seen, np.zeros(grown, np.bool_)])
+            self.number = np.concatenate([self.number, np.zeros(grown, np.int64)])
+        self.rows = pa.concat_tables([self.rows, fresh]) if self.rows.num_rows else fresh
+        self.flattened = {}
+        size = self.rows.num_rows
+        self.codes = np.zeros(size, np.int64) if codes is None else _joined(self.codes, codes)
+        added = None
+        if self.partitioned:
+            fresh_numbers = np.arange(self.next_sequence, self.next_sequence + count)
+            added = _joined(self.sequence, fresh_numbers)
+        self._sequence = added
+        self.next_sequence += count
+        if self.mode == "all with unmatched":
+            self.covered = _joined(self.covered, np.zeros(count, np.bool_))
+        if self.partitioned:
+            self.order, offsets = group_rows(self.codes, total)
+        else:
+            self.order, offsets = None, np.array([0, size], np.int64)
+        time: IntArray = np.zeros(0 if self.compiled.within is not None else size, np.int64)
+        now = 0
+        if self.compiled.within is not None and size:
+            name = str(self.compiled.columns.time)
+            ticks, _ = numbers(self._column(name), "i")
+            now = int(ticks[-1])
+            if self.held is not None:  # newer rows are known of
+                now = int(numbers(flat(self.held.column(name)), "i")[0][-1])
+            # where no partitions ask for another order, time is read where it lies
+            time = np.ascontiguousarray(
+                ticks if self.order is None else ticks[self.order], np.int64
+            )
+        time = time.view()
+        time.flags.writeable = False
+        position = offsets[:-1] + self.behind
+        return Groups(offsets, position, self.seen, self.number, time, now, final)
+
+    @property
+    def sequence(self) -> IntArray:
+        """Number in the input of each row of the buffer; without partitions they are successive."""
+        if self._sequence is None:
+            self._sequence = np.arange(self.next_sequence - len(self.codes), self.next_sequence)
+        return self._sequence
+
+    def _sequence_of(self, rows: IntArray) -> IntArray:
+        """Number in the input of rows of the sorted buffer."""
+        if self.order is None:
+            return rows + (self.next_sequence - len(self.codes))
+        return self.sequence[self.order[rows]]
+
+    def _original(self, rows: IntArray) -> IntArray:
+        """Rows of the sorted buffer as rows of the buffer in input order."""
+        return rows if self.order is None else self.order[rows]
+
+    def _column(self, name: str) -> pa.Array:
+        """A column of the rows in one piece, put together once a buffer."""
+        if name not in self.flattened:
+            self.flattened[name] = flat(self.rows.column(name))
+        return self.flattened[name]
+
+    def _take(self, name: str, indices: pa.Array) -> pa.Array:
+        column = self._column(name)
+        if self.order is not None and len(indices):
+            places = indices.fill_null(0).to_numpy(zero_copy_only=False)
+            mask = indices.is_null().to_numpy(zero_copy_only=False)
+            indices = pa.array(self.order[places], mask=mask)
+        return column.take(indices)
+
+    def _describe_row(self, row: int) -> str:
+        place = int(self._original(np.array([row]))[0])
+        time = self.compiled.columns.time
+        names = [*self.compiled.partition_by, *([time] if time in self.inputs else [])]
+        parts = [f"{name} = {self.rows.column(str(name))[place].as_py()}" for name in names]
+        at = ", ".join(parts) or f"row {int(self.sequence[place]) + 1} of the input"
+        return f"at {at}"
+
+    # -- results --------------------------------------------------------------------------------
+
+    def _results(self, matches: Matches, groups: Groups) -> tuple[IntArray, pa.Table]:
+        """Output rows of a batch of matches, with the sequence number of their first event."""
+        match, index, row = self._output_rows(matches)
+        context = Context(
+            matches,
+            OutputRows(match, index),
+            self._take,
+            groups.offsets[matches.group],
+            groups.offsets[matches.group + 1],
+            self.compiled.automaton.names,
+        )
+        measures = measure_columns(self.compiled.measures, context, self.compiled.type_of)
+        table = self._assemble(measures, pa.array(row), len(match))
+        return self._sequence_of(matches.start)[match], table
+
+    def _output_rows(self, matches: Matches) -> tuple[IntArray, IntArray, IntArray]:
+        """Match, index within it, and row of each output row."""
+        count = len(matches.group)
+        if self.mode == "one":
+            match = np.arange(count)
+            return match, matches.length - 1, matches.last_row
+        excluded = np.array(self.compiled.automaton.excluded, np.bool_)
+        kept = (
+            np.flatnonzero(~excluded[matches.places]) if len(matches.row) else np.zeros(0, np.int64)
+        )
+        match = np.searchsorted(matches.first, kept, side="right") - 1
+        index = kept - matches.first[match]
+        row = matches.rows[kept]
+        if self.mode != "all omit empty":
+            empty = np.flatnonzero(matches.length == 0)
+            if len(empty):
+                match = np.concatenate([match, empty])
+                index = np.concatenate([index, np.full(len(empty), -1)])
+                row = np.concatenate([row, matches.start[empty]])
+                arranged = np.argsort(match, kind="stable")
+                match, index, row = match[arranged], index[arranged], row[arranged]
+        return match, index, row
+
+    def _assemble(self, measures: list[pa.Array], rows: pa.Array, count: int) -> pa.Table:
+        compiled = self.compiled
+        names: list[str] = []
+        columns: list[Any] = []
+
+        def add(name: str, values: Any) -> None:
+            names.append(name)
+            columns.append(values)
+
+        for name in compiled.partition_by:
+            add(name, self._take(name, rows))
+        if self.mode != "one":
+            for name, _, _ in compiled.order_by:
+                if name not in names:
+                    add(name, self._take(name, rows))
+        for measure, values in zip(compiled.clause.measures, measures, strict=True):
+            add(measure.name, values)
+        if self.mode != "one":
+            for name in compiled.columns.arrow.names:
+                if name not in names:
+                    add(name, self._take(name, rows))
+        if not columns:
+            raise ResourceLimit("the clause has neither measures nor columns to put out")
+        return pa.table(dict(zip(names, columns, strict=True)))
+
+    def _cover(self, matches: Matches) -> None:
+        if len(matches.row):
+            self.covered[self._original(matches.rows)] = True
+        empty = matches.start[matches.length == 0]
+        self.covered[self._original(empty)] = True
+
+    def _unmatched(self, groups: Groups, before: IntArray) -> None:
+        """Rows that the searches went past without a match: measures are null."""
+        past = np.minimum(groups.position, groups.offsets[1:])
+        if groups.final:
+            past = groups.offsets[1:]
+        passed = take_ranges(before, past)
+        rows = passed[~self.covered[self._original(passed)]]
+        if len(rows) == 0:
+            return
+        schema = self.compiled.output_schema
+        nulls = [
+            pa.nulls(len(rows), schema.field(measure.name).type)
+            for measure in self.compiled.clause.measures
+        ]
+        table = self._assemble(nulls, pa.array(rows), len(rows))
+        self.pending.append((self._sequence_of(rows), table))
+
+    def _keep(self, groups: Groups) -> int:
+        """Drop rows that no later match can need; returns the first undecided sequence number."""
+        position = np.minimum(groups.position, groups.offsets[1:])
+        if groups.final:
+            position = groups.offsets[1:].copy()
+        begin = np.maximum(groups.offsets[:-1], position - self.compiled.history)
+        self.behind = groups.position - begin  # a skip may lead beyond the rows that are there
+        self.seen |= begin > groups.offsets[:-1]
+        open_groups = position < groups.offsets[1:]
+        undecided = self._sequence_of(position[open_groups])
+        watermark = int(undecided.min()) if len(undecided) else self.next_sequence
+        self.flattened = {}
+        if self.order is None:  # what is kept is the end of the buffer
+            cut = int(begin[0])
+            if cut:
+                self.rows = self.rows.slice(cut)
+                self.codes, self._sequence = self.codes[cut:], None
+                self.covered = self.covered[cut:]
+            return watermark
+        kept = np.sort(self.order[take_ranges(begin, groups.offsets[1:])])
+        if len(kept) < len(self.codes):
+            self.rows = self.rows.take(pa.array(kept)) if len(kept) else self.rows.slice(0, 0)
+            self.codes = self.codes[kept]
+            self._sequence = self.sequence[kept]
+            if self.mode == "all with unmatched":
+                self.covered = self.covered[kept]
+        return watermark
+
+    def _put_out(self, watermark: int) -> Iterator[pa.RecordBatch]:
+        """Results whose first event lies before the watermark, in order."""
+        if not self.pending:
+            return
+        order = np.concatenate([sequence for sequence, _ in self.pending])
+        table = pa.concat_tables([table for _, table in self.pending])
+        self.pending = []
+        if len(order) > 1 and np.any(order[1:] < order[:-1]):
+            arranged = np.argsort(order, kind="stable")
+            order = order[arranged]
+            table = table.take(pa.array(arranged))
+        ready = int(np.searchsorted(order, watermark, side="left"))
+        if ready < len(order):
+            self.pending = [(order[ready:], table.slice(ready))]
+            if table.nbytes > self.limits.memory_bytes:
+                raise ResourceLimit(
+                    f"results of pattern {self.matcher.text} wait for an earlier match that is "
+                    f"still open "
+                    f"in another partition: more than {self.limits.memory_bytes} bytes; add WITHIN"
+                )
+        for batch in table.slice(0, ready).to_batches(max_chunksize=1 << 16):
+            if batch.num_rows:
+                yield batch
+
+
+def _joined(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.concatenate([before, after]) if len(before) else after
+
+
+def _reads_every_event(compiled: CompiledMatch) -> bool:
+    """Whether a measure aggregates over the events of a match, other than to count them."""
+    leaves = [leaf for bound in compiled.measures for leaf in bound.leaves]
+    return any(isinstance(leaf, Aggregate) and leaf.sql != "count(*)" for leaf in leaves)
+
+
+def _asks_duckdb(compiled: CompiledMatch) -> bool:
+    """Whether a search has DuckDB evaluate something, which costs milliseconds at any size."""
+    conditions = compiled.conditions
+    for tests in (conditions.tests, conditions.absences):
+        if tests.queries:
+            return True
+    columns = conditions.builder.columns
+    if any(not isinstance(c, Column) or c.row.column is None for c in columns):
+        return True
+    if any(leaf_index(bound.scalar) is None for bound in compiled.measures):
+        return True
+    leaves = [leaf for bound in compiled.measures for leaf in bound.leaves]
+    return _reads_every_event(compiled) or any(
+        isinstance(leaf, Navigation) and leaf.row.column is None for leaf in leaves
+    )
+
+
+def _sorted(table: pa.Table, order: tuple[tuple[str, bool, bool], ...]) -> pa.Table:
+    """Rows sorted by all keys, stable; nulls where each key wants them."""
+    keys: list[tuple[str, str]] = []
+    extra: dict[str, pa.Array] = {}
+    for i, (name, descending, nulls_first) in enumerate(order):
+        column = flat(table.column(name))
+        if column.null_count:
+            flag = column.is_valid() if nulls_first else column.is_null()
+            extra[f"n{i}"] = flag.cast(pa.int8())
+            keys.append((f"n{i}", "ascending"))
+        extra[f"k{i}"] = column
+        keys.append((f"k{i}", "descending" if descending else "ascending"))
+    extra["row"] = pa.array(np.arange(table.num_rows))
+    keys.append(("row", "ascending"))
+    indices = pc.sort_indices(pa.table(extra), sort_keys=keys)
+    return table.take(indices)

@@ -1,0 +1,87 @@
+"""SELECTs that only pick columns of one operator: answered without the relational executor.
+
+Purpose
+    After an operator has taken a SELECT's aggregates over, what is left is often a list of its
+    columns. :func:`picked_columns` recognises that, so the rows go to the caller as they are: a
+    query that takes a millisecond is not made to wait two for an executor that would copy it.
+
+Guarantee
+    Rows, their order, names and types are those that the executor would give.
+
+Limits
+    An ORDER BY passes only where the operator delivers in that order (``ordered_by`` of the bound
+    operator, its columns from the most significant on, ascending).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from ..binding.operators import BoundOperator
+
+__all__ = ["picked_columns"]
+
+_OTHER_CLAUSES = (
+    "with_", "where", "group", "having", "qualify", "windows", "distinct", "limit", "offset",
+    "joins", "laterals", "sample",
+)  # fmt: skip
+
+
+def picked_columns(root: Any, operator: BoundOperator) -> list[tuple[str, str]] | None:
+    """Name and operator's column of each projection; None when the SELECT does more than pick.
+
+    Parameters
+    ----------
+    root : sqlglot tree
+        The bound statement.
+    operator : BoundOperator
+        Of the only relation in it.
+    """
+    if not isinstance(root, exp.Select) or any(root.args.get(key) for key in _OTHER_CLAUSES):
+        return None
+    item = root.args["from_"].this if root.args.get("from_") is not None else None
+    if not isinstance(item, exp.Table) or item.args.get("joins") or item.args.get("sample"):
+        return None
+    if item.args.get("alias") is not None and item.args["alias"].args.get("columns"):
+        return None
+    schema = operator.schema
+    names = {name.lower(): name for name in schema.names}
+    picked: list[tuple[str, str]] = []
+    for projection in root.expressions:
+        column = projection.this if isinstance(projection, exp.Alias) else projection
+        if not isinstance(column, exp.Column) or isinstance(column.this, exp.Star):
+            return None
+        found = names.get(column.name.lower())
+        if found is None or pa.types.is_decimal(schema.field(found).type):
+            return None
+        picked.append((projection.alias or found, found))
+    order = root.args.get("order")
+    if order is not None and not _delivered(order, picked, operator):
+        return None
+    return picked
+
+
+def _delivered(order: Any, picked: list[tuple[str, str]], operator: BoundOperator) -> bool:
+    """Whether the operator's own order is the one asked for."""
+    given = tuple(getattr(operator, "ordered_by", ()))
+    aliases: dict[str, set[str]] = {}
+    for name, column in picked:
+        aliases.setdefault(name.lower(), set()).add(column)
+    for position, key in enumerate(order.expressions):
+        if not isinstance(key, exp.Ordered) or key.args.get("desc"):
+            return False
+        node = key.this
+        if isinstance(node, exp.Literal) and not node.is_string and str(node.this).isdigit():
+            place = int(node.this)
+            column = picked[place - 1][1] if 1 <= place <= len(picked) else ""
+        elif isinstance(node, exp.Column):
+            meant = aliases.get(node.name.lower(), {node.name.lower()})
+            column = next(iter(meant)) if len(meant) == 1 else ""
+        else:
+            return False
+        if position >= len(given) or column != given[position]:
+            return False
+    return True

@@ -1,0 +1,80 @@
+"""Where in a statement an error of the executor lies.
+
+Purpose
+    The executor gives no position with most errors, and its SQL is not the user's text anyway:
+    names are quoted, streams renamed, casts added.  :func:`error_offset` finds the place in the
+    text as it was written, by the name, function, operator, clause or value that the message tells
+    of.
+
+Guarantee
+    An offset is that of a token of the text which the message speaks of.  Names, functions and
+    values stand for their first use, in a cast where the message is about one; operators and
+    clauses are pointed at only where there is a single one that can be meant.  Otherwise None.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ..sql.dialect import tokens_of
+
+__all__ = ["error_offset"]
+
+_NAMES = (
+    re.compile(r"casting from source column (\w+)"),
+    re.compile(r"[Cc]ould not (?:convert|parse) string ['\"]([^'\"]*)['\"]"),
+    re.compile(r"[Ff]unction with name (\w+)"),
+    re.compile(r"'(\w+)\("),
+    re.compile(r"\"([^\"]+)\""),
+)
+_OPERATOR = re.compile(r"argument types '([^\s\w(]+)\(")
+_CLAUSES = re.compile(
+    r"\b(CASE|BETWEEN|IN|WHERE|HAVING|QUALIFY|LIMIT|OFFSET|FILTER)\b (?:clause|expression)"
+)
+_MEANT = {
+    "Cannot compare values": ("=", "==", "<", ">", "<=", ">=", "<>", "!="),
+    "in addition of": ("+",),
+    "in subtraction of": ("-",),
+    "in multiplication of": ("*",),
+    "in division of": ("/", "//"),
+    "Set operations": ("union", "except", "intersect"),
+    "'array_extract(": ("[",),
+}
+_CAST_BEFORE = ("cast", "try_cast")
+
+
+def error_offset(message: str, text: str) -> int | None:
+    """Offset in the statement of what an error of the executor is about.
+
+    Parameters
+    ----------
+    message : str
+        As the executor raised it.
+    text : str
+        The statement.
+    """
+    tokens = tokens_of(text)
+    words = [token.text.lower() for token in tokens]
+    for pattern in _NAMES:
+        found = pattern.search(message)
+        if found is None:
+            continue
+        places = [i for i, word in enumerate(words) if word == found.group(1).lower()]
+        if "cast" in message:
+            places = [i for i in places if _is_cast(words, i)] or places
+        if places:
+            return int(tokens[places[0]].start)
+    meant: tuple[str, ...] = ()
+    for found in (_OPERATOR.search(message), _CLAUSES.search(message)):
+        if found is not None:
+            meant = (found.group(1).lower(),)
+    for phrase, operators in _MEANT.items():
+        if phrase in message:
+            meant = operators
+    places = [i for i, word in enumerate(words) if word in meant]
+    return int(tokens[places[0]].start) if len(places) == 1 else None
+
+
+def _is_cast(words: list[str], at: int) -> bool:
+    """Whether a name stands in a cast: ``CAST(x`` or ``x::``."""
+    return words[at + 1 : at + 2] == ["::"] or (at > 1 and words[at - 2] in _CAST_BEFORE)

@@ -1,0 +1,179 @@
+"""Expressions over Arrow columns, evaluated by DuckDB beside any query.
+
+Purpose
+    Conditions and measures of patterns, the types of derived columns of windows and the columns of
+    subqueries are asked of DuckDB while a statement is planned or a pattern runs.
+    :func:`evaluate` is the way to do that.  Who asks does not know where it is answered: the engine
+    says so for what it plans (:func:`evaluated_by`) and for the operators that it runs
+    (:class:`Evaluated`).
+
+Guarantee
+    Row order is kept.  Where the executor is isolated the text runs in a worker, under the limits
+    of the statement.  Elsewhere, and where nobody has said anything: in one private instance for
+    the process, of one thread, as :mod:`.door` makes it and with its check of every text; an
+    instance that DuckDB has given up is replaced.  Answers without rows, that is types, are
+    remembered.
+
+Limits
+    In this process, an expression is not interrupted by the statement's time limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+
+from ...ownership import LOADING, ModuleLock, leave_to_parent
+from ..contract.cancellation import QueryControl
+from .interface import RelationalExecutor, translated
+from .scans import FailureBox
+
+if TYPE_CHECKING:
+    from ..binding.operators import Relation
+    from ..contract.explanation import Operator
+
+__all__ = ["Evaluated", "evaluate", "evaluate_here", "evaluated_by"]
+
+TYPES_MAX = 1000
+TEXT_LENGTH_MAX = 4000
+
+
+class _Evaluator(NamedTuple):
+    executor: RelationalExecutor
+    control: QueryControl
+
+
+_evaluator: ContextVar[_Evaluator | None] = ContextVar("evaluator", default=None)
+_guard = ModuleLock()
+_instance: Any = None
+_types: dict[Any, pa.Table] = {}
+
+
+def evaluate(query: str, **tables: pa.Table) -> pa.Table:
+    """Run one query over Arrow tables.
+
+    Parameters
+    ----------
+    query : str
+        A SELECT over the given tables, made by this package from checked expressions.
+    **tables : pyarrow.Table
+
+    Raises
+    ------
+    SqlError
+        When an expression has no types that fit, or fails on a value.
+    """
+    typed = len(query) <= TEXT_LENGTH_MAX and not any(table.num_rows for table in tables.values())
+    key = (query, *((name, table.schema) for name, table in tables.items())) if typed else None
+    if key is not None and (known := _types.get(key)) is not None:
+        return known
+    evaluator = _evaluator.get()
+    if evaluator is None:
+        found = evaluate_here(query, tables)
+    else:
+        found = evaluator.executor.evaluate(query, tables, evaluator.control)
+    if key is not None and not found.num_rows:
+        if len(_types) >= TYPES_MAX:
+            _types.clear()
+        _types[key] = found
+    return found
+
+
+@contextmanager
+def evaluated_by(executor: RelationalExecutor, control: QueryControl) -> Iterator[None]:
+    """Have an executor answer :func:`evaluate` in this thread, for a while."""
+    token = _evaluator.set(_Evaluator(executor, control))
+    try:
+        yield
+    finally:
+        _evaluator.reset(token)
+
+
+class Evaluated:
+    """A stream operator's relation whose expressions an executor evaluates.
+
+    Parameters
+    ----------
+    open_relation : callable
+        Opens the relation.
+    executor : RelationalExecutor
+    control : QueryControl
+    """
+
+    def __init__(
+        self,
+        open_relation: Callable[[], Relation],
+        executor: RelationalExecutor,
+        control: QueryControl,
+    ) -> None:
+        self._by = (executor, control)
+        with evaluated_by(*self._by):
+            self._relation = open_relation()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the relation."""
+        with evaluated_by(*self._by):
+            return self._relation.schema
+
+    def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        """Scan; whoever takes a batch may do so in a thread of its own."""
+        batches = self._relation.batches(columns)
+        while True:
+            with evaluated_by(*self._by):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
+
+    def explain(self) -> Operator:
+        """The node of the plan."""
+        with evaluated_by(*self._by):
+            return self._relation.explain()
+
+
+# ----------------------------------------------------------------------------- in this process
+
+
+def evaluate_here(query: str, tables: Mapping[str, pa.Table]) -> pa.Table:
+    """Run one query over Arrow tables in this process; see :func:`evaluate`."""
+    with LOADING:
+        from .door import admit, failure_of
+
+    cursor = _cursor()
+    try:
+        admit(cursor, query, tables)
+        for name, table in tables.items():
+            cursor.register(name, table)
+        return cursor.sql(query).to_arrow_table()
+    except Exception as error:
+        failure = failure_of(error)
+        if failure is None:
+            raise
+        if failure.kind == "broken":
+            _replace()
+        raise translated(failure, "", QueryControl(), FailureBox()) from None
+    finally:
+        cursor.close()
+
+
+def _cursor() -> Any:
+    global _instance
+    with LOADING:
+        from .door import open_empty
+
+    with _guard:
+        if _instance is None:
+            _instance = open_empty()
+            leave_to_parent(_instance)
+        return _instance.cursor()
+
+
+def _replace() -> None:
+    global _instance
+    with _guard:
+        _instance = None

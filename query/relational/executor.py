@@ -1,0 +1,248 @@
+"""The relational executor: DuckDB, locked down, reading nothing but our relations.
+
+Purpose
+    :class:`Executor` is the relational executor in this process: one in-memory connection for a
+    database, each query on a cursor of its own, its batches streamed.  What a worker does
+    (:mod:`.sql_worker`) is the same; they share :mod:`.door`.
+
+Guarantee
+    The connection reaches no file (but its own spill directory), no network, no extension and no
+    Python variable; its catalogue cannot be changed and its configuration is locked; every text
+    passes :mod:`.door` first.  An instance that DuckDB gives up is replaced at once, and its error
+    says nothing of the inside.  Sessions run in UTC.  Results are pulled
+    batch by batch: a streaming query holds a few batches, a sort or a hash table spills at the
+    memory limit.  An error of a scan is re-raised as it was; errors of DuckDB become
+    :class:`SqlError` or :class:`ResourceLimit`; a time limit, a cancellation and Ctrl-C come out
+    as such.
+
+Limits
+    DuckDB's memory limit is not a hard cap (see :mod:`..sql.gate`).
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from ...errors import StoreClosed
+from ...ownership import Owner, leave_to_parent
+from ..contract.cancellation import QueryControl, interruptibly
+from .door import admit, failure_of, hugeints_of, open_empty
+from .evaluation import evaluate_here
+from .interface import Answer, RelationalExecutor, translated
+from .scans import BATCH_ROWS, Failure, FailureBox, Scanned
+
+__all__ = ["Executor"]
+
+
+class Executor(RelationalExecutor):
+    """DuckDB for one database; safe to use from many threads.
+
+    Parameters
+    ----------
+    memory_bytes : int
+    threads : int
+    """
+
+    def __init__(self, memory_bytes: int, threads: int) -> None:
+        super().__init__()
+        self._memory_bytes = memory_bytes
+        self._threads = threads
+        self._connection: Any = None
+        self._directory: Path | None = None
+        self._guard = threading.Lock()
+        self._closed = False
+        leave_to_parent(self)
+
+    def _cursor(self) -> Any:
+        with self._guard:
+            if self._closed:
+                raise StoreClosed("the database was closed; open it again")
+            if self._connection is None:
+                self._connection = self._connect()
+            return self._connection.cursor()
+
+    def _connect(self) -> Any:
+        # a read-only system may have no place for temporary files: nothing is spilled then
+        with suppress(OSError):
+            self._directory = Path(tempfile.mkdtemp(prefix="chronicle-spill-"))
+        return open_empty(self._directory, memory_bytes=self._memory_bytes, threads=self._threads)
+
+    def _replace(self) -> None:
+        """Forget an instance that DuckDB has given up; the next query starts another one."""
+        with self._guard:
+            broken, self._connection = self._connection, None
+            directory, self._directory = self._directory, None
+        if broken is not None:
+            try:  # a query that met the end of the instance before this one may have replaced it
+                broken.cursor().execute("SELECT 1")
+            except duckdb.Error:
+                if directory is not None:
+                    shutil.rmtree(directory, ignore_errors=True)
+                return
+            with self._guard:
+                if self._connection is None and not self._closed:
+                    self._connection, self._directory = broken, directory
+
+    def warm(self, count: int) -> None:
+        """Connect."""
+        self._cursor().close()
+
+    def close(self) -> None:
+        """Close the connection and remove what was spilled."""
+        with self._guard:
+            self._closed = True
+            connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(duckdb.Error):
+                connection.close()
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    def evaluate(self, sql: str, tables: Mapping[str, pa.Table], control: QueryControl) -> pa.Table:
+        """All rows of a query over tables, in order; by one thread beside all queries."""
+        return evaluate_here(sql, tables)
+
+    def columns(
+        self, sql: str, relations: Mapping[str, Scanned], values: Mapping[str, Any], text: str
+    ) -> list[tuple[str, str]]:
+        """Names and DuckDB types of a query's columns, without running it."""
+        cursor = self._cursor()
+        try:
+            admit(cursor, sql, relations)
+            for name, dataset in relations.items():
+                cursor.register(name, dataset)
+            relation = cursor.sql(sql, params=values or None)
+            return list(zip(relation.columns, map(str, relation.types), strict=True))
+        except duckdb.Error as error:
+            raise self._meant(error, text, QueryControl(), FailureBox()) from None
+        finally:
+            cursor.close()
+
+    def explain(
+        self,
+        sql: str,
+        relations: Mapping[str, Scanned],
+        values: Mapping[str, Any],
+        text: str,
+        control: QueryControl,
+        failures: FailureBox,
+        analyze: bool,
+    ) -> str:
+        """DuckDB's own plan of a query as JSON; with ``analyze`` the query runs."""
+        cursor = self._cursor()
+        options = "ANALYZE, FORMAT json" if analyze else "FORMAT json"
+        try:
+            admit(cursor, sql, relations)
+            for name, dataset in relations.items():
+                cursor.register(name, dataset)
+
+            def explain() -> str:
+                rows = cursor.execute(f"EXPLAIN ({options}) {sql}", values or None).fetchall()
+                return str(rows[0][-1])
+
+            with control.interrupting(cursor.interrupt):
+                return interruptibly(explain, cursor.interrupt)
+        except BaseException as error:
+            raise self._meant(error, text, control, failures) from None
+        finally:
+            cursor.close()
+
+    def run(
+        self,
+        sql: str,
+        relations: Mapping[str, Scanned],
+        values: Mapping[str, Any],
+        text: str,
+        control: QueryControl,
+        failures: FailureBox,
+    ) -> Answer:
+        """Start a query; see :class:`.interface.RelationalExecutor`."""
+        cursor = self._cursor()
+        try:
+            admit(cursor, sql, relations)
+            for name, dataset in relations.items():
+                cursor.register(name, dataset)
+            with control.interrupting(cursor.interrupt):
+                relation = cursor.sql(sql, params=values or None)
+                hugeints = hugeints_of(relation)
+                reader = interruptibly(
+                    lambda: relation.to_arrow_reader(BATCH_ROWS), cursor.interrupt
+                )
+        except BaseException as error:
+            with suppress(duckdb.Error):
+                cursor.close()
+            raise self._meant(error, text, control, failures) from None
+
+        running = _Running(cursor, relation, reader)
+
+        def take() -> pa.RecordBatch | None:
+            try:
+                return reader.read_next_batch()
+            except StopIteration:
+                return None
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            try:
+                while True:
+                    control.check()
+                    with control.interrupting(cursor.interrupt):
+                        try:
+                            batch = interruptibly(take, cursor.interrupt)
+                        except BaseException as error:
+                            raise self._meant(error, text, control, failures) from None
+                    if failures.error is not None:
+                        raise failures.error
+                    if batch is None:
+                        break
+                    yield batch
+            finally:
+                running.close()
+
+        return Answer(reader.schema, hugeints, batches(), running.close)
+
+    def _meant(
+        self, error: BaseException, text: str, control: QueryControl, failures: FailureBox
+    ) -> BaseException:
+        """What an error that came out of a call into DuckDB means to the user."""
+        failure = failure_of(error)
+        if failure is not None and failure.kind == "broken":
+            self._replace()
+        if failures.error is not None:
+            return failures.error
+        if isinstance(error, KeyboardInterrupt) or (
+            isinstance(error, RuntimeError) and "interrupted" in str(error).lower()
+        ):
+            return KeyboardInterrupt()
+        if failure is None and not control.stopped:
+            return error
+        return translated(failure or Failure("interrupted", ""), text, control, failures)
+
+
+class _Running(Owner):
+    """What DuckDB holds for a query that has begun; a forked child does not touch it."""
+
+    def __init__(self, cursor: Any, relation: Any, reader: Any) -> None:
+        super().__init__("this query")
+        self._held = [cursor, relation, reader]
+        leave_to_parent(self)
+
+    def close(self) -> None:
+        """End the query; doing so again does nothing."""
+        if not self.here:
+            return
+        held, self._held = self._held, []
+        if held:
+            cursor, _, reader = held
+            with suppress(Exception):
+                reader.close()
+            with suppress(duckdb.Error):
+                cursor.close()

@@ -1,0 +1,193 @@
+"""The seam to the relational executor: text, inputs and parameters in, batches out.
+
+Purpose
+    Joins, grouping, sorting and expressions are DuckDB's work, done in this process
+    (:mod:`.executor`) or in a worker (:mod:`.isolated`).  :class:`RelationalExecutor` is what the
+    engine asks of either; :func:`translated` says what an error of DuckDB means to the user.
+
+Guarantee
+    Both give the same rows, types and errors, with the same positions.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from ...errors import ChronicleError, QueryCancelled, ResourceLimit, SqlError
+from ..contract.cancellation import QueryControl
+from ..sql.dialect import error_at
+from .error_position import error_offset
+from .scans import Failure, FailureBox, Scanned
+
+__all__ = ["Answer", "RelationalExecutor", "translated"]
+
+MESSAGE_CHARACTERS = 4000
+CONSTANTS_MAX = 1000
+CONSTANT_LENGTH_MAX = 1000
+
+logger = logging.getLogger("chronicle.query")
+
+
+@dataclass
+class Answer:
+    """A running query.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+        As DuckDB names and types the columns.
+    hugeints : tuple of int
+        Positions of the columns whose type in DuckDB is HUGEINT or UHUGEINT.
+    batches : iterator of RecordBatch
+    close : callable
+        Ends the query; may be called more than once.
+    """
+
+    schema: pa.Schema
+    hugeints: tuple[int, ...]
+    batches: Iterator[pa.RecordBatch]
+    close: Callable[[], None]
+
+
+class RelationalExecutor(ABC):
+    """DuckDB for one database; safe to use from many threads."""
+
+    def __init__(self) -> None:
+        self._constants: dict[str, pa.Scalar | None] = {}
+
+    @abstractmethod
+    def run(
+        self,
+        sql: str,
+        relations: Mapping[str, Scanned],
+        values: Mapping[str, Any],
+        text: str,
+        control: QueryControl,
+        failures: FailureBox,
+    ) -> Answer:
+        """Start a query.
+
+        Parameters
+        ----------
+        sql : str
+            Written by :func:`..sql.dialect.to_text` from a tree that passed the gate.
+        relations : mapping of str to ScanDataset
+        values : mapping
+            Parameters that occur in ``sql``.
+        text : str
+            What the user wrote, for positions in messages.
+        control : QueryControl
+        failures : FailureBox
+            Shared with the datasets.
+        """
+
+    @abstractmethod
+    def evaluate(self, sql: str, tables: Mapping[str, pa.Table], control: QueryControl) -> pa.Table:
+        """All rows of a query over tables, in order; see :mod:`.evaluation`."""
+
+    @abstractmethod
+    def explain(
+        self,
+        sql: str,
+        relations: Mapping[str, Scanned],
+        values: Mapping[str, Any],
+        text: str,
+        control: QueryControl,
+        failures: FailureBox,
+        analyze: bool,
+    ) -> str:
+        """DuckDB's own plan of a query as JSON; with ``analyze`` the query runs."""
+
+    @abstractmethod
+    def columns(
+        self, sql: str, relations: Mapping[str, Scanned], values: Mapping[str, Any], text: str
+    ) -> list[tuple[str, str]]:
+        """Names and DuckDB types of a query's columns, without running it."""
+
+    @abstractmethod
+    def warm(self, count: int) -> None:
+        """Be ready for so many queries at once; blocks."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End what runs, and remove what was spilled."""
+
+    def constant(
+        self, sql: str, values: Mapping[str, Any] | None = None, control: QueryControl | None = None
+    ) -> pa.Scalar | None:
+        """The value of an expression without columns; None when it has none.
+
+        Expressions without parameters are remembered.
+        """
+        if not values and sql in self._constants:
+            return self._constants[sql]
+        control = control or QueryControl()
+        try:
+            answer = self.run(f"SELECT {sql}", {}, values or {}, sql, control, FailureBox())
+            (found,) = (row for batch in answer.batches for row in batch.column(0))
+        except ChronicleError:
+            control.check()
+            found = None
+        if not values and len(sql) <= CONSTANT_LENGTH_MAX:
+            if len(self._constants) > CONSTANTS_MAX:
+                self._constants.clear()
+            self._constants[sql] = found
+        return found
+
+    def serves(self, seconds: float) -> bool:
+        """Whether a query is answered, within so long."""
+        control = QueryControl(seconds)
+        try:
+            answer = self.run("SELECT 1 AS c", {}, {}, "", control, FailureBox())
+            return [row.as_py() for batch in answer.batches for row in batch.column(0)] == [1]
+        except ChronicleError:
+            logger.exception("the relational executor does not answer")
+            return False
+
+
+def translated(
+    failure: Failure, text: str, control: QueryControl, failures: FailureBox
+) -> BaseException:
+    """What an error that came out of DuckDB means to the user."""
+    if failures.error is not None:
+        return failures.error
+    kind, message = failure.kind, failure.message[:MESSAGE_CHARACTERS]
+    if kind == "interrupted" or control.stopped:
+        try:
+            control.check()
+        except Exception as ended:  # the reason, as the caller knows it
+            return ended
+        if kind == "interrupted":
+            return QueryCancelled("the query was interrupted")
+    if kind == "memory":
+        return ResourceLimit(
+            "the query needs more memory than it may take; narrow its time range, aggregate "
+            f"earlier, or raise query_memory_bytes ({_first_line(message)})"
+        )
+    if kind == "broken":
+        return SqlError(
+            "this query made the relational executor fail, or ran beside one that did; the "
+            "executor was started anew: run it again, and write it another way if it fails again"
+        )
+    return _sql_error(message, text)
+
+
+def _first_line(message: str) -> str:
+    return message.strip().splitlines()[0] if message.strip() else ""
+
+
+def _sql_error(message: str, text: str) -> SqlError:
+    """DuckDB's message in the user's own terms, with a position where it names something."""
+    told = message[:MESSAGE_CHARACTERS]
+    message = told.split("\nLINE ")[0].strip()
+    message = re.sub(r"^[A-Z][A-Za-z ]*(?:Error|Exception): ?", "", message)
+    message = re.sub(r"\bchronicle_+\d+\b", "the stream", message)
+    message = re.split(r"\s*Candidate functions:", " ".join(message.split()))[0]
+    return error_at(text, error_offset(told, text), message or "the query cannot be run")

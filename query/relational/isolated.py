@@ -1,0 +1,342 @@
+"""The relational executor in workers: this process reads no SQL of a stranger with DuckDB.
+
+Purpose
+    :class:`IsolatedExecutor` sends a text, its parameters and the schemas of its inputs to a
+    worker (:mod:`.sql_worker`) and answers the worker's requests for input with the store's own
+    operators, in the thread that takes the rows.
+
+Guarantee
+    Rows, types, errors and positions are those of the executor in this process.  A worker sees
+    events of the relations that its query names, and nothing else.  What it sends is checked before
+    it is believed (:mod:`chronicle.isolation.batches`); nonsense, its death, a time limit and a
+    cancellation end that worker and that query.  When the caller takes no rows, nothing is
+    produced; when DuckDB has enough, neither.
+
+Limits
+    Inputs of one query are produced by one thread, in turn.  A query that runs within another's
+    operator has a worker of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, suppress
+from types import MappingProxyType
+from typing import Any, cast
+
+import pyarrow as pa
+
+from ...isolation.batches import pack, schema_of, unpack
+from ...isolation.channel import ChannelClosed, Garbage
+from ...isolation.pool import Lease, Pool, PoolSpec, open_pool
+from ..contract.cancellation import QueryControl
+from .datasets import ScanDataset
+from .interface import Answer, RelationalExecutor, translated
+from .scans import SPILL_BYTES, Failure, FailureBox, ReadFilter, Scanned
+
+__all__ = ["IsolatedExecutor", "pool_of_queries"]
+
+CREDIT_MAX = 64
+FAILURE_KINDS = ("sql", "memory", "interrupted", "broken")
+
+
+def pool_of_queries(memory_bytes: int, threads: int, leases_max: int = 500) -> Pool:
+    """The pool of workers for queries that together may take ``memory_bytes``.
+
+    One of them spills beyond half of that, and dies beyond all of it.
+    """
+    return open_pool(
+        PoolSpec(
+            entry="chronicle.query.relational.sql_worker",
+            memory_bytes=memory_bytes,
+            shared_bytes=memory_bytes * 3 // 2,
+            spill_bytes=SPILL_BYTES,
+            options=(("query_memory_bytes", memory_bytes // 2), ("threads", threads)),
+            leases_max=leases_max,
+        )
+    )
+
+
+class IsolatedExecutor(RelationalExecutor):
+    """DuckDB for one database, in workers; see :class:`.interface.RelationalExecutor`.
+
+    Parameters
+    ----------
+    pool : Pool
+        Of :func:`pool_of_queries`; closed with the executor.
+    read_filter : callable
+        Reads the filters that workers push down; they come as text.
+    """
+
+    def __init__(self, pool: Pool, read_filter: ReadFilter) -> None:
+        super().__init__()
+        self.pool = pool
+        self._read_filter = read_filter
+        self._closed = threading.Event()
+
+    def warm(self, count: int) -> None:
+        """Have so many workers wait."""
+        self.pool.warm(count)
+
+    def close(self) -> None:
+        """Let go of the workers."""
+        if not self._closed.is_set():
+            self._closed.set()
+            self.pool.close()
+
+    def evaluate(self, sql: str, tables: Mapping[str, pa.Table], control: QueryControl) -> pa.Table:
+        """All rows of a query over tables, in order; the tables go with the text."""
+        given = {name: table.combine_chunks() for name, table in tables.items()}
+        answer = self._run(sql, {}, given, {}, "", control, FailureBox())
+        return pa.Table.from_batches(answer.batches, answer.schema)
+
+    def columns(
+        self, sql: str, relations: Mapping[str, Scanned], values: Mapping[str, Any], text: str
+    ) -> list[tuple[str, str]]:
+        """Names and DuckDB types of a query's columns, without running it."""
+        job = _Job(self.pool, self._read_filter, relations, text, QueryControl(), FailureBox())
+        with closing(job):
+            job.begin("columns", sql, values)
+            message, _ = job.answer()
+            found = job.believed(lambda: [(str(n), str(t)) for n, t in message["columns"]])
+            job.answer()
+        return cast("list[tuple[str, str]]", found)
+
+    def explain(
+        self,
+        sql: str,
+        relations: Mapping[str, Scanned],
+        values: Mapping[str, Any],
+        text: str,
+        control: QueryControl,
+        failures: FailureBox,
+        analyze: bool,
+    ) -> str:
+        """DuckDB's own plan of a query as JSON; with ``analyze`` the query runs."""
+        job = _Job(self.pool, self._read_filter, relations, text, control, failures)
+        with closing(job):
+            job.begin("explain", sql, values, analyze=analyze)
+            message, _ = job.answer()
+            plan = job.believed(lambda: str(message["plan"]))
+            job.answer()
+        return cast("str", plan)
+
+    def run(
+        self,
+        sql: str,
+        relations: Mapping[str, Scanned],
+        values: Mapping[str, Any],
+        text: str,
+        control: QueryControl,
+        failures: FailureBox,
+    ) -> Answer:
+        """Start a query; see :class:`.interface.RelationalExecutor`."""
+        return self._run(sql, relations, {}, values, text, control, failures)
+
+    def _run(
+        self,
+        sql: str,
+        relations: Mapping[str, Scanned],
+        given: Mapping[str, pa.Table],
+        values: Mapping[str, Any],
+        text: str,
+        control: QueryControl,
+        failures: FailureBox,
+    ) -> Answer:
+        job = _Job(self.pool, self._read_filter, relations, text, control, failures)
+        try:
+            job.begin("run", sql, values, given)
+            head, data = job.answer()
+            schema = job.believed(lambda: schema_of(head["schema"]))
+            hugeints = job.believed(lambda: _positions(head["hugeints"], schema))
+        except BaseException:
+            job.close()
+            raise
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            with closing(job):
+                message, buffer = head, data
+                while "end" not in message:
+                    if "batch" in message:
+                        node = message["batch"]
+                        found = job.believed(lambda: unpack(schema, node, buffer))  # noqa: B023
+                        control.check()
+                        yield found
+                    control.check()
+                    message, buffer = job.answer()
+
+        return Answer(schema, hugeints, batches(), job.close)
+
+
+def _positions(listed: Any, schema: pa.Schema) -> tuple[int, ...]:
+    positions = tuple(listed)
+    for at in positions:
+        if type(at) is not int or not 0 <= at < len(schema):
+            raise ValueError
+        if not pa.types.is_decimal(schema.field(at).type):
+            raise ValueError
+    return positions
+
+
+class _Scan:
+    """An input that the worker reads."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch], applied: bool) -> None:
+        self.batches = batches
+        self.applied = applied
+        self.credit = 1
+
+
+class _Job:
+    """One piece of work in one worker: its messages, and the inputs that it asks for."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        read_filter: ReadFilter,
+        relations: Mapping[str, Scanned],
+        text: str,
+        control: QueryControl,
+        failures: FailureBox,
+    ) -> None:
+        self._relations = cast("Mapping[str, ScanDataset]", relations)
+        self._read_filter = read_filter
+        self._text = text
+        self._control = control
+        self._failures = failures
+        self._scans: dict[int, _Scan] = {}
+        self._closing = threading.Lock()
+        self._done = False
+        self._lease: Lease = pool.lease()
+        self._limits = ExitStack()
+        self._limits.enter_context(control.interrupting(self._lease.kill))
+
+    def begin(
+        self,
+        job: str,
+        sql: str,
+        values: Mapping[str, Any],
+        given: Mapping[str, pa.Table] = MappingProxyType({}),
+        **more: Any,
+    ) -> None:
+        """Give the worker its work; what is ``given`` goes with it, in one chunk each."""
+        inputs = {name: dataset.schema for name, dataset in self._relations.items()}
+        pieces: list[memoryview] = []
+        nodes: dict[str, Any] = {}
+        for name, table in given.items():
+            inputs[name] = table.schema
+            nodes[name] = None
+            if table.num_rows:
+                (batch,) = table.to_batches()
+                begin = sum(-(-len(piece) // 64) * 64 for piece in pieces)
+                nodes[name], more_pieces = pack(batch, begin)
+                pieces += more_pieces
+        request = {"job": job, "sql": sql, "values": dict(values), "inputs": inputs, **more}
+        try:
+            self._lease.channel.send({**request, "given": nodes}, pieces)
+        except ChannelClosed as error:
+            raise self._lease.lost(error) from None
+
+    def answer(self) -> tuple[dict[str, Any], pa.Buffer | None]:
+        """The worker's next message about its work, ``{"end": ...}`` last.
+
+        Meanwhile inputs are produced as it asks for them.
+        """
+        try:
+            message, data = self._attend()
+        except (ChannelClosed, Garbage) as error:
+            lost = self._lease.lost(error)
+            if self._failures.error is not None:
+                raise self._failures.error from None
+            self._control.check()
+            raise lost from None
+        if "end" in message:
+            self._done = True
+            self.close()
+        elif "error" in message:
+            kind, reason = self.believed(lambda: _failure(message["error"]))
+            self._done = kind in ("sql", "interrupted")
+            self.close()
+            failure = Failure(kind, reason)
+            raise translated(failure, self._text, self._control, self._failures) from None
+        return message, data
+
+    def believed(self, read: Any) -> Any:
+        """What reading a message gives; a message that cannot be read is the worker's end."""
+        try:
+            return read()
+        except (Garbage, TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
+            lost = self._lease.lost(Garbage(f"the worker's answer is none ({error})"))
+            raise lost from None
+
+    def _attend(self) -> tuple[dict[str, Any], pa.Buffer | None]:
+        channel = self._lease.channel
+        while True:
+            if not channel.waiting():
+                ready = next((item for item in self._scans.items() if item[1].credit > 0), None)
+                if ready is not None:
+                    self._produce(*ready)
+                    continue
+            message, data = channel.receive()
+            if not isinstance(message, dict):
+                raise Garbage("the worker's answer is no message")
+            if "scan" in message:
+                self._open(message)
+            elif "next" in message:
+                scan = self._scans.get(_whole(message["next"]))
+                if scan is not None:
+                    scan.credit = min(CREDIT_MAX, scan.credit + _whole(message.get("count")))
+            else:
+                return message, data
+
+    def _open(self, message: dict[str, Any]) -> None:
+        dataset = self._relations.get(str(message.get("relation")))
+        number, text = _whole(message.get("scan")), message.get("filter")
+        known = () if dataset is None else dataset.schema.names
+        if dataset is None or number in self._scans or not isinstance(text, str | None):
+            raise Garbage("the worker asks for what it was not given")
+        columns, needed = message.get("columns"), message.get("needed")
+        if not isinstance(columns, list) or not isinstance(needed, list):
+            raise Garbage("the worker asks for no columns")
+        if any(name not in known for name in (*columns, *needed)):
+            raise Garbage("the worker asks for columns that are not there")
+        applied, batches = dataset.narrowed(columns, needed, text, self._read_filter)
+        self._scans[number] = _Scan(batches, applied)
+
+    def _produce(self, number: int, scan: _Scan) -> None:
+        batch = next(scan.batches, None)
+        channel = self._lease.channel
+        if batch is None:
+            del self._scans[number]
+            channel.send({"scanned": number})
+            return
+        scan.credit -= 1
+        node, pieces = pack(batch)
+        channel.send({"scanned": number, "applied": scan.applied, "batch": node}, pieces)
+
+    def close(self) -> None:
+        """Let go of the worker: back to the others when it is done, else it ends here."""
+        with self._closing:
+            scans, self._scans = self._scans, {}
+            self._limits.close()
+        for scan in scans.values():
+            with suppress(ValueError):  # it runs in another thread, and ends with the worker
+                cast("Any", scan.batches).close()
+        if self._done:
+            self._lease.give_back()
+        else:
+            self._lease.discard()
+
+
+def _failure(told: Any) -> tuple[str, str]:
+    kind, message = told
+    if kind not in FAILURE_KINDS or not isinstance(message, str):
+        raise ValueError
+    return kind, message
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise Garbage("the worker's answer has no number where one belongs")
+    return value

@@ -1,0 +1,100 @@
+"""EXPLAIN: DuckDB's plan and ours as one tree.
+
+Purpose
+    DuckDB explains its operators as JSON and calls all of our relations ``PYTHON_ARROW_SCAN``.
+    :func:`plan_of` turns that document into :class:`Operator` nodes and puts each relation's own
+    node (range, pruning, blocks read) in the place of its scan.
+
+Limits
+    DuckDB does not say which relation a scan reads.  Scans are told apart by their columns, then
+    by the rows they gave; where two scans of one stream agree in both, their order in the query
+    decides.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from ..contract.explanation import Operator
+from ..relational.scans import Scanned
+from .relations import AggregateRelation, OperatorRelation, StreamRelation
+
+__all__ = ["Leaf", "plan_of"]
+
+
+Leaf = tuple[StreamRelation | AggregateRelation | OperatorRelation, Scanned]
+
+_OURS = "PYTHON_ARROW_SCAN"
+_SILENT = ("EXPLAIN_ANALYZE", "RESULT_COLLECTOR", "QUERY_ROOT")
+
+
+def plan_of(document: str, leaves: Sequence[Leaf], analyzed: bool) -> Operator:
+    """The tree of a query.
+
+    Parameters
+    ----------
+    document : str
+        What ``EXPLAIN (FORMAT json)`` answered.
+    leaves : sequence of (relation, dataset)
+        In the order of the query.
+    analyzed : bool
+
+    Returns
+    -------
+    Operator
+    """
+    parsed = json.loads(document)
+    if isinstance(parsed, dict):
+        roots = parsed.get("operator") or parsed.get("children") or [parsed]
+    else:
+        roots = parsed
+    remaining = list(leaves)
+    nodes = [_operator(node, remaining, analyzed) for node in roots]
+    return nodes[0] if len(nodes) == 1 else Operator("Query", inputs=tuple(nodes))
+
+
+def _operator(node: dict[str, Any], remaining: list[Leaf], analyzed: bool) -> Operator:
+    name = str(node.get("name") or node.get("type") or "").strip()
+    children = node.get("children") or []
+    if name in _SILENT and len(children) == 1:
+        return _operator(children[0], remaining, analyzed)
+    extra = dict(node.get("extra_info") or {})
+    rows = int(node.get("intermediate_rows") or node.get("operator_cardinality") or 0)
+    milliseconds = float(node.get("timing") or node.get("operator_timing") or 0.0) * 1000
+    if extra.get("Function") == _OURS:
+        leaf = _leaf(extra, rows, remaining, analyzed)
+        if leaf is not None:
+            relation, dataset = leaf
+            spent = sum(request.seconds for request in dataset.requests) * 1000
+            produced = sum(request.rows for request in dataset.requests)
+            return relation.operator({**extra, "rows": produced, "time_ms": spent}, analyzed)
+    for noise in ("Estimated Cardinality", "__estimated_cardinality__", "Function"):
+        extra.pop(noise, None)
+    details = tuple(
+        (key.lower().replace(" ", "_"), tuple(map(str, v)) if isinstance(v, list) else str(v))
+        for key, v in extra.items()
+        if v not in ("", [], None)
+    )
+    figures = (("rows", rows), ("time_ms", milliseconds)) if analyzed else ()
+    inputs = tuple(_operator(child, remaining, analyzed) for child in children)
+    return Operator(_title(name), details, figures, inputs)
+
+
+def _leaf(extra: dict[str, Any], rows: int, remaining: list[Leaf], analyzed: bool) -> Leaf | None:
+    projections = extra.get("Projections") or []
+    columns = {projections} if isinstance(projections, str) else set(projections)
+    fitting = [leaf for leaf in remaining if columns <= set(leaf[0].schema.names)]
+    if analyzed and len(fitting) > 1:
+        exact = [leaf for leaf in fitting if rows in {request.rows for request in leaf[1].requests}]
+        fitting = exact or fitting
+    if not fitting:
+        return None
+    if len(remaining) > 1:
+        remaining.remove(fitting[0])
+    return fitting[0]
+
+
+def _title(name: str) -> str:
+    return "".join(part.capitalize() for part in name.split("_")) or "Step"

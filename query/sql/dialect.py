@@ -1,0 +1,582 @@
+"""SQL text to syntax tree: DuckDB's grammar, changed where this system has statements of its own.
+
+Purpose
+    :func:`parse_statement` reads exactly one statement.  Queries come back as sqlglot trees;
+    statements about streams and indexes as the nodes declared here.
+
+Guarantee
+    A text that cannot be read raises :class:`SqlError` with the line and column of the token that
+    does not fit.  Function calls keep the name and the arguments that were written: sqlglot's own
+    knowledge of functions is switched off, so that nothing is renamed, reordered or lost between
+    the text and what runs, and the gate can decide by name.
+
+Layout
+    ::
+
+        CREATE STREAM [IF NOT EXISTS] s (a TYPE [NOT NULL], ...) TIMESTAMP BY t [WITH (k = v, ...)]
+        DROP STREAM [IF EXISTS] s               ALTER STREAM s ADD [COLUMN] a TYPE
+        SHOW STREAMS                            DESCRIBE s | DESCRIBE SELECT ...
+        CREATE INDEX [IF NOT EXISTS] ON s (a)   DROP INDEX [IF EXISTS] ON s (a)
+        SHOW INDEXES [ON s]                     EXPLAIN [ANALYZE] SELECT ...
+        INSERT INTO s [(a, ...)] VALUES ... | SELECT ...
+
+    ``MATCH_RECOGNIZE`` belongs to the FROM item in front of it and becomes a
+    :class:`MatchRelation`; the clause itself is read by :mod:`.match_clause`.
+
+Limits
+    One statement a text; how long and how deep it may be is said in :mod:`.nesting`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NoReturn
+
+from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.tokens import TokenType
+
+from ...errors import SqlError
+from ...suggestion import did_you_mean
+from .match_clause import parse_match_clause
+from .nesting import balanced, headroom, measure
+from .rendering import Refused, render
+
+__all__ = [
+    "AlterStream",
+    "Chronicle",
+    "CreateIndexOn",
+    "CreateStream",
+    "DescribeStream",
+    "DropIndexOn",
+    "DropStream",
+    "Explain",
+    "MatchRelation",
+    "ShowIndexes",
+    "ShowStreams",
+    "StatementNode",
+    "error_at",
+    "parse_predicate",
+    "parse_statement",
+    "position_of",
+    "to_text",
+    "token_offset",
+    "tokens_of",
+]
+
+RETREATS_MAX = 50_000
+"""Tokens that the parser may read again, beside 50 for each token there is."""
+
+_STATEMENTS = (
+    "SELECT", "FROM", "WITH", "VALUES", "CREATE", "DROP", "ALTER", "SHOW", "DESCRIBE", "INSERT",
+    "EXPLAIN",
+)  # fmt: skip
+
+
+class StatementNode(exp.Expression):  # type: ignore[misc]
+    """Base of the statements that are not queries."""
+
+    arg_types = {"this": False}  # noqa: RUF012
+
+
+class CreateStream(StatementNode):
+    """``this`` name, ``columns`` list of ColumnDef, ``time`` identifier, ``options`` list of EQ."""
+
+    arg_types = {  # noqa: RUF012
+        "this": True,
+        "columns": True,
+        "time": True,
+        "options": False,
+        "exists": False,
+    }
+
+
+class DropStream(StatementNode):
+    """``this`` name, ``exists`` whether IF EXISTS was said."""
+
+    arg_types = {"this": True, "exists": False}  # noqa: RUF012
+
+
+class AlterStream(StatementNode):
+    """``this`` name, ``column`` the ColumnDef to add."""
+
+    arg_types = {"this": True, "column": True}  # noqa: RUF012
+
+
+class ShowStreams(StatementNode):
+    """Nothing but itself."""
+
+
+class ShowIndexes(StatementNode):
+    """``this`` the stream, when one was named."""
+
+
+class DescribeStream(StatementNode):
+    """``this`` a name or a query."""
+
+    arg_types = {"this": True}  # noqa: RUF012
+
+
+class CreateIndexOn(StatementNode):
+    """``this`` stream, ``column`` identifier, ``options``, ``exists``: IF NOT EXISTS was said."""
+
+    arg_types = {"this": True, "column": True, "options": False, "exists": False}  # noqa: RUF012
+
+
+class DropIndexOn(StatementNode):
+    """``this`` stream, ``column`` identifier, ``exists`` whether IF EXISTS was said."""
+
+    arg_types = {"this": True, "column": True, "exists": False}  # noqa: RUF012
+
+
+class Explain(StatementNode):
+    """``this`` the explained query, ``analyze`` whether it is run."""
+
+    arg_types = {"this": True, "analyze": False}  # noqa: RUF012
+
+
+class MatchRelation(exp.Expression):  # type: ignore[misc]
+    """A FROM item under MATCH_RECOGNIZE: ``this`` the input, ``match`` the clause."""
+
+    arg_types = {"this": True, "match": True}  # noqa: RUF012
+
+    @property
+    def alias(self) -> str:
+        """Name of the result, as other clauses refer to it; empty when it has none."""
+        return str(self.args["match"].alias)
+
+
+class Chronicle(DuckDB):  # type: ignore[misc]
+    """The dialect of every face of Chronicle."""
+
+    INDEX_OFFSET = 0  # a subscript stays the number that was written
+
+    def to_json_path(self, path: Any) -> Any:
+        """A path into JSON stays the text that was written: the executor reads it."""
+        return path
+
+    class Tokenizer(DuckDB.Tokenizer):  # type: ignore[misc]
+        KEYWORDS = {  # noqa: RUF012
+            **DuckDB.Tokenizer.KEYWORDS,
+            "/*+": TokenType.HINT,
+            "MATCH_RECOGNIZE": TokenType.MATCH_RECOGNIZE,
+        }
+        COMMANDS: frozenset[Any] = frozenset()  # nothing may pass unread
+
+    class Parser(DuckDB.Parser):  # type: ignore[misc]
+        FUNCTIONS: dict[str, Any] = {}  # noqa: RUF012
+        FUNC_TOKENS = {*DuckDB.Parser.FUNC_TOKENS, TokenType.SESSION}  # noqa: RUF012
+        FUNCTION_PARSERS = {  # noqa: RUF012
+            name: DuckDB.Parser.FUNCTION_PARSERS[name]
+            for name in ("CAST", "TRY_CAST", "EXTRACT", "TRIM", "SUBSTRING", "POSITION", "OVERLAY")
+        }
+        QUERY_MODIFIER_PARSERS = {  # noqa: RUF012
+            token: parse
+            for token, parse in DuckDB.Parser.QUERY_MODIFIER_PARSERS.items()
+            if token != TokenType.MATCH_RECOGNIZE
+        }
+        QUERY_MODIFIER_TOKENS = set(QUERY_MODIFIER_PARSERS)  # noqa: RUF012
+        STATEMENT_PARSERS = {  # noqa: RUF012
+            TokenType.CREATE: lambda self: self._parse_create_statement(),
+            TokenType.DROP: lambda self: self._parse_drop_statement(),
+            TokenType.ALTER: lambda self: self._parse_alter_statement(),
+            TokenType.SHOW: lambda self: self._parse_show_statement(),
+            TokenType.DESCRIBE: lambda self: self._parse_describe_statement(),
+            TokenType.DESC: lambda self: self._parse_describe_statement(),
+            TokenType.INSERT: lambda self: self._parse_insert(),
+        }
+
+        def raise_error(self, message: str, token: Any = None) -> NoReturn:
+            """Raise a ParseError that carries the offset of the offending token."""
+            found = token or self._curr or self._prev
+            at_end = not token and not self._curr
+            error = ParseError(message, errors=[{"description": message}])
+            error.offset = None if at_end or found is None else found.start
+            error.token = None if at_end or found is None else found
+            raise error
+
+        def _retreat(self, index: int) -> None:
+            """Go back; a text that makes the parser try again and again is refused."""
+            self._again = getattr(self, "_again", 0) + abs(self._index - index)
+            if self._again > RETREATS_MAX + 50 * self._tokens_size:
+                self.raise_error("the statement is too involved to be read")
+            super()._retreat(index)
+
+        def _parse_placeholder(self) -> Any:
+            token = self._curr
+            node = super()._parse_placeholder()
+            if node is not None and token:
+                node.meta["start"] = token.start
+            return node
+
+        # ------------------------------------------------------------ FROM items
+
+        def _parse_table(self, *args: Any, **kwargs: Any) -> Any:
+            table = super()._parse_table(*args, **kwargs)
+            while table is not None and self._curr.token_type == TokenType.MATCH_RECOGNIZE:
+                token = self._curr
+                clause = parse_match_clause(self)
+                table = self.expression(MatchRelation(this=table, match=clause))
+                table.update_positions(token)
+            return table
+
+        # ------------------------------------------------------------ statements
+
+        def _parse_statement(self) -> Any:
+            if not self._curr:
+                self.raise_error("the statement is empty")
+            word = self._curr
+            if word.text.upper() == "EXPLAIN":
+                self._advance()
+                return self._parse_explain_statement()
+            if not self._match_set(self.STATEMENT_PARSERS, advance=False):
+                starts_query = word.text.upper() in _STATEMENTS or word.token_type in (
+                    TokenType.L_PAREN,
+                    TokenType.TABLE,
+                )
+                if not starts_query:
+                    hint = did_you_mean(word.text, _STATEMENTS, quoted=False)
+                    self.raise_error(
+                        f"expected {', '.join(_STATEMENTS)}, found {word.text!r}{hint}",
+                        word,
+                    )
+            return super()._parse_statement()
+
+        def _expect(self, *words: str) -> None:
+            for word in words:
+                if not self._match_text_seq(word):
+                    self.raise_error(f"expected {word}")
+
+        def _name(self, what: str) -> Any:
+            token = self._curr
+            name = self._parse_id_var(any_token=False)
+            if name is None:
+                self.raise_error(f"expected the name of {what}")
+            if self._curr and self._curr.token_type == TokenType.DOT:
+                self.raise_error("names of streams have one part, found a dot")
+            if not name.meta.get("start"):
+                name.update_positions(token)
+            return name
+
+        def _parse_create_statement(self) -> Any:
+            if self._match_text_seq("STREAM"):
+                return self._parse_create_stream()
+            if self._match_text_seq("INDEX"):
+                exists = bool(self._match_text_seq("IF", "NOT", "EXISTS"))
+                stream, column = self._parse_on_attribute()
+                options = self._parse_options("lag_events_max = 100000")
+                return self.expression(
+                    CreateIndexOn(this=stream, column=column, options=options, exists=exists)
+                )
+            return self.raise_error(
+                "CREATE makes a STREAM or an INDEX here (CREATE STREAM s (...) TIMESTAMP BY t; "
+                f"CREATE INDEX ON s (a)), found {self._curr.text!r}"
+                if self._curr
+                else "expected STREAM or INDEX after CREATE"
+            )
+
+        def _parse_create_stream(self) -> Any:
+            exists = bool(self._match_text_seq("IF", "NOT", "EXISTS"))
+            name = self._name("the stream")
+            if not self._match(TokenType.L_PAREN):
+                self.raise_error("expected the columns in parentheses: (t TIMESTAMP, x DOUBLE)")
+            columns = self._parse_csv(self._parse_stream_column)
+            self._match_r_paren()
+            if not self._match_text_seq("TIMESTAMP", "BY"):
+                self.raise_error("expected TIMESTAMP BY and the name of the time attribute")
+            time = self._name("the time attribute")
+            options = self._parse_options("codec = 'zstd'")
+            return self.expression(
+                CreateStream(this=name, columns=columns, time=time, options=options, exists=exists)
+            )
+
+        def _parse_stream_column(self) -> Any:
+            name = self._name("a column")
+            token = self._curr
+            kind = self._parse_types(schema=True)
+            if kind is None:
+                self.raise_error(f"expected the type of column {name.name!r}", token or None)
+            kind.meta["start"] = token.start
+            not_null = False
+            if self._match_text_seq("NOT", "NULL"):
+                not_null = True
+            else:
+                self._match_text_seq("NULL")
+            definition = self.expression(exp.ColumnDef(this=name, kind=kind))
+            definition.meta["not_null"] = not_null
+            return definition
+
+        def _parse_options(self, example: str) -> list[Any]:
+            if not self._match_text_seq("WITH"):
+                return []
+            if not self._match(TokenType.L_PAREN):
+                self.raise_error(f"expected the options in parentheses: WITH ({example})")
+            options: list[Any] = self._parse_csv(self._parse_option)
+            self._match_r_paren()
+            return options
+
+        def _parse_option(self) -> Any:
+            name = self._parse_id_var(any_token=True)
+            if name is None:
+                self.raise_error("expected an option such as codec = 'zstd'")
+            if not self._match(TokenType.EQ):
+                self.raise_error(f"expected = after the option {name.name!r}")
+            value = self._parse_primary() or self._parse_var(any_token=True)
+            if value is None:
+                self.raise_error(f"expected the value of the option {name.name!r}")
+            return self.expression(exp.EQ(this=name, expression=value))
+
+        def _parse_on_attribute(self) -> tuple[Any, Any]:
+            if not self._match_text_seq("ON"):
+                self.raise_error("expected ON stream (attribute); an index has no name of its own")
+            stream = self._name("the stream")
+            if not self._match(TokenType.L_PAREN):
+                self.raise_error("expected the attribute in parentheses")
+            column = self._name("the attribute")
+            if self._match(TokenType.COMMA):
+                self.raise_error("an index covers one attribute; create one for each", self._prev)
+            self._match_r_paren()
+            return stream, column
+
+        def _parse_drop_statement(self) -> Any:
+            if self._match_text_seq("STREAM"):
+                exists = bool(self._match_text_seq("IF", "EXISTS"))
+                name = self._name("the stream")
+                return self.expression(DropStream(this=name, exists=exists))
+            if self._match_text_seq("INDEX"):
+                exists = bool(self._match_text_seq("IF", "EXISTS"))
+                stream, column = self._parse_on_attribute()
+                return self.expression(DropIndexOn(this=stream, column=column, exists=exists))
+            return self.raise_error("expected STREAM or INDEX after DROP")
+
+        def _parse_alter_statement(self) -> Any:
+            self._expect("STREAM")
+            name = self._name("the stream")
+            if not self._match_text_seq("ADD"):
+                self.raise_error("expected ADD COLUMN: nothing else of a stream can be altered")
+            self._match_text_seq("COLUMN")
+            column = self._parse_stream_column()
+            return self.expression(AlterStream(this=name, column=column))
+
+        def _parse_show_statement(self) -> Any:
+            if self._match_texts(("STREAMS", "TABLES")):
+                return self.expression(ShowStreams())
+            if self._match_texts(("INDEXES", "INDICES")):
+                stream = self._name("the stream") if self._match_text_seq("ON") else None
+                return self.expression(ShowIndexes(this=stream))
+            return self.raise_error("expected STREAMS or INDEXES after SHOW")
+
+        def _parse_describe_statement(self) -> Any:
+            self._match_texts(("STREAM", "TABLE"))
+            start = self._curr.text.upper() if self._curr else ""
+            if start in ("SELECT", "WITH", "FROM", "VALUES") or (
+                self._curr and self._curr.token_type == TokenType.L_PAREN
+            ):
+                return self.expression(DescribeStream(this=super()._parse_statement()))
+            return self.expression(DescribeStream(this=self._name("the stream")))
+
+        def _parse_explain_statement(self) -> Any:
+            analyze = bool(self._match_text_seq("ANALYZE"))
+            token = self._curr
+            inner = self._parse_statement()
+            if not isinstance(inner, (exp.Query, exp.Values)):
+                self.raise_error("EXPLAIN explains queries", token or None)
+            return self.expression(Explain(this=inner, analyze=analyze))
+
+
+# ------------------------------------------------------------------------------- reading
+
+
+def parse_statement(text: str) -> Any:
+    """Read one statement.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    exp.Query, exp.Values, exp.Insert or StatementNode
+
+    Raises
+    ------
+    SqlError
+    """
+    statements = [node for node in _parse(text, None) if node is not None]
+    if not statements:
+        raise SqlError("the statement is empty; write for example SELECT * FROM a_stream", 1, 1)
+    if len(statements) > 1:
+        offset = _second_statement(text)
+        raise error_at(text, offset, "one statement at a time: a second one follows the first")
+    return statements[0]
+
+
+def parse_predicate(text: str) -> Any:
+    """Read a condition such as stands behind WHERE; raises :class:`SqlError`."""
+    nodes = _parse(text, exp.Condition)
+    if len(nodes) != 1 or nodes[0] is None:
+        raise SqlError("expected one condition such as x > 5 AND y IS NOT NULL", 1, 1)
+    return nodes[0]
+
+
+def _parse(text: str, into: Any) -> list[Any]:
+    measure(text)
+    try:
+        with headroom(text):
+            read = _DIALECT.parse(text) if into is None else _DIALECT.parse_into(into, text)
+            return [None if node is None else _settled(node) for node in read]
+    except ParseError as error:
+        raise _parse_error(text, error) from None
+    except TokenError as error:
+        raise _token_error(text, error) from None
+    except RecursionError:
+        raise SqlError("the statement is nested too deeply") from None
+
+
+def _settled(root: Any) -> Any:
+    """A tree as the rest of the house knows it: calls in one form, long chains shallow."""
+    for node in list(root.find_all(exp.Dot)):
+        call = node.expression
+        if isinstance(call, exp.Anonymous):  # x.f(y) is f(x, y)
+            made = exp.Anonymous(
+                this=call.this, expressions=[_receiver(node.this), *call.expressions]
+            )
+            made.meta.update(call.meta)
+            if node is root:
+                root = made
+            else:
+                node.replace(made)
+    return balanced(root)
+
+
+def _receiver(node: Any) -> Any:
+    """What stands before the dot of a method call; a name there is a column."""
+    parts: list[Any] = []
+    inner = node
+    while isinstance(inner, exp.Dot) and isinstance(inner.expression, exp.Identifier):
+        parts.append(inner.expression)
+        inner = inner.this
+    if not isinstance(inner, exp.Identifier) or len(parts) > 3:
+        return node
+    names = [inner, *reversed(parts)]
+    column = exp.column(*reversed(names), copy=False)
+    starts = [name.meta["start"] for name in names if "start" in name.meta]
+    if starts:
+        column.meta["start"] = min(starts)
+    return column
+
+
+def _parse_error(text: str, error: Any) -> SqlError:
+    cause = error
+    while cause is not None and not hasattr(cause, "offset"):
+        cause = cause.__cause__
+    if cause is None:
+        return SqlError(str(error), 1, 1)
+    message, token = str(cause), cause.token
+    if cause.offset is None:
+        offset = len(text.rstrip())
+        if not message.startswith(("expected", "the statement", "CREATE")):
+            message = "the statement ends too early"
+            if str(cause).startswith("Expecting"):
+                message += f": {str(cause).replace('Expecting', 'expected')}"
+        return error_at(text, offset, message)
+    if "Unexpected token" in message or message.startswith("Expected table name but got"):
+        message = f"did not expect {token.text!r} here"
+    elif message.startswith("Required keyword"):
+        message = f"something is missing near {token.text!r}"
+    elif message.startswith("Expecting"):
+        message = f"{message.replace('Expecting', 'expected')}, found {token.text!r}"
+    return error_at(text, cause.offset, message)
+
+
+def _token_error(text: str, error: Any) -> SqlError:
+    inner = str(error.__cause__ or error)
+    missing = re.search(r"Missing (.+) from (\d+):(\d+)", inner)
+    for opening, closing in (("/*", "*/"), ((missing.group(1) if missing else "'"),) * 2):
+        offset = _open_quote(text, opening)
+        if offset is not None:
+            what = "comment" if opening == "/*" else "text"
+            return error_at(text, offset, f"this {what} is never closed: expected {closing}")
+    return error_at(text, error.start or 0, "this cannot be read as SQL")
+
+
+def _open_quote(text: str, opening: str) -> int | None:
+    """Offset of the opening of a text or comment that swallows the rest."""
+    pattern = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
+    rest = pattern.sub(lambda match: " " * len(match.group()), text)
+    offset = rest.find(opening)
+    return offset if offset >= 0 else None
+
+
+def _second_statement(text: str) -> int:
+    tokens = _DIALECT.tokenize(text)
+    for position, token in enumerate(tokens[:-1]):
+        if token.token_type == TokenType.SEMICOLON:
+            return int(tokens[position + 1].start)
+    return 0
+
+
+# ----------------------------------------------------------------------------- positions
+
+
+def error_at(text: str, offset: int | None, message: str) -> SqlError:
+    """A :class:`SqlError` at an offset of the text, or without position when there is none."""
+    if offset is None:
+        return SqlError(message)
+    offset = min(offset, len(text))
+    line = text.count("\n", 0, offset) + 1
+    column = offset - (text.rfind("\n", 0, offset) + 1) + 1
+    return SqlError(message, line, column)
+
+
+def position_of(node: Any) -> int | None:
+    """Offset of the first token of a node that remembers one."""
+    offsets = [
+        found.meta["start"] for found in node.walk() if found is not None and "start" in found.meta
+    ]
+    return min(offsets) if offsets else None
+
+
+def tokens_of(text: str) -> list[Any]:
+    """The tokens of a text; none when it cannot be cut into them."""
+    try:
+        return list(_DIALECT.tokenize(text))
+    except TokenError:
+        return []
+
+
+def token_offset(text: str, name: str) -> int | None:
+    """Offset of the first token that is a name, whatever its case; None when there is none."""
+    folded = name.lower()
+    return next((int(t.start) for t in tokens_of(text) if t.text.lower() == folded), None)
+
+
+def to_text(node: Any, text: str | None = None) -> str:
+    """Write a tree as SQL that the executor reads; see :mod:`.rendering`.
+
+    Parameters
+    ----------
+    node : sqlglot tree
+    text : str, optional
+        What it was parsed from, for the position of an error.
+
+    Raises
+    ------
+    SqlError
+        When the tree holds something that has no form.
+    """
+    try:
+        return render(node)
+    except Refused as error:
+        offset = None
+        if text is not None:
+            offset = token_offset(text, error.token) if error.token else None
+            if offset is None and error.node is not None:
+                offset = position_of(error.node)
+        raise error_at(text or "", offset, f"{error.message} (see docs/sql.md)") from None
+    except RecursionError:
+        raise SqlError("the statement is nested too deeply") from None
+
+
+_DIALECT = Chronicle()

@@ -1,0 +1,354 @@
+"""The gate: which SQL reaches the relational executor at all.
+
+Purpose
+    The executor is locked down by its own configuration; this is the lock before it.  A query
+    passes when each of its nodes has a form (:mod:`.rendering`), each function is on a list
+    (:mod:`.rendering.vocabulary`) and has arguments that bound what it costs, and the tree is not
+    one that planning would blow up.
+
+Guarantee
+    What is not named does not run: no file, network or catalog function, no statement but a
+    query, no setting.  Functions whose result can be far larger than their arguments run only
+    with literal sizes, whether they are written ``f(x, n)``, ``x.f(n)`` (a call like any other
+    when it comes here) or ``list_aggregate(x, 'f', n)``.  The executor copies operands while it
+    plans (of BETWEEN, IN, NULLIF, CASE x WHEN, lambdas, references to aliases); what these copies
+    come to is computed beforehand and limited.
+
+Limits
+    The list is of names; it trusts DuckDB's implementations of them.  Memory is bounded by the
+    executor's limit and by the process it runs in: strings and lists that grow by being joined
+    with themselves are not seen here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from sqlglot import exp
+
+from ...suggestion import did_you_mean
+from .dialect import MatchRelation, error_at, position_of
+from .rendering import FORMS, unknown_argument
+from .rendering.vocabulary import (
+    AGGREGATES,
+    FORMATS,
+    FUNCTIONS,
+    QUANTILES,
+    SCALARS,
+    SERIES,
+    SIZES,
+    TABLE_FUNCTIONS,
+    WINDOWS,
+    spelled,
+)
+
+__all__ = ["AGGREGATES", "SCALARS", "WINDOWS", "check_query", "is_volatile"]
+
+LITERAL_SIZE_MAX = 10_000
+"""Largest literal length that padding, resizing, sampling and formatting functions may ask for."""
+
+SERIES_MAX = 1_000_000
+"""Most rows or elements that ``range`` and ``generate_series`` may make."""
+
+SERIES_IN_LAMBDA_MAX = 1_000
+"""The same for each element of a list."""
+
+QUANTILES_MAX = 100
+"""Most quantiles that one call may ask for."""
+
+DEPTH_MAX = 200
+"""Most expressions inside each other; AND and OR do not count."""
+
+COPIES_MAX = 20_000
+"""Most nodes that the executor may make by copying operands."""
+
+GROUPING_SETS_MAX = 64
+"""Most grouping sets of one GROUP BY: CUBE of six columns."""
+
+SET_OPERATIONS_MAX = 200
+"""Most UNION, EXCEPT and INTERSECT of one statement."""
+
+_VOLATILE = frozenset({"random", "uuid", "gen_random_uuid"})
+_NAMED_ARGUMENTS = frozenset({"struct_pack", "struct_insert", "unnest"})
+
+
+def is_volatile(name: str) -> bool:
+    """Whether a function may give another value each time it is called."""
+    return name.lower() in _VOLATILE or name.lower() not in SCALARS
+
+
+def check_query(root: Any, text: str, table_functions: frozenset[str] = frozenset()) -> None:
+    """Refuse a query that holds anything but known nodes and functions.
+
+    Parameters
+    ----------
+    root : sqlglot tree
+    text : str
+        The statement, for positions.
+    table_functions : frozenset of str
+        Names, in lower case, of the stream operators that may stand in FROM.
+
+    Raises
+    ------
+    SqlError
+    """
+    for node in root.walk():
+        if isinstance(node.parent, exp.Hint) or isinstance(node, exp.Hint):
+            continue  # read by the binder, never by the executor
+        form = FORMS.get(type(node))
+        if form is None:
+            if type(node) not in _PARTS and not _inside_match(node):
+                raise _not_ours(text, node, type(node).__name__)
+            continue
+        if isinstance(node, exp.Table):
+            _check_table(node, text)
+        if isinstance(node, exp.Anonymous):
+            _check_function(node, text, table_functions)
+        elif not _inside_match_clause(node):
+            unknown = unknown_argument(node, form[0] | _READ_BY_BINDER)
+            if unknown is not None:
+                raise _not_ours(text, node, spelled(node, unknown))
+    _check_shape(root, text)
+
+
+_PARTS = frozenset(
+    (exp.From, exp.Var, exp.IntervalSpan, exp.DataTypeParam, exp.ColumnDef, exp.LimitOptions)
+)
+"""Nodes that are written by the form of the node around them."""
+
+_READ_BY_BINDER = frozenset(("hint",))
+
+
+def _not_ours(text: str, node: Any, what: str) -> Exception:
+    return error_at(
+        text, position_of(node), f"{what} is not part of Chronicle's SQL (see docs/sql.md)"
+    )
+
+
+def _inside_match(node: Any) -> bool:
+    """Row patterns are read by their own engine, never by the executor."""
+    while node is not None:
+        if isinstance(node, (MatchRelation, exp.MatchRecognize)):
+            return True
+        node = node.parent
+    return False
+
+
+def _inside_match_clause(node: Any) -> bool:
+    return isinstance(node.parent, exp.MatchRecognize)
+
+
+def _check_table(node: Any, text: str) -> None:
+    if isinstance(node.this, exp.Dot) or node.args.get("db") or node.args.get("catalog"):
+        parts = ".".join(part.name for part in node.parts)
+        raise error_at(text, position_of(node), f"names of streams have one part, found {parts}")
+
+
+# --------------------------------------------------------------------------- functions
+
+
+def _check_function(node: Any, text: str, table_functions: frozenset[str]) -> None:
+    name = node.name.lower()
+    in_from = isinstance(node.parent, (exp.Table, exp.Lateral))
+    if in_from and name in table_functions:
+        return
+    if _inside_match(node):
+        return
+    if in_from and name not in TABLE_FUNCTIONS:
+        raise error_at(
+            text,
+            position_of(node),
+            f"no table function {node.name!r}{_near(name, table_functions | SERIES)}",
+        )
+    if name not in FUNCTIONS:
+        raise error_at(
+            text,
+            position_of(node),
+            f"no function {node.name!r}{_near(name, FUNCTIONS)} (see docs/sql.md)",
+        )
+    arguments = list(_plain_arguments(node, text))
+    if name in ("list_aggregate", "list_aggr"):
+        inner = arguments[1] if len(arguments) > 1 else None
+        if not isinstance(inner, exp.Literal) or str(inner.this).lower() not in AGGREGATES:
+            raise error_at(
+                text, position_of(node), f"{name} takes the name of an aggregate as a literal"
+            )
+        name, arguments = str(inner.this).lower(), [arguments[0], *arguments[2:]]
+    _check_arguments(node, name, arguments, text)
+
+
+def _plain_arguments(node: Any, text: str) -> Iterator[Any]:
+    """Arguments by position, without what an aggregate wraps around them."""
+    for argument in node.expressions:
+        inner = argument
+        while isinstance(inner, (exp.Order, exp.IgnoreNulls, exp.RespectNulls)):
+            inner = inner.this
+        named = isinstance(inner, (exp.PropertyEQ, exp.Kwarg))
+        if named and node.name.lower() not in _NAMED_ARGUMENTS:
+            raise error_at(
+                text,
+                position_of(node),
+                f"the arguments of {node.name} are given by position, not by name",
+            )
+        if isinstance(inner, exp.Distinct):
+            yield from inner.expressions
+        else:
+            yield inner
+
+
+def _check_arguments(node: Any, name: str, arguments: list[Any], text: str) -> None:
+    def wrong(message: str) -> Exception:
+        return error_at(text, position_of(node), message)
+
+    if name in SERIES:
+        _check_series(node, arguments, text)
+    for place in SIZES.get(name, ()):
+        size = _integer(arguments[place]) if len(arguments) > place else 0
+        if size is None or abs(size) > LITERAL_SIZE_MAX:
+            raise wrong(f"the size that {name} makes must be a literal up to {LITERAL_SIZE_MAX}")
+    if name in QUANTILES and len(arguments) > (0 if name.startswith("percentile") else 1):
+        wanted = arguments[0 if name.startswith("percentile") else 1]
+        while isinstance(wanted, (exp.Paren, exp.Neg, exp.Cast)):
+            wanted = wanted.this
+        several = isinstance(wanted, exp.Array) and len(wanted.expressions) <= QUANTILES_MAX
+        if not several and not isinstance(wanted, (exp.Literal, exp.Placeholder, exp.Null)):
+            raise wrong(f"{name} takes a literal or a list of up to {QUANTILES_MAX} of them")
+    if name in FORMATS:
+        pattern = arguments[0] if arguments else None
+        is_text = isinstance(pattern, exp.Literal) and pattern.is_string
+        literal = str(pattern.this) if is_text else "*"  # type: ignore[union-attr]
+        digits = re.findall(r"\d+", literal)
+        if (
+            "*" in literal
+            or re.search(r"{[^}]*{", literal)
+            or any(len(width) > 6 for width in digits)
+            or sum(map(int, digits)) > LITERAL_SIZE_MAX
+        ):
+            raise wrong(
+                f"the format of {name} must be a literal with widths up to {LITERAL_SIZE_MAX}"
+            )
+
+
+def _check_series(node: Any, arguments: list[Any], text: str) -> None:
+    found = [_integer(argument) for argument in arguments]
+    numbers = [number for number in found if number is not None]
+    if len(numbers) != len(found) or not 1 <= len(numbers) <= 3:
+        raise error_at(
+            text, position_of(node), f"{node.name} takes one to three integer literals here"
+        )
+    start, stop = (0, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1])
+    step = numbers[2] if len(numbers) == 3 else 1
+    most = SERIES_MAX if node.find_ancestor(exp.Lambda) is None else SERIES_IN_LAMBDA_MAX
+    if step and abs(stop - start) // abs(step) > most:
+        where = "" if most == SERIES_MAX else " inside a lambda"
+        raise error_at(text, position_of(node), f"{node.name} makes at most {most} values{where}")
+
+
+def _integer(node: Any) -> int | None:
+    sign = 1
+    while isinstance(node, (exp.Neg, exp.Paren)):
+        sign = -sign if isinstance(node, exp.Neg) else sign
+        node = node.this
+    if isinstance(node, exp.Literal) and not node.is_string:
+        digits = str(node.this).replace("_", "")
+        return sign * int(digits) if digits.isdigit() and len(digits) <= 20 else None
+    return None
+
+
+def _near(name: str, known: frozenset[str]) -> str:
+    return did_you_mean(name, sorted(known), quoted=False)
+
+
+# ------------------------------------------------------------------------------- shape
+
+
+def _check_shape(root: Any, text: str) -> None:
+    """Refuse a tree that is too deep, or that planning would multiply."""
+    order: list[tuple[Any, int, Any]] = []  # node, depth, the SELECT around it
+    waiting: list[tuple[Any, int, Any]] = [(root, 0, None)]
+    operations = 0
+    while waiting:
+        node, depth, select = waiting.pop()
+        if depth > DEPTH_MAX:
+            raise error_at(
+                text,
+                position_of(node),
+                f"the statement is nested too deeply: at most {DEPTH_MAX} levels",
+            )
+        if isinstance(node, exp.SetOperation):
+            operations += 1
+            depth -= isinstance(node.parent, exp.SetOperation)
+        order.append((node, depth, select))
+        inner = node if isinstance(node, exp.Select) else select
+        below = depth if isinstance(node, (exp.And, exp.Or)) else depth + 1
+        waiting.extend((child, below, inner) for child in node.iter_expressions())
+    if operations > SET_OPERATIONS_MAX:
+        raise error_at(
+            text, 0, f"at most {SET_OPERATIONS_MAX} set operations stand in one statement"
+        )
+    weights: dict[int, int] = {}
+    aliases: dict[tuple[int, str], int] = {}
+    copies = 0
+    for node, _, select in reversed(order):  # from the leaves up, from left to right
+        weight = 1
+        for child in node.iter_expressions():
+            own = weights.pop(id(child))
+            times = _copies(node, child)
+            weight += times * own
+            copies += (times - 1) * own
+        if isinstance(node, exp.Column) and len(node.parts) == 1 and select is not None:
+            known = aliases.get((id(select), node.name.lower()), 0)
+            weight += known
+            copies += known
+        elif isinstance(node, exp.Alias) and node.parent is select and select is not None:
+            aliases[id(select), node.alias.lower()] = weight
+        elif isinstance(node, exp.Group) and _grouping_sets(node) > GROUPING_SETS_MAX:
+            raise error_at(
+                text,
+                position_of(node),
+                f"one GROUP BY makes at most {GROUPING_SETS_MAX} grouping sets",
+            )
+        if copies > COPIES_MAX:
+            raise error_at(
+                text,
+                position_of(node),
+                "the statement is too involved: operands of BETWEEN, IN, CASE, NULLIF and of "
+                "lambdas, and references to aliases, are nested in each other too often; compute "
+                "them in a subquery",
+            )
+        weights[id(node)] = weight
+
+
+def _copies(node: Any, child: Any) -> int:
+    """How many times an operand stands in the executor's plan, measured with DuckDB 2.0."""
+    key = child.arg_key
+    if key == "this":
+        if isinstance(node, exp.Between):
+            return 6 if node.args.get("symmetric") else 3
+        if isinstance(node, exp.In):
+            return min(max(len(node.expressions), 1), 10)
+        if isinstance(node, exp.Case):
+            return len(node.args.get("ifs") or ()) + 1
+        if isinstance(node, exp.Lambda):
+            return 3
+    elif isinstance(node, exp.Anonymous):
+        name = node.name.lower()
+        if name == "nullif" and child.index == 0:
+            return 2
+        if name in ("levenshtein", "damerau_levenshtein", "editdist3") or name.startswith("jaro_"):
+            return 2
+    return 1
+
+
+def _grouping_sets(group: Any) -> int:
+    sets = 1
+    for part in group.expressions:
+        if isinstance(part, exp.Cube):
+            sets *= 1 << min(len(part.expressions), 30)
+        elif isinstance(part, exp.Rollup):
+            sets *= len(part.expressions) + 1
+        elif isinstance(part, exp.GroupingSets):
+            sets *= max(len(part.expressions), 1)
+    return sets

@@ -1,0 +1,480 @@
+"""The MATCH_RECOGNIZE clause: from SQL text to plain data.
+
+Purpose
+    sqlglot knows most of the clause, but keeps PATTERN as text and does not know SUBSET, WITHIN,
+    EVENT SELECTION, bare ``SKIP TO`` or RUNNING and FINAL inside expressions.
+    :func:`parse_match_clause` reads all of it into one node with the dialect's parser;
+    :func:`match_clause` turns the node into a :class:`MatchClause`, dataclasses that the matcher
+    and index planning share.
+
+Layout
+    ::
+
+        MATCH_RECOGNIZE (
+          [PARTITION BY column, ...] [ORDER BY column [ASC|DESC] [NULLS FIRST|LAST], ...] [MEASURES
+          expression AS name, ...] [ONE ROW PER MATCH | ALL ROWS PER MATCH [SHOW EMPTY MATCHES |
+          OMIT EMPTY MATCHES | WITH UNMATCHED ROWS]] [AFTER MATCH SKIP {PAST LAST ROW | TO NEXT ROW
+          | TO [FIRST | LAST] variable}] PATTERN (row pattern) [WITHIN interval | WITHIN integer]
+          [EVENT SELECTION {CONTIGUOUS | SKIP TILL NEXT MATCH | SKIP TILL ANY MATCH}] [SUBSET name =
+          (variable, ...), ...] [DEFINE variable AS condition, ...]
+        )
+
+Guarantee
+    Expressions stay sqlglot trees inside the node until :func:`match_clause` is called, so a
+    planner can replace parameters first.  Every error has line and column of the whole SQL text.
+
+Limits
+    PARTITION BY and ORDER BY take column names, as in the standard.  SEEK and INITIAL belong to
+    windows with row patterns and are refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlglot import exp
+from sqlglot.tokens import TokenType
+
+from ...errors import SqlError
+from .pattern_parser import parse_pattern, position_error
+from .pattern_tree import Pattern
+
+__all__ = [
+    "Definition",
+    "MatchClause",
+    "MatchRecognize",
+    "Measure",
+    "OrderKey",
+    "Skip",
+    "Subset",
+    "clause_of_text",
+    "match_clause",
+    "parse_match_clause",
+]
+
+SEMANTICS = ("RUNNING", "FINAL")
+STRATEGIES = {
+    ("CONTIGUOUS",): "contiguous",
+    ("SKIP", "TILL", "NEXT", "MATCH"): "next",
+    ("SKIP", "TILL", "ANY", "MATCH"): "any",
+}
+ROWS = {
+    ("ONE", "ROW", "PER", "MATCH"): "one",
+    ("ALL", "ROWS", "PER", "MATCH"): "all",
+}
+EMPTY_MODES = {
+    ("SHOW", "EMPTY", "MATCHES"): "all",
+    ("OMIT", "EMPTY", "MATCHES"): "all omit empty",
+    ("WITH", "UNMATCHED", "ROWS"): "all with unmatched",
+}
+
+_COMPARED = {
+    TokenType.LT: exp.LT, TokenType.LTE: exp.LTE, TokenType.GT: exp.GT, TokenType.GTE: exp.GTE,
+    TokenType.EQ: exp.EQ, TokenType.NEQ: exp.NEQ,
+}  # fmt: skip
+_BETWEEN = (TokenType.BETWEEN, TokenType.NUMBER, TokenType.AND, TokenType.NUMBER)
+_ENDS = ((TokenType.COMMA,), (TokenType.R_PAREN,))
+
+
+@dataclass(frozen=True)
+class OrderKey:
+    """A column of ORDER BY."""
+
+    column: str
+    descending: bool = False
+    nulls_first: bool = False
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A column of the output, as a sqlglot expression."""
+
+    name: str
+    expression: exp.Expression
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True)
+class Definition:
+    """The condition of a pattern variable, as a sqlglot expression."""
+
+    variable: str
+    condition: exp.Expression
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True)
+class Subset:
+    """A name for the union of pattern variables."""
+
+    name: str
+    variables: tuple[str, ...]
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True)
+class Skip:
+    """Where the search goes on after a match: ``past last``, ``next``, ``first`` or ``last``."""
+
+    mode: str = "past last"
+    variable: str = ""
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True)
+class MatchClause:
+    """A MATCH_RECOGNIZE clause as data.
+
+    Attributes
+    ----------
+    rows : str
+        ``one``, ``all`` (which shows empty matches), ``all omit empty`` or ``all with unmatched``.
+    skip : Skip or None
+        None when the clause does not say (the default is past the last row).
+    within : sqlglot expression or None
+        An INTERVAL or a number; the matcher converts it to ticks of the stream.
+    selection : str or None
+        ``contiguous``, ``next``, ``any``; None when the clause has no EVENT SELECTION: then one
+        match at a time is found, as the standard says, and ``skip`` decides where the next may
+        begin.
+    sql : str
+        The whole SQL text, to which every ``at`` refers.
+    """
+
+    pattern: Pattern
+    definitions: tuple[Definition, ...] = ()
+    partition_by: tuple[str, ...] = ()
+    order_by: tuple[OrderKey, ...] = ()
+    measures: tuple[Measure, ...] = ()
+    rows: str = "one"
+    skip: Skip | None = None
+    within: exp.Expression | None = None
+    selection: str | None = None
+    subsets: tuple[Subset, ...] = ()
+    sql: str = field(default="", compare=False)
+    at: int = field(default=0, compare=False)
+
+
+class MatchRecognize(exp.MatchRecognize):  # type: ignore[misc]
+    """sqlglot's node, with our extensions; ``sql`` in its meta is the whole text."""
+
+    arg_types = {  # noqa: RUF012
+        **exp.MatchRecognize.arg_types,
+        "subset": False,
+        "within": False,
+        "selection": False,
+    }
+
+
+def fold(identifier: Any) -> str:
+    """Name of a pattern variable: upper case unless quoted."""
+    text = str(identifier.name)
+    return text if identifier.args.get("quoted") else text.upper()
+
+
+def offset_of(node: Any, default: int = 0) -> int:
+    """Offset of an expression in the SQL text: the least that one of its parts knows."""
+    starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
+    return min(starts, default=default)
+
+
+def parse_match_clause(parser: Any) -> MatchRecognize:
+    """Read the clause with a sqlglot parser that stands at the word MATCH_RECOGNIZE.
+
+    RUNNING and FINAL before a function become calls ``RUNNING(f(...))`` and ``FINAL(f(...))``,
+    inside of the clause only.
+    """
+    standard = parser._parse_unary
+    parser._parse_unary = lambda: _unary(parser, standard)
+    try:
+        return _clause(parser)
+    finally:
+        del parser._parse_unary
+
+
+def _unary(parser: Any, standard: Any) -> Any:
+    token = parser._curr
+    tokens, index = parser._tokens, parser._index
+    if (
+        token
+        and token.text.upper() in SEMANTICS
+        and token.token_type is not TokenType.IDENTIFIER
+        and index + 2 < len(tokens)
+        and tokens[index + 2].token_type is TokenType.L_PAREN
+        and tokens[index + 1].text.replace("_", "").isalpha()
+    ):
+        parser._advance()
+        function = parser._parse_function()
+        if function is None:
+            parser.raise_error(f"expected a function after {token.text}")
+        wrapped = exp.Anonymous(this=token.text.upper(), expressions=[function])
+        wrapped.update_positions(token)
+        return parser._parse_column_ops(wrapped)
+    return standard()
+
+
+def _clause(parser: Any) -> MatchRecognize:
+    begin = parser._curr.start
+    parser._advance()
+    parser._match_l_paren()
+    arguments: dict[str, Any] = {
+        "partition_by": parser._parse_partition_by(),
+        "order": parser._parse_order(),
+    }
+    if parser._match_text_seq("MEASURES"):
+        arguments["measures"] = parser._parse_csv(lambda: _measure(parser))
+    arguments["rows"] = _rows(parser)
+    arguments["after"] = _after(parser)
+    for word in ("INITIAL", "SEEK"):
+        if parser._match_text_seq(word, advance=False):
+            parser.raise_error(f"{word} belongs to row patterns in windows, not to this clause")
+    if not parser._match_text_seq("PATTERN"):
+        parser.raise_error("expected PATTERN")
+    arguments["pattern"] = _pattern(parser)
+    if parser._match_text_seq("WITHIN"):
+        arguments["within"] = parser._parse_unary()
+    if parser._match_text_seq("EVENT"):
+        if not parser._match_text_seq("SELECTION"):
+            parser.raise_error("expected SELECTION after EVENT")
+        arguments["selection"] = exp.var(_choice(parser, STRATEGIES, "EVENT SELECTION"))
+    if parser._match_text_seq("SUBSET"):
+        arguments["subset"] = parser._parse_csv(lambda: _subset(parser))
+    if parser._match_text_seq("DEFINE"):
+        arguments["define"] = parser._parse_csv(lambda: _definition(parser))
+    parser._match_r_paren()
+    arguments["alias"] = parser._parse_table_alias()
+    node = MatchRecognize(**{key: value for key, value in arguments.items() if value})
+    node.meta["sql"] = parser.sql
+    node.meta["start"] = begin
+    return node
+
+
+def _choice(parser: Any, choices: dict[tuple[str, ...], str], after: str) -> str:
+    for words, value in choices.items():
+        if parser._match_text_seq(*words):
+            return value
+    options = ", ".join(" ".join(words) for words in choices)
+    parser.raise_error(f"expected one of {options} after {after}")
+    return ""
+
+
+def _rows(parser: Any) -> Any:
+    for words, value in ROWS.items():
+        if parser._match_text_seq(*words):
+            if value == "all":
+                for more, mode in EMPTY_MODES.items():
+                    if parser._match_text_seq(*more):
+                        return exp.var(mode)
+            return exp.var(value)
+    return None
+
+
+def _after(parser: Any) -> Any:
+    at = parser._curr.start if parser._curr else 0
+    if not parser._match_text_seq("AFTER", "MATCH"):
+        return None
+    if not parser._match_text_seq("SKIP"):
+        parser.raise_error("expected SKIP after AFTER MATCH")
+    node = exp.var("past last")
+    if parser._match_text_seq("PAST", "LAST", "ROW"):
+        pass
+    elif parser._match_text_seq("TO", "NEXT", "ROW"):
+        node = exp.var("next")
+    elif parser._match_text_seq("TO"):
+        mode = "last"
+        following = parser._tokens[parser._index + 1 : parser._index + 2]
+        names_variable = following and following[0].text.upper() in ("PATTERN", "INITIAL", "SEEK")
+        if parser._curr.text.upper() in ("FIRST", "LAST") and not names_variable:
+            mode = parser._curr.text.lower()
+            parser._advance()
+        variable = parser._parse_id_var(any_token=True)
+        if variable is None:
+            parser.raise_error("expected a pattern variable after SKIP TO")
+        node = exp.var(mode)
+        node.meta["variable"] = fold(variable)
+    else:
+        parser.raise_error("expected PAST LAST ROW, TO NEXT ROW or TO [FIRST | LAST] variable")
+    node.meta["start"] = at
+    return node
+
+
+def _measure(parser: Any) -> Any:
+    token = parser._curr
+    expression = parser._parse_assignment()
+    if expression is None:
+        parser.raise_error("expected a measure")
+    if not parser._match(TokenType.ALIAS):
+        parser.raise_error("expected AS and a name after a measure")
+    node = exp.Alias(this=expression, alias=parser._parse_id_var(any_token=True))
+    node.meta["start"] = token.start
+    return node
+
+
+def _definition(parser: Any) -> Any:
+    token = parser._curr
+    variable = parser._parse_id_var(any_token=True)
+    if not parser._match(TokenType.ALIAS):
+        parser.raise_error("expected AS after a variable in DEFINE")
+    condition = _comparison(parser) or parser._parse_disjunction()
+    if condition is None:
+        parser.raise_error("expected a condition in DEFINE")
+    node = exp.Alias(this=condition, alias=variable)
+    node.meta["start"] = token.start
+    return node
+
+
+def _comparison(parser: Any) -> Any:
+    """``x < 5`` or ``x BETWEEN 1 AND 2`` and nothing more, as the parser would make it; or None.
+
+    Long clauses consist of such conditions.  The parser tries some thirty productions for each of
+    their operands before it sees what four tokens say.
+    """
+    begin = parser._index
+    tokens = parser._tokens[begin : begin + 6]
+    kinds = tuple(token.token_type for token in tokens)
+    if kinds[:1] == (TokenType.VAR,):
+        if tokens[0].text.upper() in parser.NO_PAREN_FUNCTION_PARSERS:
+            return None
+    elif kinds[:1] != (TokenType.IDENTIFIER,):
+        return None
+    if kinds[1:5] == _BETWEEN and kinds[5:] in _ENDS:
+        length = 5
+    elif len(kinds) > 2 and kinds[1] in _COMPARED and kinds[2] is TokenType.NUMBER:
+        length = 3
+        if kinds[3:4] not in _ENDS:
+            return None
+    else:
+        return None
+    if any(token.comments for token in tokens[: length + 1]):
+        return None
+    quoted = kinds[0] is TokenType.IDENTIFIER
+    name = exp.Identifier(this=tokens[0].text, quoted=quoted).update_positions(tokens[0])
+    numbers = [
+        exp.Literal(this=token.text, is_string=False).update_positions(token)
+        for token in tokens[2:length:2]
+    ]
+    parser._advance(length)
+    column = exp.Column(this=name)
+    if length == 5:
+        return exp.Between(this=column, low=numbers[0], high=numbers[1])
+    return _COMPARED[kinds[1]](this=column, expression=numbers[0])
+
+
+def _subset(parser: Any) -> Any:
+    token = parser._curr
+    name = parser._parse_id_var(any_token=True)
+    if not parser._match(TokenType.EQ):
+        parser.raise_error("expected = after a name in SUBSET")
+    parser._match_l_paren()
+    members = parser._parse_csv(lambda: parser._parse_id_var(any_token=True))
+    parser._match_r_paren()
+    node = exp.Tuple(expressions=[name, *members])
+    node.meta["start"] = token.start
+    return node
+
+
+def _pattern(parser: Any) -> Any:
+    parser._match_l_paren()
+    start = parser._prev.end + 1
+    depth = 1
+    while parser._index < len(parser._tokens):
+        kind = parser._curr.token_type
+        if kind is TokenType.L_PAREN:
+            depth += 1
+        elif kind is TokenType.R_PAREN:
+            depth -= 1
+            if depth == 0:
+                break
+        parser._advance()
+    if depth:
+        parser.raise_error("expected ) at the end of PATTERN")
+    end = parser._curr.start
+    parser._advance()
+    node = exp.Var(this=parser.sql[start:end])  # exp.var() refuses the empty pattern
+    node.meta["start"] = start
+    node.meta["end"] = end
+    return node
+
+
+def match_clause(node: MatchRecognize) -> MatchClause:
+    """Turn the parsed node into data.
+
+    Raises
+    ------
+    SqlError
+        When the pattern cannot be parsed or a part is of the wrong form.
+    """
+    sql = str(node.meta.get("sql", ""))
+    begin = int(node.meta.get("start", 0))
+    pattern_node = node.args["pattern"]
+    start = pattern_node.meta.get("start")
+    if start is None:  # built by a program, not from text
+        pattern = parse_pattern(pattern_node.name)
+    else:
+        pattern = parse_pattern(sql, start, pattern_node.meta["end"])
+    partition = []
+    for column in node.args.get("partition_by") or []:
+        if not isinstance(column, exp.Column) or column.table:
+            at = offset_of(column, begin)
+            raise position_error("PARTITION BY takes the names of columns", sql, at)
+        partition.append(column.name)
+    order = []
+    if node.args.get("order"):
+        for key in node.args["order"].expressions:
+            column = key.this
+            at = offset_of(column, begin)
+            if not isinstance(column, exp.Column) or column.table:
+                raise position_error("ORDER BY takes the names of columns", sql, at)
+            descending, nulls_first = bool(key.args.get("desc")), bool(key.args.get("nulls_first"))
+            order.append(OrderKey(column.name, descending, nulls_first, at))
+    after = node.args.get("after")
+    skip = None
+    if after is not None:
+        skip = Skip(after.name, after.meta.get("variable", ""), after.meta.get("start", begin))
+    selection = node.args.get("selection")
+    rows = node.args.get("rows")
+    return MatchClause(
+        pattern=pattern,
+        definitions=tuple(
+            Definition(fold(d.args["alias"]), d.this, d.meta.get("start", begin))
+            for d in node.args.get("define") or []
+        ),
+        partition_by=tuple(partition),
+        order_by=tuple(order),
+        measures=tuple(
+            Measure(m.alias, m.this, m.meta.get("start", begin))
+            for m in node.args.get("measures") or []
+        ),
+        rows=rows.name if rows is not None else "one",
+        skip=skip,
+        within=node.args.get("within"),
+        selection=selection.name if selection is not None else None,
+        subsets=tuple(
+            Subset(
+                fold(s.expressions[0]),
+                tuple(fold(member) for member in s.expressions[1:]),
+                s.meta.get("start", begin),
+            )
+            for s in node.args.get("subset") or []
+        ),
+        sql=sql,
+        at=begin,
+    )
+
+
+def clause_of_text(statement: str) -> MatchClause:
+    """The first MATCH_RECOGNIZE clause of a statement.
+
+    Raises
+    ------
+    SqlError
+        When the statement cannot be parsed or has no such clause.
+    """
+    from .dialect import parse_statement
+
+    node = parse_statement(statement).find(MatchRecognize)
+    if node is None:
+        raise SqlError("the statement has no MATCH_RECOGNIZE clause", 1, 1)
+    return match_clause(node)

@@ -1,0 +1,155 @@
+"""How long and how deep a statement may be, decided before and right after it is parsed.
+
+Purpose
+    The parser, the binder and the renderer are recursive Python.  :func:`measure` counts tokens
+    and brackets of a text in one cheap pass, so that a text which would keep the parser busy for
+    seconds is refused before it starts; :func:`headroom` gives the frames that the rest needs;
+    :func:`balanced` makes long chains of AND and OR shallow.
+
+Guarantee
+    No text costs more than parsing :data:`TOKENS_MAX` tokens does, a second or two; none of at most
+    :data:`BRACKETS_MAX` brackets inside each other fails for want of stack, wherever in the
+    caller's own stack it is run.
+
+Limits
+    :func:`headroom` raises the interpreter's limit of recursion while such a statement is at work,
+    for all threads; the limit that was set before returns when the last one is done.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlglot import exp
+
+from ...errors import SqlError
+from ...ownership import ModuleLock
+
+__all__ = ["BRACKETS_MAX", "TEXT_LENGTH_MAX", "TOKENS_MAX", "balanced", "headroom", "measure"]
+
+TEXT_LENGTH_MAX = 1 << 20
+"""Longest SQL text that is read, in characters."""
+
+TOKENS_MAX = 100_000
+"""Most tokens of a text."""
+
+BRACKETS_MAX = 100
+"""Most brackets inside each other."""
+
+_FRAMES = 8_000
+"""Room for the recursion of parser (20 frames a bracket), binder and renderer."""
+
+_SHORT = 32
+_TOKEN = re.compile(
+    r"'[^']*+'?|\"[^\"]*+\"?|--[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?|\w++|[^\s\w]"
+)
+
+
+def measure(text: Any) -> None:
+    """Refuse a text that is too long or too deep to be parsed.
+
+    Raises
+    ------
+    SqlError
+    """
+    if not isinstance(text, str):
+        raise SqlError(f"expected SQL text, found {type(text).__name__}")
+    if len(text) > TEXT_LENGTH_MAX:
+        raise SqlError(
+            f"the text has {len(text)} characters, at most {TEXT_LENGTH_MAX} are read; use "
+            "parameters, or chronicle ingest for many rows"
+        )
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise SqlError(
+                f"the text is not valid Unicode: half of a surrogate pair at character "
+                f"{error.start + 1}"
+            ) from None
+    if "\0" in text:
+        raise SqlError(f"a zero character stands at character {text.index(chr(0)) + 1}")
+    if len(text) < BRACKETS_MAX:
+        return
+    depth = 0
+    for count, token in enumerate(_TOKEN.finditer(text)):
+        if count >= TOKENS_MAX:
+            raise SqlError(
+                f"the text has more than {TOKENS_MAX} words and signs; use parameters, or "
+                "chronicle ingest for many rows"
+            )
+        first = text[token.start()]
+        if first in "([{":
+            depth += 1
+            if depth > BRACKETS_MAX:
+                raise SqlError(
+                    "the statement is nested too deeply: at most "
+                    f"{BRACKETS_MAX} brackets stand inside each other"
+                )
+        elif first in ")]}":
+            depth -= 1
+
+
+_guard = ModuleLock()
+_users = 0
+_before = 0
+
+
+@contextmanager
+def headroom(text: str) -> Iterator[None]:
+    """Frames for a statement; short ones need none beyond what every program has."""
+    global _users, _before
+    if len(text) < _SHORT:
+        yield
+        return
+    with _guard:
+        if not _users:
+            _before = sys.getrecursionlimit()
+            sys.setrecursionlimit(_before + _FRAMES)
+        _users += 1
+    try:
+        yield
+    finally:
+        with _guard:
+            _users -= 1
+            if not _users:
+                _lower(_before)
+
+
+def _lower(limit: int) -> None:
+    """Set the limit again that held before; other threads may be deep in calls of their own."""
+    if sys.getrecursionlimit() == limit + _FRAMES:
+        sys.setrecursionlimit(limit)
+
+
+def balanced(root: Any) -> Any:
+    """The tree with chains of AND and of OR as balanced trees: the same meaning, little depth."""
+    for node in list(root.find_all(exp.And, exp.Or)):
+        kind = type(node)
+        if type(node.parent) is kind or type(node.this) is not kind:
+            continue
+        parts, left = [], node
+        while type(left) is kind:
+            parts.append(left.expression)
+            left = left.this
+        if len(parts) < _SHORT:
+            continue
+        parts.append(left)
+        parts.reverse()
+        made = _joined(kind, [part.pop() if part.parent else part for part in parts])
+        if node is root:
+            root = made
+        else:
+            node.replace(made)
+    return root
+
+
+def _joined(kind: Any, parts: list[Any]) -> Any:
+    while len(parts) > 1:
+        pairs = [kind(this=parts[i], expression=parts[i + 1]) for i in range(0, len(parts) - 1, 2)]
+        parts = pairs + parts[len(parts) & ~1 :]
+    return parts[0]

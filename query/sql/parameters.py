@@ -1,0 +1,159 @@
+"""Parameters: ``$name`` from a mapping, ``?`` and ``$1`` from a sequence.
+
+Purpose
+    :func:`number_placeholders` gives every placeholder of a tree a name of its own kind, so that
+    the executor sees named parameters only; :func:`bind_values` matches them with what was given.
+
+Guarantee
+    A missing, surplus or unusable value is a :class:`SqlError` that says which.  Values arrive in
+    the executor with their own type: NumPy and Arrow scalars become the Python value they hold.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from ...errors import SqlError
+from .dialect import error_at
+
+__all__ = ["NOW", "bind_values", "number_placeholders"]
+
+NOW = "chronicle_now"
+"""Name of the parameter that holds the moment the query began."""
+
+_POSITION = "p"
+
+
+def number_placeholders(root: Any, text: str) -> tuple[str, ...]:
+    """Name the placeholders of a tree in place.
+
+    Returns
+    -------
+    tuple of str
+        Names in the order of first use; positional ones are ``"1"``, ``"2"``, ...
+
+    Raises
+    ------
+    SqlError
+        When ``?`` and ``$name`` are mixed.
+    """
+    nodes = sorted(root.find_all(exp.Placeholder), key=lambda node: node.meta.get("start", 0))
+    names: list[str] = []
+    marks = 0
+    for node in nodes:
+        name = str(node.this.name if isinstance(node.this, exp.Expression) else node.this or "")
+        if not name or name == "?":
+            marks += 1
+            name = str(marks)
+        node.meta["parameter"] = name
+        node.set("this", f"{_POSITION}{name}" if name.isdigit() else name)
+        if name not in names:
+            names.append(name)
+    numbered = [name for name in names if name.isdigit()]
+    if numbered and len(numbered) != len(names):
+        raise SqlError(
+            "a statement takes either named parameters ($name) or positional ones (?, $1)"
+        )
+    if marks and marks != len({node.meta["parameter"] for node in nodes}):
+        raise SqlError("a statement takes either ? or $1, $2, ..., not both")
+    folded: dict[str, str] = {}
+    for node in nodes:  # to the executor names that differ in case are one
+        name = node.meta["parameter"]
+        known = folded.setdefault(name.lower(), name)
+        if known != name or known.lower() == NOW:
+            what = "is taken" if known.lower() == NOW else f"differs from ${known} in case only"
+            raise error_at(text, node.meta.get("start", 0), f"the parameter name ${name} {what}")
+    return tuple(names)
+
+
+def bind_values(
+    names: Sequence[str], params: Mapping[str, Any] | Sequence[Any] | None
+) -> dict[str, Any]:
+    """Match parameters with values.
+
+    Parameters
+    ----------
+    names : sequence of str
+        As :func:`number_placeholders` gave them.
+    params : mapping or sequence, optional
+
+    Returns
+    -------
+    dict
+        Values by the name they have in the tree.
+    """
+    if params is None:
+        given: dict[str, Any] = {}
+    elif isinstance(params, Mapping):
+        given = {str(key).removeprefix("$"): value for key, value in params.items()}
+    elif isinstance(params, (str, bytes)) or not isinstance(params, Sequence):
+        raise SqlError(
+            f"params is a mapping for $name or a list for ?, found {type(params).__name__}"
+        )
+    else:
+        given = {str(position): value for position, value in enumerate(params, start=1)}
+    missing = [name for name in names if name not in given]
+    surplus = [name for name in given if name not in names]
+    if missing:
+        shown = ", ".join(f"${name}" for name in missing)
+        raise SqlError(f"no value was given for the parameter {shown}; pass params=")
+    if surplus:
+        shown = ", ".join(f"${name}" for name in surplus)
+        raise SqlError(f"the statement has no parameter {shown}")
+    return {
+        (f"{_POSITION}{name}" if name.isdigit() else name): _plain(name, given[name])
+        for name in names
+    }
+
+
+def _plain(name: str, value: Any) -> Any:
+    """The Python value that a parameter holds, in a type the executor knows."""
+    if value is None or type(value) in (
+        bool,
+        int,
+        float,
+        str,
+        bytes,
+        Decimal,
+        dt.date,
+        dt.timedelta,
+    ):
+        return value
+    if isinstance(value, pa.Scalar):
+        return _plain(name, _of_arrow(name, value))
+    module = type(value).__module__.split(".")[0]
+    if module == "numpy":
+        return _plain(name, _of_arrow(name, pa.scalar(value)))
+    if isinstance(value, dt.datetime):
+        if getattr(value, "nanosecond", 0):  # a pandas Timestamp
+            raise _too_fine(name, value)
+        as_datetime = getattr(value, "to_pydatetime", None)
+        return as_datetime() if as_datetime is not None else value
+    if isinstance(value, (list, tuple)):
+        return [_plain(name, item) for item in value]
+    if isinstance(value, (bool, int, float, str, bytes, dt.date, dt.timedelta, dt.time)):
+        return value
+    raise SqlError(
+        f"the parameter ${name} has a value of type {type(value).__name__}, which SQL lacks"
+    )
+
+
+def _of_arrow(name: str, scalar: pa.Scalar) -> Any:
+    if pa.types.is_timestamp(scalar.type) and scalar.type.unit == "ns" and scalar.is_valid:
+        if scalar.value % 1000:
+            raise _too_fine(name, scalar)
+        return scalar.cast(pa.timestamp("us", scalar.type.tz)).as_py()
+    return scalar.as_py()
+
+
+def _too_fine(name: str, value: object) -> SqlError:
+    return SqlError(
+        f"the parameter ${name} is finer than a microsecond ({value}); pass nanoseconds since the "
+        f"epoch as an integer and write make_timestamp_ns(${name})"
+    )

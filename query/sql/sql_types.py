@@ -1,0 +1,240 @@
+"""SQL types and Arrow types: what a declaration means, and how results are normalised.
+
+Purpose
+    ``CREATE STREAM`` names SQL types, streams hold Arrow types, DuckDB has its own on the way out.
+    This module translates in both directions.
+
+Guarantee
+    A result column that is a stream's attribute comes back in the attribute's declared type,
+    although DuckDB changes some on the way (zoned times of any unit to microseconds, ``date64`` to
+    ``date32``, ``large_string`` to ``string``).  Integer sums, HUGEINT inside DuckDB, come back as
+    ``int64`` when every value fits, else as ``decimal128(38, 0)``; intervals as ``duration[us]``
+    when none of them has months, else as ``month_day_nano_interval``.
+
+Limits
+    Whether a HUGEINT or INTERVAL column fits is decided on the first :data:`SETTLED_ROWS` rows of
+    a streamed result; a later value that does not fit ends the query with :class:`ResourceLimit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...durations import as_duration, only_durations
+from ...errors import ResourceLimit
+from .dialect import error_at, position_of
+
+__all__ = ["SETTLED_ROWS", "arrow_type", "conform", "settle_types", "sql_type"]
+
+SETTLED_ROWS = 262_144
+"""Rows of a result on which the types of its HUGEINT and INTERVAL columns are decided."""
+
+HUGEINT = pa.decimal128(38, 0)
+
+_TYPES = {
+    "BOOLEAN": pa.bool_(),
+    "TINYINT": pa.int8(),
+    "SMALLINT": pa.int16(),
+    "INT": pa.int32(),
+    "BIGINT": pa.int64(),
+    "UTINYINT": pa.uint8(),
+    "USMALLINT": pa.uint16(),
+    "UINT": pa.uint32(),
+    "UBIGINT": pa.uint64(),
+    "FLOAT": pa.float32(),
+    "DOUBLE": pa.float64(),
+    "TEXT": pa.string(),
+    "VARCHAR": pa.string(),
+    "VARBINARY": pa.binary(),
+    "DATE": pa.date32(),
+    "TIMESTAMP": pa.timestamp("us"),
+    "TIMESTAMPNTZ": pa.timestamp("us"),
+    "TIMESTAMP_S": pa.timestamp("s"),
+    "TIMESTAMP_MS": pa.timestamp("ms"),
+    "TIMESTAMP_NS": pa.timestamp("ns"),
+    "TIMESTAMPTZ": pa.timestamp("us", "UTC"),
+}
+
+_NAMES = {
+    pa.bool_(): "BOOLEAN",
+    pa.int8(): "TINYINT",
+    pa.int16(): "SMALLINT",
+    pa.int32(): "INTEGER",
+    pa.int64(): "BIGINT",
+    pa.uint8(): "UTINYINT",
+    pa.uint16(): "USMALLINT",
+    pa.uint32(): "UINTEGER",
+    pa.uint64(): "UBIGINT",
+    pa.float32(): "FLOAT",
+    pa.float64(): "DOUBLE",
+    pa.string(): "VARCHAR",
+    pa.large_string(): "VARCHAR",
+    pa.binary(): "BLOB",
+    pa.large_binary(): "BLOB",
+    pa.date32(): "DATE",
+    pa.date64(): "DATE",
+    pa.timestamp("us"): "TIMESTAMP",
+    pa.timestamp("s"): "TIMESTAMP_S",
+    pa.timestamp("ms"): "TIMESTAMP_MS",
+    pa.timestamp("ns"): "TIMESTAMP_NS",
+}
+
+
+def arrow_type(node: Any, text: str) -> pa.DataType:
+    """The Arrow type of a declared SQL type; raises :class:`SqlError` at its place in the text."""
+    kind = str(getattr(node.this, "value", node.this)).upper()
+    if kind == "DECIMAL":
+        written = [str(size.name) for size in node.expressions]
+        if not all(size.isascii() and size.isdigit() and len(size) < 9 for size in written):
+            raise error_at(
+                text, node.meta.get("start"), "DECIMAL takes two numbers, as in DECIMAL(10, 2)"
+            )
+        sizes = [int(size) for size in written] or [18, 3]
+        precision, scale = sizes[0], (sizes[1] if len(sizes) > 1 else 0)
+        if not 1 <= precision <= 38 or not 0 <= scale <= precision:
+            raise error_at(
+                text,
+                node.meta.get("start"),
+                f"DECIMAL takes a precision of 1 to 38 and a scale up to it, found "
+                f"({precision}, {scale})",
+            )
+        return pa.decimal128(precision, scale)
+    found = _TYPES.get(kind)
+    if found is None:
+        raise error_at(
+            text,
+            node.meta.get("start", position_of(node)),
+            f"a stream cannot hold the type {kind.lower()}; use BOOLEAN, TINYINT to BIGINT, "
+            "UTINYINT to UBIGINT, FLOAT, DOUBLE, DECIMAL(p, s), VARCHAR, BLOB, DATE, TIMESTAMP "
+            "(also _S, _MS, _NS) or TIMESTAMPTZ",
+        )
+    return found
+
+
+def sql_type(type_: pa.DataType) -> str:
+    """The SQL name of an Arrow type, as DESCRIBE shows it."""
+    if pa.types.is_decimal(type_):
+        return f"DECIMAL({type_.precision},{type_.scale})"
+    if pa.types.is_timestamp(type_) and type_.tz is not None:
+        return "TIMESTAMPTZ" if type_.unit != "ns" else "TIMESTAMPTZ_NS"
+    if pa.types.is_interval(type_) or pa.types.is_duration(type_):
+        return "INTERVAL"
+    return _NAMES.get(type_, str(type_))
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Cast the columns of a batch to the types of a schema; names come from the schema."""
+    if batch.schema.equals(schema):
+        return batch
+    columns = [
+        column if column.type == field.type else _cast(column, field)
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
+    try:
+        if pa.types.is_interval(column.type):
+            return as_duration(column)
+        return column.cast(field.type)
+    except pa.ArrowInvalid:
+        if pa.types.is_interval(column.type):
+            raise ResourceLimit(
+                f"column {field.name!r} holds an interval with months after {SETTLED_ROWS} rows "
+                "without; cast it to VARCHAR in the query"
+            ) from None
+        if column.type == HUGEINT:
+            raise ResourceLimit(
+                f"column {field.name!r} left the range of 64-bit integers after {SETTLED_ROWS} "
+                "rows; cast it to DECIMAL(38, 0) or DOUBLE in the query"
+            ) from None
+        raise
+
+
+def settle_types(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, hugeints: Iterable[int]
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Decide whether HUGEINT columns are ``int64`` and INTERVAL ones durations; see the module.
+
+    Parameters
+    ----------
+    batches : iterable of RecordBatch
+        Read up to :data:`SETTLED_ROWS` rows ahead.
+    schema : pyarrow.Schema
+        Their schema.
+    hugeints : iterable of int
+        The HUGEINT columns.
+
+    Returns
+    -------
+    pyarrow.Schema, iterator of RecordBatch
+        The batches are as they came: the caller casts them.
+    """
+    intervals = [i for i, field in enumerate(schema) if pa.types.is_interval(field.type)]
+    hugeints = list(hugeints)
+    if not intervals and not hugeints:
+        return schema, iter(batches)
+    source = iter(batches)
+    ahead: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in source:
+        ahead.append(batch)
+        rows += batch.num_rows
+        if rows >= SETTLED_ROWS:
+            break
+    fields = list(schema)
+    for positions, fits, type_ in (
+        (hugeints, _fits_int64, pa.int64()),
+        (intervals, only_durations, pa.duration("us")),
+    ):
+        for position in positions:
+            if all(fits(batch.column(position)) for batch in ahead):
+                fields[position] = fields[position].with_type(type_)
+
+    def all_batches() -> Iterator[pa.RecordBatch]:
+        yield from ahead
+        ahead.clear()
+        yield from source
+
+    return pa.schema(fields), all_batches()
+
+
+def _fits_int64(column: pa.Array) -> bool:
+    if column.null_count == len(column):
+        return True
+    bounds = pc.min_max(column)
+    return bool(bounds["min"].as_py() >= -(2**63) and bounds["max"].as_py() < 2**63)
+
+
+def declared_types(schema: pa.Schema, declared: Sequence[pa.DataType | None] | None) -> pa.Schema:
+    """Result types: attributes as their streams declare them, zones under their usual name."""
+    fields = []
+    for position, column in enumerate(schema):
+        type_ = column.type
+        if declared is not None and len(declared) == len(schema):
+            wanted = declared[position]
+            if wanted is not None and _same_kind(type_, wanted):
+                type_ = wanted
+        if pa.types.is_timestamp(type_) and type_.tz == "Etc/UTC":
+            type_ = pa.timestamp(type_.unit, "UTC")
+        fields.append(pa.field(column.name, type_, True))
+    return pa.schema(fields)
+
+
+def _same_kind(found: pa.DataType, declared: pa.DataType) -> bool:
+    """Whether DuckDB's type is what it makes of the declared one."""
+    types = pa.types
+    if found == declared:
+        return True
+    if types.is_timestamp(found) and types.is_timestamp(declared):
+        return (found.tz is None) == (declared.tz is None)
+    return bool(
+        (types.is_date(found) and types.is_date(declared))
+        or (types.is_string(found) and types.is_large_string(declared))
+        or (types.is_binary(found) and types.is_large_binary(declared))
+    )

@@ -1,0 +1,38 @@
+"""The hint of an error about an unknown name: ``; did you mean 'altitude'?``.
+
+Purpose
+    :func:`did_you_mean` is the one place that looks for a near name and words the hint, so that
+    every face says it alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = ["did_you_mean"]
+
+
+def did_you_mean(name: str, known: Iterable[str], *, quoted: bool = True, prefix: str = "") -> str:
+    """The nearest known name as a hint that follows a message; empty when none is near.
+
+    Parameters
+    ----------
+    name : str
+        What was given; compared without regard to case.
+    known : iterable of str
+        What there is; of names that differ only in case the first is meant.
+    quoted : bool
+        Whether the name is shown in quotes; words of SQL are shown as they are typed.
+    prefix : str
+        Stands before the near name, such as the alias of its table and a dot.
+    """
+    import difflib
+
+    folded: dict[str, str] = {}
+    for item in known:
+        folded.setdefault(item.lower(), item)
+    near = difflib.get_close_matches(name.lower(), folded, n=1)
+    if not near:
+        return ""
+    shown = prefix + folded[near[0]]
+    return f"; did you mean {shown!r}?" if quoted else f"; did you mean {shown}?"

@@ -1,0 +1,328 @@
+"""Bodies meet decoders in workers only: what kills one costs its own request."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import chronicle
+from chronicle.errors import InvalidData, ResourceLimit, SchemaMismatch, WorkerLost
+from chronicle.formats import BadRow, read_batches
+from chronicle.formats.isolated import IsolatedReader
+from chronicle.schema import StreamSchema
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers need Linux")
+
+SCHEMA = pa.schema([("t", pa.int64()), ("x", pa.float64()), ("s", pa.string())])
+EVENTS = StreamSchema(SCHEMA, "t")
+ARROW = "application/vnd.apache.arrow.stream"
+PARQUET = "application/vnd.apache.parquet"
+NDJSON = "application/x-ndjson"
+JSON = "application/json"
+ENDLESS = "SELECT sum(a.range + b.range) FROM range(1000000) a, range(1000000) b"
+CSV = "text/csv"
+
+
+@pytest.fixture(scope="module")
+def reader() -> Iterator[IsolatedReader]:
+    reader = IsolatedReader(128 << 20, silence_s=5.0, reading_s=20.0)
+    yield reader
+    reader.close()
+
+
+@contextlib.contextmanager
+def file_of(data: bytes) -> Iterator[int]:
+    file = os.memfd_create("test")
+    try:
+        os.write(file, data)
+        os.lseek(file, 0, os.SEEK_SET)
+        yield file
+    finally:
+        os.close(file)
+
+
+def arrow(table: pa.Table, **options: Any) -> bytes:
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+def parquet(table: pa.Table, **options: Any) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(table, sink, **options)
+    return sink.getvalue()
+
+
+GOOD = pa.table({"t": [1, 2, 3], "x": [1.5, None, 2.5], "s": ["a", "b", None]}, SCHEMA)
+BODIES: dict[str, tuple[str, bytes]] = {
+    "ndjson": ("ndjson", b'{"t": 1, "x": 2}\n{"t": "z"}\nnonsense\n{"t": 2, "s": "q"}\n'),
+    "json": ("json", b'[{"t": 1, "x": 2}, {"x": 3}]'),
+    "csv": ("csv", b"t,x,s\n1,2,a\n2,q,b\n3,,\n"),
+    "arrow": ("arrow", arrow(GOOD)),
+    "arrow zstd": ("arrow", arrow(GOOD, compression="zstd")),
+    "parquet": ("parquet", parquet(GOOD)),
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_rows_and_bad_rows_are_those_of_reading_here(reader: IsolatedReader, name: str) -> None:
+    format, data = BODIES[name]
+    here: list[BadRow] = []
+    there: list[BadRow] = []
+    expected = list(
+        read_batches(
+            io.BytesIO(data),
+            format,
+            schema=EVENTS,
+            time_format="ticks",
+            on_bad=here.append,
+            name="body",
+            compression=None,
+        )
+    )
+    with file_of(data) as file:
+        found = list(
+            reader.read_batches(
+                file, format, schema=EVENTS, time_format="ticks", on_bad=there.append
+            )
+        )
+    assert pa.Table.from_batches(found) == pa.Table.from_batches(expected)
+    assert there == here
+
+
+@pytest.mark.parametrize(
+    ("format", "data", "error"),
+    [
+        ("ndjson", b'{"t": 1, "nosuch": 2}\n', SchemaMismatch),
+        ("parquet", b"PAR1 and then nothing", InvalidData),
+        ("arrow", arrow(GOOD)[:-20], InvalidData),
+        ("csv", b"", InvalidData),
+    ],
+)
+def test_errors_are_those_of_reading_here(
+    reader: IsolatedReader, format: str, data: bytes, error: type[Exception]
+) -> None:
+    with pytest.raises(error) as here:
+        list(
+            read_batches(
+                io.BytesIO(data), format, schema=EVENTS, time_format="ticks", name="body",
+                compression=None,
+            )
+        )  # fmt: skip
+    with file_of(data) as file, pytest.raises(error) as there:
+        list(reader.read_batches(file, format, schema=EVENTS, time_format="ticks"))
+    assert str(there.value) == str(here.value)
+
+
+def bombs() -> dict[str, tuple[str, bytes]]:
+    """Small bodies that take much."""
+    flat = pa.table({"t": np.zeros(8_000_000, np.int64), "x": pa.nulls(8_000_000, pa.float64())})
+    text = pa.table({"t": [1], "s": ["y" * (400 << 20)]})
+    index = pa.array(np.zeros(300_000, np.int32))
+    wide = pa.DictionaryArray.from_arrays(index, pa.array(["z" * 1000]))
+    keys = ", ".join(f'"k{n}": 1' for n in range(20_000))
+    return {
+        "parquet": ("parquet", parquet(flat, compression="zstd")),
+        "parquet text": ("parquet", parquet(text, compression="zstd")),
+        "arrow zstd": ("arrow", arrow(flat, compression="zstd")),
+        "arrow text": ("arrow", arrow(text, compression="zstd")),
+        "arrow dictionary": (
+            "arrow",
+            arrow(pa.table({"t": np.arange(300_000), "s": wide}), compression="zstd"),
+        ),
+        "ndjson keys": ("ndjson", b"".join(b'{"t":%d,"k%d":1}\n' % (n, n) for n in range(400))),
+        "json keys": ("json", f'[{{"t": 1, {keys}}}]'.encode()),
+        "csv header": ("csv", ",".join(f"c{n}" for n in range(20_000)).encode() + b"\n1\n"),
+        "nesting": ("json", b"[" * 10_000),
+        "nested value": ("ndjson", b'{"t": 1, "x": ' + b"[" * 10_000 + b"\n"),
+        "null": ("ndjson", b"null"),
+        "one number": ("json", b"1" * 10_000_000),
+    }
+
+
+def test_a_bomb_costs_its_own_request(reader: IsolatedReader) -> None:
+    process = psutil.Process()
+    for name, (format, data) in bombs().items():
+        before = process.memory_info().rss
+        with file_of(data) as file:
+            try:
+                rows = 0
+                for batch in reader.read_batches(file, format, schema=EVENTS, time_format="ticks"):
+                    rows += batch.num_rows  # read bit by bit, a long body is no bomb
+            except (ResourceLimit, InvalidData, SchemaMismatch, WorkerLost):
+                pass
+        assert process.memory_info().rss - before < 256 << 20, name
+        with file_of(b'{"t": 1}\n') as file:
+            (batch,) = reader.read_batches(file, "ndjson", schema=EVENTS, time_format="ticks")
+        assert batch.num_rows == 1, name
+
+
+def long_body() -> bytes:
+    return b"".join(b'{"t": %d, "x": 1.5, "s": "abc"}\n' % n for n in range(600_000))
+
+
+@pytest.mark.parametrize(
+    ("number", "why"), [(signal.SIGKILL, "crash"), (signal.SIGSTOP, "deadline")]
+)
+def test_a_worker_that_dies_or_hangs_costs_one_body(
+    reader: IsolatedReader, number: int, why: str
+) -> None:
+    with file_of(long_body()) as file:
+        batches = reader.read_batches(file, "ndjson", schema=EVENTS, time_format="ticks")
+        assert next(batches).num_rows
+        (pid,) = list(reader.pool._leased)
+        os.kill(pid, number)
+        with pytest.raises(WorkerLost) as lost:
+            list(batches)
+    assert lost.value.why == why
+    assert not reader.pool._leased
+    with file_of(b'{"t": 1}\n') as file:
+        assert list(reader.read_batches(file, "ndjson", schema=EVENTS, time_format="ticks"))
+
+
+def test_a_reader_that_stops_ends_its_worker(reader: IsolatedReader) -> None:
+    with file_of(long_body()) as file:
+        batches = reader.read_batches(file, "ndjson", schema=EVENTS, time_format="ticks")
+        assert next(batches).num_rows
+        batches.close()  # type: ignore[attr-defined]
+    assert not reader.pool._leased
+
+
+# ------------------------------------------------------------------------- the whole server
+
+
+SERVER = """
+import sys
+from chronicle.server import load_settings, serve
+serve(load_settings(store=sys.argv[1], port=0), announce=lambda url: print(url, flush=True))
+"""
+
+
+class Served:
+    """A served store in a process of its own."""
+
+    def __init__(self, store: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-W", "error", "-c", SERVER, str(store)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "CHRONICLE_QUERY_MEMORY_BYTES": str(256 << 20)},
+        )
+        assert self.process.stdout is not None
+        self.url = self.process.stdout.readline().strip()
+        self.http = httpx.Client(base_url=self.url, timeout=60)
+
+    def family(self) -> list[psutil.Process]:
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+    def query(self, sql: str) -> httpx.Response:
+        return self.http.post("/v1/query", json={"sql": sql})
+
+    def append(self, data: bytes, media: str) -> httpx.Response:
+        return self.http.post("/v1/streams/s/events", content=data, headers={"Content-Type": media})
+
+    def stop(self, number: int) -> tuple[int, str]:
+        self.http.close()
+        self.process.send_signal(number)
+        _, log = self.process.communicate(timeout=60)
+        return self.process.returncode, log
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    path = tmp_path_factory.mktemp("served") / "store"
+    with chronicle.open(path) as database:
+        database.create_stream("s", SCHEMA, time="t").append(GOOD)
+    served = Served(path)
+    yield served
+    if served.process.poll() is None:
+        served.stop(signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_the_server_lives_through_bombs(served: Served) -> None:
+    media = {"parquet": PARQUET, "arrow": ARROW, "ndjson": NDJSON, "json": JSON, "csv": CSV}
+    base = psutil.Process(served.process.pid).memory_info().rss
+    refused = 0
+    for name, (format, data) in bombs().items():
+        if name in ("parquet", "arrow zstd", "parquet text", "arrow text", "arrow dictionary"):
+            continue  # honest events, only many or long
+        answer = served.append(data, media[format])
+        assert answer.status_code in (400, 413, 503), (name, answer.text)
+        refused += 1
+        begun = time.monotonic()
+        assert served.http.get("/healthz").status_code == 200
+        assert time.monotonic() - begun < 1, name
+    assert refused
+    assert served.append(b'{"t": 9}\n', NDJSON).json()["appended"] == 1
+    assert psutil.Process(served.process.pid).memory_info().rss - base < 1 << 30
+
+
+def killing(served: Served, work: Callable[[], httpx.Response], entry: str) -> httpx.Response:
+    """Kill a worker in the middle of work; gives its answer."""
+    answers: list[httpx.Response] = []
+    thread = threading.Thread(target=lambda: answers.append(work()))
+    before = {process.pid: process.cpu_times().user for process in served.family()}
+    thread.start()
+    until = time.monotonic() + 20
+    killed = False
+    while not killed and time.monotonic() < until:
+        for process in served.family():
+            with contextlib.suppress(psutil.Error):
+                if process.cpu_times().user - before.get(process.pid, 0) > 0.15:
+                    process.kill()
+                    killed = True
+        time.sleep(0.01)
+    thread.join()
+    assert killed, entry
+    return answers[0]
+
+
+def test_a_killed_worker_is_a_503_with_its_reason(served: Served) -> None:
+    for answer in (
+        killing(served, lambda: served.append(long_body() * 3, NDJSON), "body"),
+        killing(
+            served,
+            lambda: served.query(ENDLESS),
+            "query",
+        ),
+    ):
+        assert answer.status_code == 503, answer.text
+        assert answer.json()["code"] == "worker-lost"
+        assert answer.json()["why"] == "crash"
+        assert answer.headers["retry-after"]
+    assert served.query("SELECT count(*) AS c FROM s WHERE t < 4").json()["rows"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_no_process_outlives_the_server(tmp_path: Path, number: int) -> None:
+    with chronicle.open(tmp_path / "store") as database:
+        database.create_stream("s", SCHEMA, time="t").append(GOOD)
+    served = Served(tmp_path / "store")
+    assert served.query("SELECT s, count(*) FROM s GROUP BY s").status_code == 200
+    assert served.append(b'{"t": 9}\n', NDJSON).status_code == 200
+    family = served.family()
+    assert len(family) >= 4, "two nurseries and their workers"
+    code, log = served.stop(number)
+    assert code == (0 if number != signal.SIGKILL else -signal.SIGKILL), log
+    assert "Traceback" not in log
+    _, alive = psutil.wait_procs(family, timeout=10)
+    assert not alive
