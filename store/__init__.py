@@ -11,7 +11,8 @@ Reading order, bottom up.
     in memory     tail  weave  merge
     on disk       options  catalog  replacing  manifest  log  journal  lock  losses
     reading       snapshot  recovery  check  pinned  kept_pins
-    writing       shape  combining  retention  commits  compaction  background  repair  stream
+    writing       shape  combining  retention  garbage  commits  compaction  background  repair
+                  stream
     the store     staging  store  changes  backup
 """
 
