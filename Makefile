@@ -46,6 +46,7 @@ mutants: setup ## break one promise of the store or of queries at a time; a test
 
 nightly: setup ## random patterns and replay intervals, a cold start, mutated stores, fuzzers: hours, other seeds each time
 	CHRONICLE_STRESS_SECONDS=3600 $(BIN)/python -m pytest --timeout 0 tests/test_cold_start.py
+	CHRONICLE_STRESS_SECONDS=600 $(BIN)/python -m pytest --timeout 0 tests/server/test_races.py
 	CHRONICLE_CRASH=long $(BIN)/python -m pytest --timeout 0 tests/test_mutated_stores.py tests/test_fork.py
 	CHRONICLE_HYPOTHESIS=nightly $(BIN)/python -m pytest -s --timeout 0 \
 		tests/query/pattern/test_match_differential.py tests/query/pattern/test_match_stars.py \

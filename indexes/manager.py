@@ -27,7 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..errors import ChronicleError, IndexNotFound, UnsupportedFormat
+from ..errors import ChronicleError, CorruptStore, IndexNotFound, UnsupportedFormat
 from ..store import EventStream, Store
 from ..store.snapshot import StreamState
 from .copying import copy_indexes
@@ -227,7 +227,11 @@ class StoreIndexes:
         if found:
             logger.warning("%s: rebuilding indexes: %s", name, "; ".join(found))
             indexes.rebuild()
-        indexes.catch_up(state)
+        try:
+            indexes.catch_up(state)
+        except CorruptStore as error:  # RocksDB met it only now, and the indexes are empty
+            logger.warning("%s: indexes are built anew: %s", name, error)
+            indexes.catch_up(state)
         return indexes.verify(state)
 
     def close(self) -> None:

@@ -58,6 +58,7 @@ _OPTIONS = (
     "durability",
     "interval_ms",
     "late_events_max",
+    "kept_bytes_max",
     "compaction",
 )
 _INDEX_OPTIONS = ("lag_events_max",)

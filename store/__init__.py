@@ -9,9 +9,10 @@ Reading order, bottom up.
     one tree      residency  leaf  node  segment_writer  segment_file  segment  leaf_map
                   inspect
     in memory     tail  weave  merge
-    on disk       options  catalog  manifest  log  journal  lock  losses
+    on disk       options  catalog  replacing  manifest  log  journal  lock  losses
     reading       snapshot  recovery  check  pinned  kept_pins
-    writing       shape  combining  retention  commits  compaction  background  repair  stream
+    writing       shape  combining  retention  garbage  commits  compaction  background  repair
+                  stream
     the store     staging  store  changes  backup
 """
 

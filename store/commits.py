@@ -38,22 +38,20 @@ import pyarrow as pa
 from ..errors import CorruptStore, StorageFailed, StorageFull, StoreClosed
 from ..ownership import OwnedLock
 from ..schema import StreamSchema
+from . import garbage
 from .catalog import (
     COUNTER_BITS,
-    COUNTER_MASK,
     QUARANTINE,
     SegmentEntry,
     StreamManifest,
     first_id,
     log_name,
     new_identity,
-    number_of,
     segment_name,
 )
 from .file_contract import Files
 from .journal import Journal, RecordKind, encode_state
 from .layout import table_rows
-from .lock import held_leases
 from .log import LogWriter
 from .manifest import read_manifest, write_manifest
 from .merge import join_late
@@ -69,17 +67,18 @@ __all__ = ["Commits"]
 
 logger = logging.getLogger("chronicle.store")
 
-FIGURES = ("spills", "compactions", "compaction_seconds", "events_rewritten", "manifest_commits")
+FIGURES = (
+    "spills",
+    "compactions",
+    "compaction_seconds",
+    "events_rewritten",
+    "manifest_commits",
+    "positions_dropped",
+)
 """What is counted since the stream was opened, for ``stats``."""
 
 REACH_KEPT = 0.98
 """What an append with late events leaves of the reach that was known before."""
-
-
-def _counter(file: str) -> int:
-    """Place of a segment among those that its stream began; 0 for those of bulk loads."""
-    number = number_of(file)
-    return number if number <= COUNTER_MASK else 0
 
 
 class _Trees(NamedTuple):
@@ -533,40 +532,26 @@ class Commits:
         return body is not None and body["version"] == version
 
     def collect_garbage(self) -> tuple[tuple[str, int], ...]:
-        """Remove files that no reader can want any more; return the others."""
-        garbage = self.manifest.garbage
-        if not garbage:
+        """Remove files that no reader can want any more; return the others.
+
+        Where these take too much space, positions of followers are given up.
+        """
+        listed = self.manifest.garbage
+        if not listed:
             return ()
-        try:
-            leases = held_leases(self.files, self.directory)
-        except OSError as error:
-            logger.warning("%s: cannot look for readers: %s", self.directory, error)
-            return garbage
-        return tuple(
-            (file, version)
-            for file, version in garbage
-            if any(lease.wants(_counter(file), version) for lease in leases)
-            or not self._remove_quietly(file)
-        )
+        entries = (*self.manifest.segments, *self.manifest.runs)
+        active = 0 if self.journal.extent is None else self.journal.extent.length
+        room = self.options.kept_bytes_max + active + sum(entry.bytes for entry in entries)
+        left, dropped = garbage.collect(self.files, self.directory, listed, room)
+        self.figures["positions_dropped"] += dropped
+        return left
 
     def garbage_sizes(self) -> list[int]:
         """Bytes of each file that is kept for readers only."""
-        sizes = []
-        for file, _ in self.manifest.garbage:
-            with suppress(FileNotFoundError):  # removed since the manifest was written
-                sizes.append(self.files.size(self.path(file)))
-        return sizes
+        return garbage.sizes(self.files, self.directory, self.manifest.garbage)
 
     def _remove_quietly(self, file: str) -> bool:
-        """Remove a file that nothing names; what fails is tried again at the next opening."""
-        try:
-            self.files.remove(self.path(file))
-        except FileNotFoundError:
-            return True
-        except OSError as error:
-            logger.warning("%s: %s", self.directory, error)
-            return False
-        return True
+        return garbage.remove_quietly(self.files, self.directory, file)
 
     def path(self, file: str) -> str:
         """Path of one of the stream's files."""

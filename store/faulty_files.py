@@ -192,10 +192,9 @@ class FaultyFiles:
             self.strike(fault, name, path)
         return act()
 
-    def create(self, path: str) -> FaultyAppendFile:
-        return FaultyAppendFile(
-            self, self.change("create", path, lambda: self.inner.create(path)), path
-        )
+    def create(self, path: str, *, private: bool = False) -> FaultyAppendFile:
+        file = self.change("create", path, lambda: self.inner.create(path, private=private))
+        return FaultyAppendFile(self, file, path)
 
     def append(self, path: str) -> FaultyAppendFile:
         self.alive()

@@ -157,8 +157,11 @@ class Files(Protocol):
     failures of the system are :class:`StorageFailed`, too, so that none reaches a user as it is.
     """
 
-    def create(self, path: str) -> AppendFile:
-        """Create an empty file whose name must be free in a directory that exists."""
+    def create(self, path: str, *, private: bool = False) -> AppendFile:
+        """Create an empty file whose name must be free in a directory that exists.
+
+        A private one can be read by its owner only, where files have permissions.
+        """
 
     def append(self, path: str) -> AppendFile:
         """Open an existing file to write at its end."""

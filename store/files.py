@@ -251,10 +251,11 @@ class RealFiles:
         path = check_path(path)
         return os.path.join(self.root, path) if path else self.root
 
-    def create(self, path: str) -> RealAppendFile:
+    def create(self, path: str, *, private: bool = False) -> RealAppendFile:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
+        mode = 0o600 if private else 0o666
         with _telling("create", path):
-            return RealAppendFile(os.open(self._full(path), flags, 0o666), path)
+            return RealAppendFile(os.open(self._full(path), flags, mode), path)
 
     def append(self, path: str) -> RealAppendFile:
         with _telling("open", path):

@@ -14,6 +14,9 @@ Guarantee
     dropped, and so long its files stay.  Dropping one that others may still need is impossible:
     every follower makes its own.
 
+    It ends earlier where replaced files take more space than the stream's option
+    ``kept_bytes_max`` allows: the writer gives up the oldest pins then.
+
 Limits
     Followers need the right to write into the stream's directory.
 """
@@ -22,7 +25,6 @@ from __future__ import annotations
 
 import base64
 import json
-import posixpath
 import secrets
 import time
 from collections.abc import Callable
@@ -31,13 +33,15 @@ from dataclasses import replace
 
 from ..errors import CorruptStore, SnapshotExpired
 from .file_contract import Files
-from .lock import ReaderLease
+from .lock import Lease, ReaderLease
 from .pinned import Pin, below_of, pin_stream
+from .replacing import replace_file
 
 __all__ = [
     "KEPT_SECONDS",
     "drop_pin",
     "keep_pin",
+    "kept_leases",
     "kept_pins",
     "load_pin",
     "renew_pin",
@@ -90,14 +94,7 @@ def _write(files: Files, name: str, pin: Pin, ends: float) -> None:
         "ends": ends,
     }
     path = _path(pin.directory, name)
-    temporary = path + ".tmp"
-    with suppress(FileNotFoundError):
-        files.remove(temporary)
-    with files.create(temporary) as file:
-        file.write(json.dumps(document, separators=(",", ":")).encode())
-        file.sync()
-    files.replace(temporary, path)
-    files.sync_directory(posixpath.dirname(path))
+    replace_file(files, path, json.dumps(document, separators=(",", ":")).encode())
 
 
 def _read(files: Files, directory: str, name: str) -> tuple[Pin, float]:
@@ -178,6 +175,16 @@ def kept_pins(files: Files, directory: str) -> list[str]:
     except FileNotFoundError:
         return []
     return [name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)]
+
+
+def kept_leases(files: Files, directory: str) -> list[tuple[Lease, str]]:
+    """What each kept pin that can be read holds, and its name; oldest version first."""
+    found = []
+    for name in kept_pins(files, directory):
+        with suppress(SnapshotExpired, CorruptStore):
+            pin = load_pin(files, directory, name)
+            found.append((Lease(int(pin.manifest["version"]), below_of(pin)), name))
+    return sorted(found, key=lambda kept: kept[0].version)
 
 
 def sweep_pins(

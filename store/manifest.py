@@ -35,13 +35,13 @@ from __future__ import annotations
 
 import json
 import posixpath
-from contextlib import suppress
 from typing import Any
 
 from xxhash import xxh3_64_hexdigest
 
 from ..errors import CorruptStore, InvalidArgument, UnsupportedFormat
 from .files import Files
+from .replacing import replace_file
 
 __all__ = ["MANIFEST", "MANIFEST_VERSION", "read_manifest", "write_manifest"]
 
@@ -76,18 +76,8 @@ def write_manifest(files: Files, directory: str, document: dict[str, Any]) -> No
         f'"checksum":"{_checksum(body)}","body":{body}}}\n'
     )
     temporary = posixpath.join(directory, TEMPORARY)
-    with suppress(FileNotFoundError):
-        files.remove(temporary)
-    try:
-        with files.create(temporary) as file:
-            file.write(text.encode("ascii"))
-            file.sync()
-        files.replace(temporary, posixpath.join(directory, MANIFEST))
-    except Exception:
-        with suppress(Exception):  # the space may be what is missing
-            files.remove(temporary)
-        raise
-    files.sync_directory(directory)
+    path = posixpath.join(directory, MANIFEST)
+    replace_file(files, path, text.encode("ascii"), temporary=temporary)
 
 
 def read_manifest(files: Files, directory: str) -> dict[str, Any] | None:

@@ -279,7 +279,7 @@ class MemoryFiles:
         self._pending: list[tuple[_Change, ...]] = []
         self._mutex = threading.RLock()
 
-    def create(self, path: str) -> MemoryAppendFile:
+    def create(self, path: str, *, private: bool = False) -> MemoryAppendFile:
         with self._mutex:
             parent, name = self._place(path)
             if name in parent.entries:

@@ -68,6 +68,9 @@ class StreamOptions:
     compaction : str
         ``background`` (default): late runs are folded in by a thread of the writer when they have
         become many and the stream is quiet, or too many; ``manual``: only when asked for.
+    kept_bytes_max : int
+        Replaced files may take as much space as the stream itself and so many bytes more; beyond
+        that positions of followers are given up, the oldest first.
     """
 
     codec: str = "lz4"
@@ -78,6 +81,7 @@ class StreamOptions:
     interval_ms: int = 100
     late_events_max: int = 131_072
     compaction: str = "background"
+    kept_bytes_max: int = 1 << 30
 
     def __post_init__(self) -> None:
         if self.codec not in CODECS:
@@ -95,6 +99,7 @@ class StreamOptions:
             ("segment_bytes", 4096, 1 << 42),
             ("interval_ms", 1, 3_600_000),
             ("late_events_max", 1, 1 << 30),
+            ("kept_bytes_max", 0, 1 << 50),
         ):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:

@@ -229,17 +229,17 @@ MUTANTS = [
     ),
     Mutant(
         "readers' leases ignored",
-        "store/commits.py",
+        "store/garbage.py",
         "if any(lease.wants(_counter(file), version) for lease in leases)\n"
-        "            or not self._remove_quietly(file)",
-        "if not self._remove_quietly(file)",
+        "        or not remove_quietly(files, directory, file)",
+        "if not remove_quietly(files, directory, file)",
         "test_stream_lifecycle.py",
     ),
     Mutant(
         "garbage never removed",
-        "store/commits.py",
+        "store/garbage.py",
         "if any(lease.wants(_counter(file), version) for lease in leases)\n"
-        "            or not self._remove_quietly(file)",
+        "        or not remove_quietly(files, directory, file)",
         "if True",
         "test_stream_lifecycle.py",
     ),

@@ -18,7 +18,6 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYERS: dict[str, int] = {
     "errors": 0,
     "suggestion": 0,
-    "atomic_file": 0,
     "ticks": 0,
     "ownership": 1,
     "compiled": 2,

@@ -2,7 +2,8 @@
 
 A mutation flips bits, zeroes, cuts or lengthens a file, deletes it, renames it, swaps it with
 another or writes another over it.  Every query gives the answer of the sound store, or an error of
-ours; where one gives an error, ``check`` names a problem.  A repair accounts for every event.
+ours; where one gives an error, ``check`` names a problem.  A repair accounts for every event.  What
+happens to files of indexes alone changes no answer and makes no query fail.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ from chronicle.errors import ChronicleError
 
 pytestmark = pytest.mark.crash
 LONG = os.environ.get("CHRONICLE_CRASH") == "long"
-STORES = 500 if LONG else 12
+STORES = 500 if LONG else 6
+NOTEWORTHY = (1091,)
+"""Mutations that have found something: a block that RocksDB reads only when it compacts."""
+EVENTS = 2 * 1200
 SCHEMA = pa.schema([("t", pa.int64()), ("x", pa.float64()), ("k", pa.string())])
 STREAMS = ("a", "b")
 QUERIES = (
@@ -36,6 +40,8 @@ QUERIES = (
     "GROUP BY window_start ORDER BY window_start",
     "SELECT * FROM {s} MATCH_RECOGNIZE (ORDER BY t MEASURES FIRST(t) AS first, LAST(x) AS last "
     "PATTERN (A B) DEFINE A AS k = 'k1', B AS x < PREV(x))",
+    "SELECT /*+ strategy(all) */ * FROM {s} MATCH_RECOGNIZE (ORDER BY t MEASURES A.t AS t, "
+    "B.x AS x PATTERN (A B) WITHIN 50 DEFINE A AS k = 'k2', B AS k = 'k5')",
 )
 
 
@@ -84,11 +90,11 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def files_of(path: Path) -> list[Path]:
-    """Files that a mutation may touch; what RocksDB guards itself is tested with the indexes."""
+    """Files that a mutation may touch: all but locks and RocksDB's journal of what it does."""
     return [
         file
         for file in sorted(path.rglob("*"))
-        if file.is_file() and file.name != "LOCK" and "indexes" not in file.parts
+        if file.is_file() and file.name not in ("LOCK", "LOG") and "LOG.old" not in file.name
     ]
 
 
@@ -149,54 +155,74 @@ MUTATIONS: tuple[Callable[[random.Random, Path, Path], str], ...] = (
 )  # fmt: skip
 
 
-def mutated(sound: Path, target: Path, number: int) -> str:
-    """A copy of the sound store with one mutation; what it is, in words."""
+def mutated(sound: Path, target: Path, number: int) -> tuple[str, bool]:
+    """A copy of the sound store with one mutation: in words, and whether events are unharmed."""
     shutil.copytree(sound, target)
     draw = random.Random(number)
     files = files_of(target)
-    file, other = draw.sample(files, 2)
+    of_indexes = draw.random() < 0.4
+    part = [file for file in files if ("indexes" in file.parts) == of_indexes]
+    file = draw.choice(part)
+    other = draw.choice([f for f in files if f != file])
     if draw.random() < 0.5:  # one of the same kind, of the other stream where there is one
         alike = [f for f in files if f.suffix == file.suffix and f != file]
         other = draw.choice(alike or [other])
-    what = draw.choice(MUTATIONS)(draw, file, other)
-    return f"{number}: {file.relative_to(target)} {what}"
+    mutation = draw.choice(
+        [m for m in MUTATIONS if file.stat().st_size or m not in (flip, zero, cut)]
+    )
+    what = mutation(draw, file, other)
+    harmless = "indexes" in file.parts and (mutation is not swap or "indexes" in other.parts)
+    return f"{number}: {file.relative_to(target)} {what}", harmless
 
 
-def judge(path: Path, mode: str, model: dict[tuple[str, str], Any], what: str) -> None:
+def judge(
+    path: Path, mode: str, model: dict[tuple[str, str], Any], what: str, harmless: bool
+) -> None:
     """Compare what a mutated store answers with the model, and what its check says."""
     try:
         with chronicle.open(path, mode=mode) as db:
             found = answers(db)
             report = db.check()
-    except ChronicleError:
-        return  # refused as a whole
+    except ChronicleError as error:  # refused as a whole
+        if harmless:
+            raise AssertionError(f"{what}: {mode}: {error}") from error
+        return
     refused = [key for key, answer in found.items() if isinstance(answer, ChronicleError)]
     for key, answer in found.items():
         if key not in refused:
             assert answer == model[key], f"{what}: {mode}: another answer to {key}"
+    assert not (harmless and refused), f"{what}: {mode}: {found[refused[0]]}"
     if refused:
         assert not report.ok, f"{what}: {mode}: {refused[0]} fails, check finds nothing"
 
 
-@pytest.mark.timeout(3600)
+def survive(sound: Path, target: Path, number: int, model: dict[tuple[str, str], Any]) -> None:
+    """Judge one mutation, and its repair."""
+    what, harmless = mutated(sound, target, number)
+    judge(target, "r", model, what, harmless)
+    judge(target, "rw", model, what, harmless)
+    try:
+        with chronicle.open(target) as db:
+            report = db.check(repair=True)
+            if report.ok and len(db.streams()) == len(STREAMS):
+                left = sum(db.stream(name).count for name in STREAMS)
+                assert left + report.lost_events == EVENTS, f"{what}: {report.repairs}"
+            if harmless:
+                assert report.ok, f"{what}: {report.problems}"
+                assert answers(db) == model, what
+    except ChronicleError as error:
+        if harmless:
+            raise AssertionError(f"{what}: {error}") from error
+    shutil.rmtree(target)
+
+
+@pytest.mark.timeout(7200)
 def test_mutated_stores_never_answer_wrongly(sound: Path, tmp_path: Path) -> None:
     with chronicle.open(sound, mode="r") as db:
         model = answers(db)
-        events = sum(db.stream(name).count for name in STREAMS)
+        assert sum(db.stream(name).count for name in STREAMS) == EVENTS
     assert not any(isinstance(answer, ChronicleError) for answer in model.values())
     assert all(model.values())
     first = random.randrange(1 << 30) if LONG else 0
-    for number in range(first, first + STORES):
-        target = tmp_path / "copy"
-        what = mutated(sound, target, number)
-        judge(target, "r", model, what)
-        judge(target, "rw", model, what)
-        try:
-            with chronicle.open(target) as db:
-                report = db.check(repair=True)
-                if report.ok and len(db.streams()) == len(STREAMS):
-                    left = sum(db.stream(name).count for name in STREAMS)
-                    assert left + report.lost_events == events, f"{what}: {report.repairs}"
-        except ChronicleError:
-            pass
-        shutil.rmtree(target)
+    for number in (*NOTEWORTHY, *range(first, first + STORES)):
+        survive(sound, tmp_path / "copy", number, model)

@@ -30,6 +30,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...compiled import kernel
+from ...store.files import RealFiles
+from ...store.replacing import replace_file
 
 __all__ = [
     "WEIGHTS_FILE",
@@ -129,13 +131,16 @@ def _parsed(text: str) -> Weights:
 
 
 def save_weights(store: str | os.PathLike[str], weights: Weights) -> Path:
-    """Keep calibrated weights in a store's directory; replaces the file as a whole."""
-    path = Path(store) / WEIGHTS_FILE
-    temporary = path.with_suffix(".json.tmp")
+    """Keep calibrated weights in a store's directory; replaces the file as a whole.
+
+    Raises
+    ------
+    StorageFull, StorageFailed
+        It cannot be written; the weights are those of before.
+    """
     kept = {"version": _VERSION, "nanoseconds": asdict(weights)}
-    temporary.write_text(json.dumps(kept, indent=2) + "\n")
-    os.replace(temporary, path)
-    return path
+    replace_file(RealFiles(store), WEIGHTS_FILE, f"{json.dumps(kept, indent=2)}\n".encode())
+    return Path(store) / WEIGHTS_FILE
 
 
 @dataclass(frozen=True)

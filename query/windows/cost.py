@@ -35,6 +35,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from ...store.files import RealFiles
 from ...store.layout import (
     NODE_FANOUT,
     PAGE_EVENTS,
@@ -44,6 +45,7 @@ from ...store.layout import (
     ZONE_EVENTS,
     Codec,
 )
+from ...store.replacing import replace_file
 from ...store.segment import SegmentView
 from ...store.snapshot import Snapshot
 from .aggregation import Selected
@@ -306,12 +308,15 @@ def load_calibration(store: str | os.PathLike[str] | None) -> Calibration:
 
 
 def save_calibration(store: str | os.PathLike[str], calibration: Calibration) -> Path:
-    """Keep constants in a store's directory; replaces the file as a whole."""
-    path = Path(store) / CALIBRATION_FILE
+    """Keep constants in a store's directory; replaces the file as a whole.
+
+    Raises
+    ------
+    StorageFull, StorageFailed
+        It cannot be written; the constants are those of before.
+    """
     text = json.dumps(
         {"version": _VERSION, "nanoseconds": dataclasses.asdict(calibration)}, indent=2
     )
-    temporary = path.with_suffix(".json.tmp")
-    temporary.write_text(text + "\n")
-    os.replace(temporary, path)
-    return path
+    replace_file(RealFiles(store), CALIBRATION_FILE, f"{text}\n".encode())
+    return Path(store) / CALIBRATION_FILE

@@ -8,6 +8,9 @@ Layout
             tokens.lock               held while tokens.json is rewritten
             idempotency.wal           a log of the store's kind; see .key_log
             transactions/<job>/       parts of transactions; see .transactions
+
+Guarantee
+    A file that is replaced is never seen half written; see :mod:`chronicle.store.replacing`.
 """
 
 from __future__ import annotations
@@ -15,7 +18,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["server_directory"]
+from ...store import replacing
+from ...store.files import RealFiles
+
+__all__ = ["replace_file", "server_directory"]
 
 
 def server_directory(store: str | os.PathLike[str], *, create: bool = False) -> Path:
@@ -24,3 +30,8 @@ def server_directory(store: str | os.PathLike[str], *, create: bool = False) -> 
     if create:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     return path
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Replace a file's content at once; only its owner may read the new one."""
+    replacing.replace_file(RealFiles(path.parent), path.name, content, private=True)

@@ -45,12 +45,11 @@ from typing import Any
 
 import orjson
 
-from ...atomic_file import replace_file
 from ...errors import ChronicleError, CorruptStore, InvalidArgument, StorageFailed, Unauthorized
 from ...store.files import RealFiles
 from ...store.manifest import read_manifest, write_manifest
 from ...store.store import MARK
-from .server_directory import server_directory
+from .server_directory import replace_file, server_directory
 
 __all__ = [
     "SCOPES",

@@ -64,6 +64,7 @@ STORE_GAUGES = (
     "dropped_events",
     "garbage_files",
     "garbage_bytes",
+    "positions_dropped",
 )
 """Figures of ``Stream.stats()`` that are summed over all streams; of lists, the length."""
 

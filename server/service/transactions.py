@@ -41,13 +41,12 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pyarrow as pa
 
-from ...atomic_file import replace_file
 from ...errors import ChronicleError, InvalidArgument
 from ...ingest.sink import Outcome
 from ...ingest.store_sink import StoreSink
 from ...store.catalog import SegmentEntry
 from ...store.staging import StagedSegment
-from ..access.server_directory import server_directory
+from ..access.server_directory import replace_file, server_directory
 from ..http.problems import Problem
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from chronicle.errors import SnapshotExpired
 from chronicle.schema import StreamSchema
 from chronicle.store import EventStream, Store, StreamOptions
 from chronicle.store import kept_pins as pins
+from chronicle.store.lock import ReaderLease, live_leases
 from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.pinned import open_pinned
 
@@ -56,6 +57,40 @@ def test_pins_end_unless_they_are_renewed(store: Store) -> None:
     assert pins.sweep_pins(files, DIRECTORY, clock=lambda: 1101.0) == [old]
     assert pins.sweep_pins(files, DIRECTORY, clock=lambda: 1161.0) == [new]
     assert files.list(f"{DIRECTORY}/pins") == []
+
+
+def test_positions_are_given_up_where_they_keep_too_much(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The oldest first, and only those that keep something; a reader at work loses nothing."""
+    files = MemoryFiles()
+    options = StreamOptions(leaf_bytes=512, compaction="manual", kept_bytes_max=20_000)
+    with Store.open("memory", files=files) as opened:
+        stream = opened.create_stream("s", SCHEMA, options)
+        stream.append(pa.record_batch([pa.array(range(500))], schema=SCHEMA.arrow))
+        stream.seal()
+        names, most = [], 0
+        with ReaderLease.take(files, DIRECTORY, 1):
+            for number in range(20):
+                names.append(pins.keep_pin(files, DIRECTORY))
+                late = pa.record_batch([pa.array([number])], schema=SCHEMA.arrow)
+                stream.append(late)
+                stream.compact()
+                stats = stream.stats()
+                most = max(most, stats["garbage_bytes"] - stats["bytes"])
+            left = set(pins.kept_pins(files, DIRECTORY))
+            assert live_leases(files, DIRECTORY)[0] == 1
+        assert most > 0
+        dropped = [name for name in names if name not in left]
+        assert dropped == names[: len(dropped)]
+        assert stats["positions_dropped"] == len(dropped) >= 1
+        assert "kept_bytes_max" in caplog.text
+        with pytest.raises(SnapshotExpired, match="no longer kept"):
+            pins.load_pin(files, DIRECTORY, dropped[0])
+        for name in left:
+            expected = 500 + names.index(name)
+            pin = pins.load_pin(files, DIRECTORY, name)
+            assert open_pinned(files, pin).count == expected
 
 
 def test_a_forgotten_pin_keeps_what_it_names_and_no_more(store: Store) -> None:

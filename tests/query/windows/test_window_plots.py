@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import errno
 import importlib.util
 import math
+import os
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from chronicle.commands.plots import plot_format
 from chronicle.commands.plotting import series_of, svg_text, terminal_text, write_plot
-from chronicle.errors import InvalidArgument, MissingDependency
+from chronicle.errors import ChronicleError, InvalidArgument, MissingDependency
+from chronicle.query.replay.cost import Weights, save_weights
 from chronicle.query.windows.calibration import calibrate
 from chronicle.query.windows.cost import Calibration, load_calibration, save_calibration
 
@@ -149,3 +153,19 @@ def test_calibration_is_positive_kept_and_read(tmp_path: Path) -> None:
     path.write_text("{}")
     assert load_calibration(tmp_path) == Calibration()
     assert load_calibration(tmp_path / "nowhere") == Calibration()
+
+
+@pytest.mark.parametrize("save", [save_calibration, save_weights])
+@pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC, errno.EACCES])
+def test_constants_that_cannot_be_written_are_an_error_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, save: Any, number: int
+) -> None:
+    constants = Calibration() if save is save_calibration else Weights()
+
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(ChronicleError):
+        save(tmp_path, constants)
+    assert list(tmp_path.iterdir()) == []
