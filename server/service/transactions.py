@@ -41,9 +41,10 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pyarrow as pa
 
-from ...errors import ChronicleError, InvalidArgument
+from ...errors import ChronicleError, InvalidArgument, ReadOnlyStore
 from ...ingest.sink import Outcome
 from ...ingest.store_sink import StoreSink
+from ...store import EventStream
 from ...store.catalog import SegmentEntry
 from ...store.staging import StagedSegment
 from ..access.server_directory import replace_file, server_directory
@@ -168,7 +169,9 @@ class Transactions:
                 del self._ended[job]
 
     def _sink(self, stream: str) -> StoreSink:
-        handle = self._database.stream(stream).handle  # says when there is none
+        handle = self._database.stream(stream).handle
+        if not isinstance(handle, EventStream):
+            raise ReadOnlyStore("the store is open for reading; nothing can be written to it here")
         return StoreSink(self._database.path, handle.name, database=self._database)
 
     def _job(self, sink: StoreSink, transaction: str) -> str:

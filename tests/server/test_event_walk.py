@@ -49,7 +49,7 @@ def test_an_event_takes_the_way_that_the_page_describes(
         )
         threading.setprofile(note)
         try:
-            client = serve_app(database)
+            client = serve_app(database, isolation="none")  # a worker cannot be followed
             called.clear()
             for content in ('{"t": 0, "x": 1}', body):
                 answer = client.post(
