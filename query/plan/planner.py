@@ -90,7 +90,7 @@ class Planning:
         values: dict[str, Any] = {}
         if params or prepared.parameters:
             values = bind_values(prepared.parameters, params)
-        now = dt.datetime.now(dt.timezone.utc)
+        now = moment()
         if not prepared.static:
             values[NOW] = now
         made = cls(catalog, executor, binders, planners, control, prepared.text, values)
@@ -218,3 +218,8 @@ def _root(
         tuple((site.relation, leaf) for site, leaf in zip(sites, leaves, strict=True)),
         None if outputs is None else tuple(output.type for output in outputs),
     )
+
+
+def moment() -> dt.datetime:
+    """The moment at which a query begins, as ``now()`` tells it."""
+    return dt.datetime.now(dt.timezone.utc)

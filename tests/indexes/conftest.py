@@ -80,9 +80,9 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> FaultyDisk:
             if disk.due():
                 raise {"enospc": StorageFull, "eio": StorageFailed}[disk.fault](f"fault: {doing}")
 
-        def create(self, path: str) -> Any:
+        def create(self, path: str, *, private: bool = False) -> Any:
             self._strike("create")
-            return super().create(path)
+            return super().create(path, private=private)
 
         def replace(self, source: str, target: str) -> None:
             self._strike("replace")

@@ -12,7 +12,8 @@ import pytest
 
 import chronicle
 from chronicle.database import Database
-from chronicle.query import engine
+from chronicle.query.plan import planner
+from chronicle.query.run import match_operator
 
 
 @pytest.fixture
@@ -48,8 +49,8 @@ def test_the_moment_reaches_operators(db: Database, query: str, expected: int) -
 
 def test_all_of_a_query_has_one_moment(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    plain = engine.moment
-    monkeypatch.setattr(engine, "moment", lambda: asked.append(plain()) or asked[-1])
+    plain = planner.moment
+    monkeypatch.setattr(planner, "moment", lambda: asked.append(plain()) or asked[-1])
     text = (
         f"SELECT now(), count(*) FROM (SELECT t, now() AS m FROM s WHERE {RECENT}) MATCH_RECOGNIZE "
         "(ORDER BY t MEASURES A.m AS m PATTERN (A))"
@@ -69,13 +70,13 @@ def test_an_operator_and_what_feeds_it_see_one_state(db: Database) -> None:
         "SELECT count(*), (SELECT count(*) FROM s) FROM (SELECT t, x FROM s WHERE x % 1 = 0) "
         "MATCH_RECOGNIZE (ORDER BY t MEASURES A.x AS x PATTERN (A))"
     )
-    plain = engine.Execution._subquery
+    plain = match_operator.MatchOperator._input
 
-    def subquery(self: engine.Execution, tree: Any) -> Any:
+    def rows(self: match_operator.MatchOperator) -> Any:
         stream.append(pa.table(late, schema=stream.schema))
-        return plain(self, tree)
+        return plain(self)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine.Execution, "_subquery", subquery)
+        patch.setattr(match_operator.MatchOperator, "_input", rows)
         ((matches, events),) = db.sql(text).fetchall()
     assert matches == events
