@@ -408,7 +408,7 @@ def test_a_reader_of_a_read_only_directory(
     read_only(path)
     with chronicle.open(path, "r") as database:
         same(database)
-        assert database.sql("SELECT count(*) FROM (SELECT * FROM s)").fetchall() == [(30_000,)]
+        assert database.sql("SELECT count(*) FROM (SELECT * FROM s)").fetchall() == [(12_000,)]
         assert [index["state"] for index in database.stream("s").indexes()] == ["ready", "ready"]
         assert "entries read" in str(database.explain(PATTERN.format("all", "x", 4), analyze=True))
         assert [str(problem) for problem in database.check().problems] == []
