@@ -59,7 +59,7 @@ token = typer.Typer(help="Tokens for the server: create, list, revoke.", no_args
 
 def _tokens() -> Any:
     try:
-        from ..server import tokens
+        from ..server.access import tokens
     except ImportError as error:
         raise _needs_server(error) from None
     return tokens

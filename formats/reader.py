@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ..errors import UnsupportedType
+from ..errors import InvalidData, UnsupportedType
 from ..schema import StreamSchema
 from .badrows import BadRow, BadRowPolicy, fail, shown
 from .chunks import Chunk, ChunkReader
@@ -131,8 +131,12 @@ class EventReader:
                 if self.format == "parquet"
                 else ArrowRecords(self._source, self.limits)
             )
-            self._bound = layout.bind(batches.schema.names, self.name)
-            layout.check_names(batches.schema.names, self.name)
+            try:
+                names = batches.schema.names
+            except UnicodeDecodeError as error:
+                raise InvalidData(f"the name of a column is not UTF-8: {error}") from None
+            self._bound = layout.bind(names, self.name)
+            layout.check_names(names, self.name)
             batches.keep(list(self._bound))
             return batches
         ignore = layout.select is not None

@@ -120,6 +120,8 @@ class SegmentFile:
     def _check_header(self) -> None:
         assert self._file is not None
         header = bytes(self._file.read(0, FILE_HEADER.size))
+        if len(header) < FILE_HEADER.size:
+            raise CorruptBlock(f"a segment cannot be {len(header)} bytes long", self.path, 0)
         magic, version, _, _, segment_id, signature = FILE_HEADER.unpack(header)
         if magic != SEGMENT_MAGIC:
             raise CorruptBlock("this is no segment file", self.path, 0)

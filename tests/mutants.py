@@ -103,14 +103,14 @@ MUTANTS = [
     ),
     Mutant(
         "manifest not synced before it is renamed",
-        "store/manifest.py",
+        "store/replacing.py",
         "            file.sync()\n",
         "            pass\n",
     ),
     Mutant(
         "directory not synced after the manifest is renamed",
-        "store/manifest.py",
-        "    files.sync_directory(directory)\n",
+        "store/replacing.py",
+        "    files.sync_directory(posixpath.dirname(path))\n",
         "",
     ),
     Mutant(
