@@ -51,8 +51,9 @@ class Waiting(NamedTuple):
 
     Before: ``start[g]`` is the row at which the waiting attempt of group ``g`` begins, or -1, and
     ``where[g]`` the place of its stack in ``stack``, -1 when it must begin again.  After: ``entry``
-    has group, start and place in ``saved`` of each, ``count`` their number and the words taken.
-    ``go_on``: the starts behind one that waits are tried, too.  ``keep``: stacks can be used again.
+    has group, start and place in ``saved`` of each, ``count`` their number, the words taken, and
+    how many would have been enough.  ``go_on``: the starts behind one that waits are tried, too.
+    ``keep``: stacks can be used again.
 
     A search over the whole of an input is given :data:`NOTHING`, and keeps nothing.
     """
@@ -67,10 +68,10 @@ class Waiting(NamedTuple):
     keep: bool
 
 
+_NONE = np.zeros(0, np.int64)
 NOTHING = Waiting(
-    *(np.zeros(0, np.int64) for _ in range(3)), np.zeros((0, 3), np.int64),
-    np.zeros(0, np.int64), np.zeros(2, np.int64), False, False,
-)  # fmt: skip
+    _NONE, _NONE, _NONE, np.zeros((0, 3), np.int64), _NONE, np.zeros(3, np.int64), False, False
+)
 
 
 @kernel
@@ -91,7 +92,7 @@ def _entry(waiting, g, s, words):
     place = np.int64(-1)
     if waiting.keep:
         if at + words > waiting.saved.shape[0]:
-            waiting.count[1] = at + words  # what would have been enough
+            waiting.count[2] = at + words
             return np.int64(-2)
         place = at
         waiting.count[1] = at + words
