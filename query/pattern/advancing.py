@@ -44,7 +44,7 @@ Limits
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -64,31 +64,15 @@ from .kept_rows import COVERED, EVENT, FAR, MARKS, RANK, TIME, WORDS
 from .kept_search import completing, expire, has_last_event, next_start
 from .match_stream import matcher_of
 from .matcher import Matches, MatchLimits
+from .positions import Positions, export_positions, restore_positions
 from .results import Results
 from .search import Rows
 
-__all__ = ["AdvancingMatch", "Positions"]
+__all__ = ["AdvancingMatch"]
 
 IntArray = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 NONE: IntArray = np.zeros(0, np.int64)
-
-
-@dataclass(frozen=True)
-class Positions:
-    """What no bounded piece of the input tells about a stream: plain Arrow, for a restart.
-
-    Attributes
-    ----------
-    positions : pyarrow.Table
-        Columns of PARTITION BY; ``@tick`` and ``@rank`` of the first event with which a match may
-        begin; ``@number`` of matches so far; ``@seen``: whether there were events before.
-    rows : pyarrow.Table
-        Events that are still needed, as the clause reads them, with ``@rank`` and ``@covered``.
-    """
-
-    positions: pa.Table
-    rows: pa.Table
 
 
 class AdvancingMatch:
@@ -306,7 +290,7 @@ class AdvancingMatch:
         )
         self._space = space
         for matches in searching:
-            self._say(matches, groups[which], space)
+            self._say(matches, which, space)
         own = slice(len(which) - len(groups), None)
         kept.position[groups] = np.maximum(rows.position[own] - space.moved, 0)
         kept.number[groups] = number[own]
@@ -361,7 +345,7 @@ class AdvancingMatch:
             for matches in self.matcher.search(
                 prepared, rows, now, final, starts=starts, fresh=new, check=self.check
             ):
-                self._say(matches, chosen, space)
+                self._say(matches, every, space)
         if final:
             kept.position[groups] = usable
             return
@@ -400,7 +384,7 @@ class AdvancingMatch:
         for matches in self.matcher.search(
             prepared, rows, now, final, starts=starts, check=self.check
         ):
-            self._say(matches, groups, space)
+            self._say(matches, every, space)
         kept.position[groups] = at - space.moved
         kept.number[groups] = number
 
@@ -436,8 +420,8 @@ class AdvancingMatch:
 
     # -- results --------------------------------------------------------------------------------
 
-    def _say(self, matches: Matches, groups: IntArray, space: Space) -> None:
-        """Put matches out; ``groups``: partition of each group searched."""
+    def _say(self, matches: Matches, which: IntArray, space: Space) -> None:
+        """Put matches out; ``which``: group of the space that each group searched is."""
         cells = self.input.rows.cells
         if self._unmatched:
             covered = matches.start[matches.length == 0]
@@ -446,7 +430,8 @@ class AdvancingMatch:
             cells[MARKS][space.column(covered)] |= COVERED
         if self._silent:
             return
-        begin, end = space.begin[matches.group], space.end[matches.group]
+        owner = which[matches.group]
+        begin, end = space.begin[owner], space.end[owner]
         match, row, table = self.results.of(matches, begin, end)
         first, last = space.column(matches.start), space.column(matches.last_row)
         row = space.column(row)
@@ -510,32 +495,9 @@ class AdvancingMatch:
             none, and all that is needed is exported.  A clause that puts out rows without a match
             exports all in any case, and is given none.
         """
-        kept, cells = self.input.rows, self.input.rows.cells
         if since is None or self._unmatched:
             since = INT64_MAX
-        groups = np.arange(kept.partitions)
-        low = kept.position.copy()
-        np.minimum.at(low, self.attempts.group, self.attempts.start)
-        there = low < kept.end
-        tick, rank = kept.tick.copy(), kept.rank + 1
-        open_ = kept.place(groups[there], low[there])
-        tick[there], rank[there] = cells[TIME][open_], cells[RANK][open_]
-        named = (kept.end > kept.first) | (kept.tick >= since) | (not self._forgets)
-        if since == INT64_MAX:
-            named |= kept.tick > self.watermark
-        columns: dict[str, Any] = {n: self.input.keys.column(n) for n in self.compiled.partition_by}
-        columns |= {
-            "@tick": tick, "@rank": rank, "@number": kept.number,
-            "@seen": kept.seen | (kept.first > 0),
-        }  # fmt: skip
-        positions = pa.table(columns).filter(pa.array(named))
-        chosen = kept.all_columns()
-        chosen = chosen[cells[TIME][chosen] < since]
-        chosen = chosen[np.argsort(cells[EVENT][chosen])]
-        rows = self.input.events.table(self.input.inputs, cells[EVENT][chosen])
-        rows = rows.append_column("@rank", pa.array(cells[RANK][chosen]))
-        marks = (cells[MARKS][chosen] & COVERED) != 0
-        return Positions(positions, rows.append_column("@covered", pa.array(marks)))
+        return export_positions(self.input, self.attempts, since, self.watermark, self._forgets)
 
     def restore(self, given: Positions, watermark: int) -> None:
         """Take what :meth:`export` gave; :meth:`replay` of the other events follows.
@@ -546,21 +508,7 @@ class AdvancingMatch:
         watermark : int
             That at which it was given.
         """
-        kept, positions = self.input.rows, given.positions
-        groups = self.input.partitions_of(positions)
-        found = {n: positions.column(n).to_numpy() for n in ("@tick", "@rank", "@number")}
-        self.input.bound(groups, found["@tick"], found["@rank"])
-        kept.number[groups] = found["@number"]
-        kept.seen[groups] = positions.column("@seen").to_numpy()
-        self.input.append(
-            given.rows.select(self.input.inputs).cast(self.input.schema),
-            given.rows.column("@rank").to_numpy(),
-        )
-        if self._unmatched and given.rows.num_rows:
-            covered = np.asarray(given.rows.column("@covered").to_numpy(), np.bool_)
-            columns_ = kept.all_columns()
-            columns_ = columns_[np.argsort(kept.cells[EVENT][columns_])]
-            kept.cells[MARKS][columns_[covered]] |= COVERED
+        restore_positions(self.input, given)
         self.watermark = watermark
 
     def forget(self, keys: pa.Table) -> None:
