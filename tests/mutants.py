@@ -103,13 +103,13 @@ MUTANTS = [
     ),
     Mutant(
         "manifest not synced before it is renamed",
-        "store/replacing.py",
+        "store/atomic_file.py",
         "            file.sync()\n",
         "            pass\n",
     ),
     Mutant(
         "directory not synced after the manifest is renamed",
-        "store/replacing.py",
+        "store/atomic_file.py",
         "    files.sync_directory(posixpath.dirname(path))\n",
         "",
     ),
@@ -145,14 +145,14 @@ MUTANTS = [
         "store/stream.py",
         "        newest = jobs[-1]\n",
         "        newest = jobs[0]\n",
-        "test_combining.py",
+        "test_append_queue.py",
     ),
     Mutant(
         "a combined append is given back and done all the same",
-        "store/combining.py",
+        "store/append_queue.py",
         "                    self._waiting.remove(job)\n",
         "                    pass\n",
-        "test_combining.py",
+        "test_append_queue.py",
     ),
     Mutant(
         "an append is shown before it is durable",
