@@ -42,17 +42,20 @@ from .catalog import SegmentEntry, StreamManifest
 from .check import CheckReport, Problem
 from .commits import Commits
 from .compaction import active_first, spill
-from .conform import AppendRules, conform, widened
+from .conform import AppendRules, conform
+from .figures import figures_of
 from .file_contract import Files
-from .journal import Journal, RecordKind, encode_append, encode_state
+from .journal import Journal, Marks, RecordKind, encode_append, encode_state, marked
 from .log import LogWriter
 from .merge import add_late, sort_nearly
 from .options import DURABILITIES, StreamOptions
 from .retention import expired, span_max, within_span
+from .schema_change import add_attribute
 from .segment import SegmentView
 from .segment_writer import leaf_events, plain_row_bytes
 from .snapshot import Snapshot, StreamState
 from .tail import Tail, concat_batches, is_sorted, ticks_of
+from .tap import Arrival, CommitTap, tick_ranges
 
 __all__ = ["AppendResult", "EventStream"]
 
@@ -118,10 +121,16 @@ class EventStream:
 
     @classmethod
     def create(
-        cls, files: Files, directory: str, name: str, schema: StreamSchema, options: StreamOptions
+        cls,
+        files: Files,
+        directory: str,
+        name: str,
+        schema: StreamSchema,
+        options: StreamOptions,
+        owner: str | None = None,
     ) -> EventStream:
         """Create an empty stream in a directory that has none."""
-        Commits.initialise(files, directory, name, schema, options)
+        Commits.initialise(files, directory, name, schema, options, owner)
         return cls(files, directory)
 
     # -- what readers see ---------------------------------------------------------------------
@@ -163,10 +172,27 @@ class EventStream:
         """Call a listener with every published state, in order, from the thread that commits."""
         self.commits.listeners.append(listener)
 
+    def tap(self) -> CommitTap:
+        """What commits bring from now on; the same tap for all who ask."""
+        with self.commits.lock:
+            if self.commits.tap is None:
+                self.commits.tap = CommitTap(self.commits.journal.position)
+            return self.commits.tap
+
+    def marks(self) -> Marks:
+        """What was left with the events, by name, as of the last change."""
+        with self.commits.lock:
+            return self.commits.journal.marks
+
     # -- appending ----------------------------------------------------------------------------
 
     def append(
-        self, data: pa.RecordBatch | pa.Table, durability: str | None = None
+        self,
+        data: pa.RecordBatch | pa.Table,
+        durability: str | None = None,
+        *,
+        owner: str | None = None,
+        marks: Marks | None = None,
     ) -> AppendResult:
         """Append events atomically.
 
@@ -176,6 +202,10 @@ class EventStream:
             In the columns and types of the stream's schema, in any time order.
         durability : str, optional
             ``commit``, ``interval`` or ``none`` instead of the stream's own.
+        owner : str, optional
+            Who appends, where only the stream's owner may.
+        marks : mapping, optional
+            Left with the events, if any, in the same commit, by name: JSON values, None ends one.
 
         Returns
         -------
@@ -187,9 +217,12 @@ class EventStream:
             The columns are not the stream's.
         InvalidData
             A column that must not be null holds a null.
+        StreamOwned
+            The stream belongs to another.
         StorageFull
             The disk is full; nothing was appended and the stream stays readable.
         """
+        self.commits.check_owner(owner)
         promise = durability or self.commits.manifest.options.durability
         if promise not in DURABILITIES:
             raise InvalidArgument(
@@ -198,7 +231,7 @@ class EventStream:
         rules = self._rules_of(self.commits.manifest)
         batch = conform(data, rules)
         rows = batch.num_rows
-        if rows == 0:
+        if rows == 0 and marks is None:
             snapshot = self.snapshot()
             return AppendResult(0, 0, snapshot.count, snapshot.version)
         ticks = ticks_of(batch, rules.schema)
@@ -207,7 +240,7 @@ class EventStream:
             ticks = ticks_of(batch, rules.schema)
         if promise == "interval" and self._flusher is None:
             self._start_flusher()
-        job = _Append(self, batch, ticks, rules, promise == "commit")
+        job = _Append(self, batch, ticks, rules, promise == "commit", marks)
         self._appends.submit(job)
         return AppendResult(rows, job.late, Snapshot(job.state).count, job.state.position)
 
@@ -221,11 +254,12 @@ class EventStream:
                 f"the stream {self.name!r} got another attribute meanwhile; append again"
             )
         last = commits.journal.last
-        cut = 0 if last is None or ticks[0] >= last else int(np.searchsorted(ticks, last))
+        in_order = last is None or not rows or ticks[0] >= last
+        cut = 0 if in_order else int(np.searchsorted(ticks, last))
         late = batch.slice(0, cut) if cut else None
         if cut and last is not None:  # but for a few that are later than the others
             commits.note_reach(last - int(ticks[cut // LATE_FEW]))
-        fresh = batch if not cut else batch.slice(cut) if cut < rows else None
+        fresh = batch.slice(cut) if cut < rows else None
         wide = False
         if rules.retention_ticks is not None and fresh is not None:
             self._seal_when_wide(rules.retention_ticks, int(ticks[-1]))
@@ -237,13 +271,17 @@ class EventStream:
             or tail.rows + rows - cut >= rules.leaf_events
             or tail.bytes + size >= BYTES_PER_LEAF * commits.manifest.options.leaf_bytes
         ):
-            self._append_leaves(late, fresh)
+            self._append_leaves(late, fresh, job.marks)
         else:
-            journal = self._advanced(late, fresh, ticks, tail)
-            commits.log.append(*encode_append(batch, journal.events))
+            journal = self._advanced(late, fresh, ticks, tail, job.marks)
+            commits.log.append(*encode_append(batch, journal.events, job.marks))
             commits.journal = journal
             if fresh is not None:
                 tail.add(fresh, int(ticks[cut]), size)
+        if commits.tap is not None:
+            position = commits.journal.position
+            span = None if fresh is None else (int(ticks[cut]), int(ticks[-1]))
+            commits.tap.note(Arrival(position - 1, position, tick_ranges(ticks[:cut]), span))
         self._tidy_quietly(rules)
         job.late = cut
         job.state = commits.state()
@@ -272,6 +310,7 @@ class EventStream:
         fresh: pa.RecordBatch | None,
         ticks: npt.NDArray[np.int64],
         tail: Tail,
+        marks: Marks | None,
     ) -> Journal:
         """The journal after one more commit of these events, whose times are ``ticks``."""
         before = self.commits.journal
@@ -289,9 +328,12 @@ class EventStream:
             tail=tail,
             late=buffer,
             events=None if before.events is None else before.events + rows,
+            marks=marked(before.marks, marks or {}),
         )
 
-    def _append_leaves(self, late: pa.RecordBatch | None, fresh: pa.RecordBatch) -> None:
+    def _append_leaves(
+        self, late: pa.RecordBatch | None, fresh: pa.RecordBatch, marks: Marks | None
+    ) -> None:
         """Write the leaves that tail and fresh events fill, then commit."""
         age = self._rules_of(self.commits.manifest).retention_ticks
         dropped = expired(ticks_of(fresh, self.schema), age)
@@ -308,7 +350,7 @@ class EventStream:
                 extent = writer.extent()
             journal = replace(
                 self._advanced(
-                    late, fresh, ticks_of(fresh, self.schema), Tail(self.schema, [rest])
+                    late, fresh, ticks_of(fresh, self.schema), Tail(self.schema, [rest]), marks
                 ),
                 extent=extent,
             )
@@ -335,6 +377,7 @@ class EventStream:
                     late,
                     journal.events,
                     journal.identity,
+                    journal.marks,
                 )
                 self.commits.log.append(RecordKind.EXTENT, parts)
                 self.commits.journal = journal
@@ -458,57 +501,15 @@ class EventStream:
         """Add a nullable attribute; it is null in events stored so far, nothing is rewritten."""
         with self.commits.lock:
             self.commits.check_writable()
-            schema = self.schema.with_attribute(name, type_)
-            self.commits.seal()
-            late = tuple(widened(batch, schema) for batch in self.commits.journal.late)
-            manifest = replace(self.commits.manifest, schema=schema)
-            journal = replace(
-                self.commits.journal,
-                late=late,
-                tail=Tail(schema),
-                position=self.commits.journal.position + 1,
-            )
-            self._manifest_schema_commit(manifest, journal)
+            self.commits.check_owner(None)
+            add_attribute(self.commits, name, type_)
             state = self.commits.state()
         self.commits.publish(state)
-
-    def _manifest_schema_commit(self, manifest: StreamManifest, journal: Journal) -> None:
-        old = self.commits.manifest
-        self.commits.manifest = replace(old, schema=manifest.schema)
-        try:
-            self.commits.commit(manifest, journal, {})
-        except BaseException:
-            if self.commits.manifest.version == old.version:
-                self.commits.manifest = old
-            raise
 
     def stats(self) -> dict[str, Any]:
         """Figures about the stream, for people and metrics."""
         with self.commits.lock:
-            manifest, journal = self.commits.manifest, self.commits.journal
-            snapshot = Snapshot(self.commits.published)
-            active = 0 if self.commits.writer is None else self.commits.writer.length
-            entries = (*manifest.segments, *manifest.runs)
-            garbage = self.commits.garbage_sizes()
-            return {
-                "events": snapshot.count,
-                "position": snapshot.version,
-                "segments": len(manifest.segments) + (1 if self.commits.writer is not None else 0),
-                "late_runs": len(manifest.runs),
-                "late_buffered": sum(batch.num_rows for batch in journal.late),
-                "late_total": journal.late_total,
-                "tail_events": journal.tail.rows,
-                "dropped_events": manifest.dropped_events,
-                "bytes": sum(entry.bytes for entry in entries) + active + self.commits.log.size,
-                "log_bytes": self.commits.log.size,
-                "log_records": self.commits.log.records,
-                "late_events_in_runs": sum(entry.events for entry in manifest.runs),
-                "garbage_files": len(garbage),
-                "garbage_bytes": sum(garbage),
-                "manifest_version": manifest.version,
-                "dirty_ranges": snapshot.dirty_ranges(),
-                **self.commits.figures,
-            }
+            return figures_of(self.commits)
 
     def check_log(self, report: CheckReport) -> None:
         """Add to a report when the log on disk is shorter than what was written to it."""
@@ -572,7 +573,7 @@ class EventStream:
 class _Append(QueuedAppend):
     """One append, and what its thread wants to know when it was performed."""
 
-    __slots__ = ("batch", "late", "log", "position", "rules", "state", "stream", "ticks")
+    __slots__ = ("batch", "late", "log", "marks", "position", "rules", "state", "stream", "ticks")
 
     state: StreamState
     log: LogWriter
@@ -584,12 +585,14 @@ class _Append(QueuedAppend):
         ticks: npt.NDArray[np.int64],
         rules: AppendRules,
         durable: bool,
+        marks: Marks | None,
     ) -> None:
         super().__init__(patient=durable)
         self.stream = stream
         self.batch = batch
         self.ticks = ticks
         self.rules = rules
+        self.marks = marks
         self.late = 0
         self.position = 0
 
