@@ -415,7 +415,7 @@ class Bench:
             return [f"no end after {SECONDS} s"]
         if done.returncode == 0:
             return []
-        found = re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.M)
+        found = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", done.stdout, re.M)
         return found or [f"exit code {done.returncode}: {done.stdout[-400:]}{done.stderr[-400:]}"]
 
 
