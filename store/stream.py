@@ -254,8 +254,9 @@ class EventStream:
                 f"the stream {self.name!r} got another attribute meanwhile; append again"
             )
         last = commits.journal.last
-        in_order = last is None or not rows or ticks[0] >= last
-        cut = 0 if in_order else int(np.searchsorted(ticks, last))
+        cut = 0
+        if last is not None and rows and ticks[0] < last:
+            cut = int(np.searchsorted(ticks, last))
         late = batch.slice(0, cut) if cut else None
         if cut and last is not None:  # but for a few that are later than the others
             commits.note_reach(last - int(ticks[cut // LATE_FEW]))
