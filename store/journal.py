@@ -235,6 +235,12 @@ class Journal:
         """State of a stream without events."""
         return cls(None, None, 0, 0, Tail(schema), ())
 
+    @property
+    def held_events(self) -> int:
+        """Events in the active segment, the tail and the buffer of late events."""
+        active = 0 if self.extent is None else self.extent.events
+        return active + self.tail.rows + sum(batch.num_rows for batch in self.late)
+
     @classmethod
     def replay(
         cls, records: Iterable[tuple[int, memoryview]], schema: StreamSchema, file: str

@@ -539,7 +539,6 @@ class EventStream:
             try:
                 if self.commits.failed is None:
                     self.commits.finish_log()
-                    self.commits.log.sync()
             finally:
                 self.commits.log.close()
                 if self.commits.writer is not None:
