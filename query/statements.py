@@ -129,8 +129,9 @@ def declared(tree: Any) -> Access:
         return Access(kind, "write", str(tree.this.name))
     if isinstance(tree, (Explain, *_QUERIES, *_READING)):
         named = tree.this if isinstance(tree, (DescribeStream, ShowIndexes)) else None
-        reads = {str(named.name)} if isinstance(named, exp.Identifier) else set()
-        return Access(kind, "read", None, frozenset(reads))
+        if isinstance(named, exp.Identifier):
+            return Access(kind, "read", None, lambda: frozenset((str(named.name),)))
+        return Access(kind, "read")
     return Access(kind, "admin", str(tree.this.name))
 
 
@@ -139,7 +140,7 @@ def query_of(tree: Any) -> Any:
     if isinstance(tree, _QUERIES):
         return tree
     if isinstance(tree, (Explain, DescribeStream)):
-        return tree.this if isinstance(tree.this, _QUERIES) else None
+        return tree.this.copy() if isinstance(tree.this, _QUERIES) else None
     if isinstance(tree, exp.Insert) and tree.expression is not None:
         source = tree.expression.copy()
         if isinstance(source, exp.Values):
