@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 from sqlglot import exp
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "NUMBER",
     "PSEUDO",
     "Aggregate",
+    "Given",
     "Leaf",
     "MatchNumber",
     "Navigation",
@@ -107,7 +109,16 @@ class MatchNumber:
     """MATCH_NUMBER()."""
 
 
-Leaf = Navigation | Aggregate | MatchNumber
+@dataclass(frozen=True)
+class Given:
+    """What an operator itself knows of a match: a function of names, and the type of its values."""
+
+    function: str
+    names: tuple[str, ...]
+    type: pa.DataType
+
+
+Leaf = Navigation | Aggregate | MatchNumber | Given
 
 
 def special(node: Any) -> str:

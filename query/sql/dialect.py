@@ -21,7 +21,8 @@ Layout
         INSERT INTO s [(a, ...)] VALUES ... | SELECT ...
 
     ``MATCH_RECOGNIZE`` belongs to the FROM item in front of it and becomes a
-    :class:`MatchRelation`; the clause itself is read by :mod:`.match_clause`.
+    :class:`MatchRelation`; the clause itself is read by :mod:`.match_clause`.  ``MATCH_SITUATIONS``
+    likewise: :class:`SituationRelation`, :mod:`.situation_clause`.
 
 Limits
     One statement a text; how long and how deep it may be is said in :mod:`.nesting`.
@@ -42,6 +43,7 @@ from ...suggestion import did_you_mean
 from .match_clause import parse_match_clause
 from .nesting import balanced, headroom, measure
 from .rendering import Refused, render
+from .situation_clause import parse_situation_clause
 
 __all__ = [
     "AlterStream",
@@ -55,6 +57,7 @@ __all__ = [
     "MatchRelation",
     "ShowIndexes",
     "ShowStreams",
+    "SituationRelation",
     "StatementNode",
     "error_at",
     "parse_predicate",
@@ -147,6 +150,10 @@ class MatchRelation(exp.Expression):  # type: ignore[misc]
         return str(self.args["match"].alias)
 
 
+class SituationRelation(MatchRelation):
+    """A FROM item under MATCH_SITUATIONS."""
+
+
 class Chronicle(DuckDB):  # type: ignore[misc]
     """The dialect of every face of Chronicle."""
 
@@ -161,6 +168,7 @@ class Chronicle(DuckDB):  # type: ignore[misc]
             **DuckDB.Tokenizer.KEYWORDS,
             "/*+": TokenType.HINT,
             "MATCH_RECOGNIZE": TokenType.MATCH_RECOGNIZE,
+            "MATCH_SITUATIONS": TokenType.MATCH_RECOGNIZE,
         }
         COMMANDS: frozenset[Any] = frozenset()  # nothing may pass unread
 
@@ -216,8 +224,12 @@ class Chronicle(DuckDB):  # type: ignore[misc]
             table = super()._parse_table(*args, **kwargs)
             while table is not None and self._curr.token_type == TokenType.MATCH_RECOGNIZE:
                 token = self._curr
-                clause = parse_match_clause(self)
-                table = self.expression(MatchRelation(this=table, match=clause))
+                if token.text.upper() == "MATCH_SITUATIONS":
+                    clause = parse_situation_clause(self)
+                    table = self.expression(SituationRelation(this=table, match=clause))
+                else:
+                    clause = parse_match_clause(self)
+                    table = self.expression(MatchRelation(this=table, match=clause))
                 table.update_positions(token)
             return table
 
