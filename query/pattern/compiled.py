@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from sqlglot import exp
 
-from ...errors import AttributeNotFound, InvalidArgument, SqlError
+from ...errors import AttributeNotFound, InvalidArgument
 from ...schema import StreamSchema
 from ...suggestion import did_you_mean
 from ..sql.dialect import to_text
@@ -52,8 +52,7 @@ from .interval_ticks import interval_ticks
 from .match_stream import MatchStream
 from .matcher import MatchLimits
 from .program import Program, compile_program
-from .row_types import RowTypes, plain_type
-from .typed import leaf_index
+from .row_types import RowTypes, checked_types, plain_type
 from .validate import known_variables
 
 __all__ = ["CompiledMatch", "InputColumns", "MatchLimits", "compile_match"]
@@ -335,14 +334,16 @@ def compile_match(
     measures = [
         binder.bind(measure.expression, measure.at, define=False) for measure in clause.measures
     ]
-    for name, found in zip(definitions, _checked(types, definitions.values(), clause), strict=True):
+    for name, found in zip(
+        definitions, checked_types(types, definitions.values(), clause.sql), strict=True
+    ):
         if not (pa.types.is_boolean(found) or pa.types.is_null(found)):
             raise position_error(
                 f"the condition of {name} must be true or false, it is of type {found}",
                 clause.sql,
                 definitions[name].at,
             )
-    _checked(types, [measure for measure in measures if not _plain_column(measure)], clause)
+    checked_types(types, measures, clause.sql)
     program = compile_program(clause.pattern)
     automaton = build_automaton(program)
     _check_absences(automaton, clause)
@@ -377,27 +378,6 @@ def compile_match(
         partition, order, in_time_order, types,
         history=max([0, *(-s for s in shifts)]), lookahead=plan.lookahead,
     )  # fmt: skip
-
-
-def _checked(types: RowTypes, bounds: Iterable[Bound], clause: MatchClause) -> list[pa.DataType]:
-    """Types of expressions; the first that has none is the error."""
-    listed = list(bounds)
-    try:
-        return types.bounds(listed)
-    except SqlError:
-        for bound in listed:
-            try:
-                types.bound(bound)
-            except SqlError as error:
-                raise position_error(error.reason, clause.sql, bound.at) from None
-        raise
-
-
-def _plain_column(bound: Bound) -> bool:
-    """Whether an expression is the value of a column in some row."""
-    index = leaf_index(bound.scalar)
-    leaf = None if index is None else bound.leaves[index]
-    return isinstance(leaf, Navigation) and leaf.row.column is not None
 
 
 def _resolve(columns: InputColumns, name: str, clause: MatchClause, at: int | None = None) -> str:

@@ -17,6 +17,8 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
+from ...errors import SqlError
+from ..sql.pattern_parser import position_error
 from .binding import (
     CLASSIFIER,
     NUMBER,
@@ -25,6 +27,7 @@ from .binding import (
     Bound,
     Given,
     Leaf,
+    MatchNumber,
     Navigation,
     RowExpression,
 )
@@ -32,7 +35,7 @@ from .conditions import number_of
 from .scalar import column_types
 from .typed import leaf_index, substitute
 
-__all__ = ["RowTypes", "plain_type"]
+__all__ = ["RowTypes", "checked_types", "plain_type"]
 
 _PSEUDO_TYPES = {CLASSIFIER: pa.string(), NUMBER: pa.int64()}
 
@@ -78,7 +81,7 @@ class RowTypes:
         Conditions that compare columns of numbers with numbers are true or false and need no
         asking: those are most of DEFINE, and a question costs as much as reading a leaf.
         """
-        found: list[pa.DataType] = [self._plain_condition(bound.scalar, bound) for bound in bounds]
+        found: list[pa.DataType] = [self._plain(bound) for bound in bounds]
         asked = [i for i, type_ in enumerate(found) if type_ is None]
         fields, texts = [], []
         for i in asked:
@@ -91,6 +94,17 @@ class RowTypes:
         for i, type_ in zip(asked, types, strict=True):
             found[i] = type_
         return found
+
+    def _plain(self, bound: Bound) -> pa.DataType | None:
+        """Type of what needs no asking; None for the rest."""
+        index = leaf_index(bound.scalar)
+        if index is None:
+            return self._plain_condition(bound.scalar, bound)
+        leaf = bound.leaves[index]
+        known = isinstance(leaf, Given | MatchNumber) or (
+            isinstance(leaf, Navigation) and leaf.row.column is not None
+        )
+        return self.leaf(leaf) if known else None
 
     def _plain_condition(self, node: Any, bound: Bound) -> pa.DataType | None:
         """``boolean`` for comparisons of numbers, joined by AND, OR and NOT; None for the rest."""
@@ -121,3 +135,21 @@ class RowTypes:
 def plain_type(type_: pa.DataType) -> pa.DataType:
     """The type without a dictionary."""
     return type_.value_type if pa.types.is_dictionary(type_) else type_
+
+
+def checked_types(types: RowTypes, bounds: Iterable[Bound], sql: str) -> list[pa.DataType]:
+    """Types of expressions, asked for together; the first that has none is the error.
+
+    ``sql`` is the text that they stand in.  The value of a column in some row, and what operators
+    give, have a type and are not asked for.
+    """
+    listed = list(bounds)
+    try:
+        return types.bounds(listed)
+    except SqlError:
+        for bound in listed:
+            try:
+                types.bound(bound)
+            except SqlError as error:
+                raise position_error(error.reason, sql, bound.at) from None
+        raise

@@ -58,6 +58,7 @@ __all__ = [
     "TreeAggregate",
     "WindowAggregate",
     "WindowedEvents",
+    "notes_of",
 ]
 
 
@@ -292,3 +293,17 @@ class QueryPlan:
     root: Root
     cut: str = "whole"
     reason: str = ""
+
+
+def notes_of(plan: QueryPlan) -> tuple[str, ...]:
+    """What the operators of a plan, and of those below it, have to say about their clauses."""
+    root = plan.root
+    leaves = root.input if isinstance(root, PassThrough) else None
+    listed = [leaf for _, leaf in root.inputs] if isinstance(root, Relational) else [leaves]
+    found: list[str] = []
+    for leaf in listed:
+        if isinstance(leaf, SituationMatch):
+            found += leaf.compiled.notes
+        if isinstance(leaf, SituationMatch | Match) and leaf.input is not None:
+            found += notes_of(leaf.input)
+    return tuple(dict.fromkeys(found))

@@ -31,7 +31,7 @@ from ..pattern.binding import Binder, Bound, Navigation
 from ..pattern.compiled import InputColumns, MatchLimits
 from ..pattern.conditions import RowTests, row_tests
 from ..pattern.interval_ticks import interval_ticks
-from ..pattern.row_types import RowTypes, plain_type
+from ..pattern.row_types import RowTypes, checked_types, plain_type
 from ..pattern.scalar import function_name
 from ..sql.gate import AGGREGATES
 from ..sql.pattern_parser import position_error
@@ -206,7 +206,13 @@ def compile_situations(
     definitions = _definitions(clause)
     names = tuple(definition.name for definition in definitions)
     partition = tuple(_resolve(columns, name, clause) for name in clause.partition_by)
-    conditions = [_condition(d, columns, types, names, clause) for d in definitions]
+    conditions = [_condition(d, columns, names, clause) for d in definitions]
+    for name, bound, found in zip(
+        names, conditions, checked_types(types, conditions, clause.sql), strict=True
+    ):
+        if not (pa.types.is_boolean(found) or pa.types.is_null(found)):
+            message = f"the condition of {name} must be true or false, it is of type {found}"
+            raise _error(clause, message, bound.at)
     tests = row_tests(
         dict(zip(names, conditions, strict=True)), types,
         lambda name, bound: _error(clause, _LOCAL.format(name), bound.at),
@@ -283,7 +289,6 @@ def _definitions(clause: SituationClause) -> list[SituationDefinition]:
 def _condition(
     definition: SituationDefinition,
     columns: InputColumns,
-    types: RowTypes,
     names: tuple[str, ...],
     clause: SituationClause,
 ) -> Bound:
@@ -300,17 +305,8 @@ def _condition(
             raise _error(clause, _LOCAL.format(own), at)
         if isinstance(part, exp.Anonymous) and part.name.lower() == "next":
             raise _error(clause, _LOCAL.format(own), at)
-    bound = Binder(columns, {own: frozenset({own})}, clause.sql).bind(
-        definition.condition, definition.at, define=True
-    )
-    try:
-        found = types.bound(bound)
-    except SqlError as error:
-        raise _error(clause, error.reason, bound.at) from None
-    if not (pa.types.is_boolean(found) or pa.types.is_null(found)):
-        message = f"the condition of {own} must be true or false, it is of type {found}"
-        raise _error(clause, message, bound.at)
-    return bound
+    binder = Binder(columns, {own: frozenset({own})}, clause.sql)
+    return binder.bind(definition.condition, definition.at, define=True)
 
 
 def _ticks(
@@ -414,12 +410,7 @@ def _measures(
     binder = MeasureBinder(columns, names, clause.sql, columns.arrow.field(columns.time).type)
     bounds, outputs = [], []
     for measure in clause.measures:
-        bound = binder.bind_measure(measure.expression, measure.at)
-        try:
-            types.bound(bound)
-        except SqlError as error:
-            raise _error(clause, error.reason, measure.at) from None
-        bounds.append(bound)
+        bounds.append(binder.bind_measure(measure.expression, measure.at))
         outputs.append((measure.name, measure.at))
     for name in names if not clause.measures else ():
         for function in ("STARTED", "ENDED"):
@@ -427,6 +418,7 @@ def _measures(
             call = exp.Anonymous(this=function, expressions=[argument])
             bounds.append(binder.bind_measure(call, clause.at))
             outputs.append((f"{name}_{function}".lower(), clause.at))
+    checked_types(types, bounds, clause.sql)
     taken = {name.lower() for name in partition}
     for name, at in outputs:
         if name.lower() in taken:

@@ -27,6 +27,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -36,8 +37,7 @@ from sqlglot import exp
 
 from ..pattern.binding import Binder, Bound, Given, Leaf, Navigation, RowExpression
 from ..pattern.leaves import PSEUDO, MatchNumber
-from .derive_kernels import OPEN
-from .relations import NAMES, relation_of
+from .relations import NAMES, SIGNS
 
 __all__ = ["FoundMatches", "MeasureBinder", "match_values"]
 
@@ -166,13 +166,13 @@ def match_values(
         PARTITION BY columns of each match.
     """
     columns = [places[name] for name in given.names]
-    unknown = found.ends > found.instant[:, None]
+    unknown = np.asarray(found.ends > found.instant[:, None])
     if given.function == "started":
         return _times(found.starts[:, columns[0]], None, given.type)
     if given.function == "ended":
         return _times(found.ends[:, columns[0]], unknown[:, columns[0]], given.type)
     if given.function == "completed":
-        return _times(found.ends.max(axis=1), unknown.any(axis=1), given.type)
+        return _times(found.ends.max(axis=1), np.asarray(unknown.any(axis=1)), given.type)
     if given.function == "detected":
         return _times(found.detected, None, given.type)
     if given.function == "relation":
@@ -187,23 +187,13 @@ def _times(ticks: IntArray, mask: npt.NDArray[np.bool_] | None, type_: pa.DataTy
     return values.cast(type_)
 
 
-_DIGITS = 81
-
-
-def _by_signs() -> tuple[list[int | None], pa.Array]:
-    """Relation for each combination of four signs, as a number in base three."""
-    found: list[int | None] = [None] * _DIGITS
-    ends = [(b, e) for b in range(6) for e in range(b + 1, 6)]
-    for a in ends:
-        for b in ends:
-            code = 0
-            for p, q in ((a[0], b[0]), (a[0], b[1]), (a[1], b[0]), (a[1], b[1])):
-                code = 3 * code + (p > q) - (p < q) + 1
-            found[code] = relation_of(a, b)
-    return found, pa.array(NAMES)
-
-
-_RELATION, _NAME = _by_signs()
+@cache
+def _by_signs() -> tuple[pa.Array, pa.Array]:
+    """Relation for each combination of four signs, as a number in base three; and their names."""
+    found: list[int | None] = [None] * 3**4
+    for number, code in enumerate(SIGNS):
+        found[sum((sign + 1) * 3 ** (3 - i) for i, sign in enumerate(code))] = number
+    return pa.array(found, pa.int64()), pa.array(NAMES, pa.string())
 
 
 def _relations(found: FoundMatches, unknown: npt.NDArray[np.bool_], a: int, b: int) -> pa.Array:
@@ -216,8 +206,8 @@ def _relations(found: FoundMatches, unknown: npt.NDArray[np.bool_], a: int, b: i
     ):
         code = 3 * code + np.sign((p > q).astype(np.int64) - (p < q)) + 1
     lasting = unknown[:, a] & unknown[:, b]
-    numbers = pa.array(_RELATION, pa.int64()).take(pa.array(code, mask=lasting))
-    return _NAME.take(numbers)
+    relations, names = _by_signs()
+    return names.take(relations.take(pa.array(code, mask=lasting)))
 
 
 def _ids(found: FoundMatches, identity: bytes, keys: pa.Table) -> pa.Array:
@@ -246,8 +236,3 @@ def row_columns(bounds: tuple[Bound, ...]) -> frozenset[str]:
             row: RowExpression | None = getattr(leaf, "row", None)
             found |= set(row.columns if row is not None else getattr(leaf, "columns", ()))
     return frozenset(found)
-
-
-def is_open(ends: IntArray) -> npt.NDArray[np.bool_]:
-    """Which situations have no end yet."""
-    return np.asarray(ends == OPEN, np.bool_)

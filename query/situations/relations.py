@@ -43,6 +43,7 @@ __all__ = [
     "PREFIX_GROUPS",
     "RELATIONS",
     "RIGHT_FIRST",
+    "SIGNS",
     "compose",
     "converse",
     "describe",
@@ -50,6 +51,7 @@ __all__ = [
     "needs_an_end",
     "relation_of",
     "relations_in",
+    "union",
 ]
 
 NAMES = (
@@ -91,8 +93,9 @@ _EXAMPLES: tuple[Stretch, ...] = (
     (8, 9), (9, 10),
 )  # fmt: skip
 _BESIDE: Stretch = (4, 8)
-_SIGNS = tuple(signs(example, _BESIDE) for example in _EXAMPLES)
-_NUMBER = {found: number for number, found in enumerate(_SIGNS)}
+SIGNS = tuple(signs(example, _BESIDE) for example in _EXAMPLES)
+"""The signs of each relation, by its number."""
+_NUMBER = {found: number for number, found in enumerate(SIGNS)}
 
 
 def relation_of(a: Stretch, b: Stretch) -> int:
@@ -139,7 +142,7 @@ def compose(first: int, second: int) -> int:
 
 def differences(mask: int) -> tuple[tuple[int, int], ...]:
     """Least and greatest sign of each of the four differences, over the relations of a set."""
-    columns = zip(*(_SIGNS[i] for i in relations_in(mask)), strict=True)
+    columns = zip(*(SIGNS[i] for i in relations_in(mask)), strict=True)
     return tuple((min(column), max(column)) for column in columns)
 
 

@@ -338,9 +338,10 @@ def situation_clause(node: MatchSituations) -> SituationClause:
 def _definitions(node: Any, begin: int) -> list[SituationDefinition]:
     found = []
     for part in node.args["define"]:
-        low, high = part.args.get("low"), part.args.get("high")
-        inner = part.this if isinstance(part, Lasting) else part
+        low, high, inner = part.args.get("low"), part.args.get("high"), part
+        if isinstance(part, Lasting):
+            inner = part.this
         name = fold(inner.args["alias"])
-        at = inner.meta.get("start", begin)
+        at = int(inner.meta.get("start", begin))
         found.append(SituationDefinition(name, inner.this, low, high, at))
     return found
