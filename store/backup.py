@@ -205,6 +205,7 @@ def _backup_stream(store: Store, name: str, files: RealFiles) -> None:
                 late,
                 journal.events,
                 journal.identity,
+                journal.marks,
             ),
         )
         log.sync()

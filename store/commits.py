@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ..errors import CorruptStore, StorageFailed, StorageFull, StoreClosed
+from ..errors import CorruptStore, StorageFailed, StorageFull, StoreClosed, StreamOwned
 from ..ownership import OwnedLock
 from ..schema import StreamSchema
 from . import garbage
@@ -62,6 +62,7 @@ from .segment import SegmentFile, SegmentView
 from .segment_writer import Extent, SegmentWriter
 from .snapshot import StreamState
 from .tail import MemoryLeaf, Tail
+from .tap import CommitTap
 
 __all__ = ["Commits"]
 
@@ -118,6 +119,8 @@ class Commits:
         Late runs that a compaction is folding; nothing else may replace them.
     reach : float
         How late events have been of late, in ticks; 0 while unknown.
+    tap : CommitTap or None
+        Hears of every commit that brings events, once somebody has asked for one.
     """
 
     def __init__(self, files: Files, directory: str) -> None:
@@ -126,6 +129,7 @@ class Commits:
         self.lock = OwnedLock(f"the stream in {directory}")
         self._publishing = threading.Lock()
         self.listeners: list[Callable[[StreamState], None]] = []
+        self.tap: CommitTap | None = None
         self.closed = False
         self.failed: str | None = None
         self.folding: frozenset[int] = frozenset()
@@ -157,7 +161,12 @@ class Commits:
 
     @staticmethod
     def initialise(
-        files: Files, directory: str, name: str, schema: StreamSchema, options: StreamOptions
+        files: Files,
+        directory: str,
+        name: str,
+        schema: StreamSchema,
+        options: StreamOptions,
+        owner: str | None = None,
     ) -> None:
         """Make a directory an empty stream; it exists once its manifest does."""
         retention_limits(options.retention, schema)
@@ -170,7 +179,13 @@ class Commits:
         log.sync()
         log.close()
         manifest = StreamManifest(
-            name, schema, options, next_id=first_id(identity), events=0, position=0
+            name,
+            schema,
+            options,
+            next_id=first_id(identity),
+            events=0,
+            position=0,
+            owner=owner,
         )
         write_manifest(files, directory, manifest.to_json())
 
@@ -337,6 +352,14 @@ class Commits:
                 self.published = state
             return newer
 
+    def check_owner(self, owner: str | None) -> None:
+        """Refuse a change of the events by anybody but the stream's owner, if it has one."""
+        if self.manifest.owner is not None and owner != self.manifest.owner:
+            raise StreamOwned(
+                f"the stream {self.manifest.name!r} holds what live queries put out, and nobody "
+                "else can change that; change the live query, or write to a stream of your own"
+            )
+
     def check_writable(self) -> None:
         """Refuse a change of a stream that is closed, has failed, or has no space for a log."""
         if self.closed:
@@ -491,6 +514,7 @@ class Commits:
                 late,
                 journal.events,
                 journal.identity,
+                journal.marks,
             )
             log.append(RecordKind.CHECKPOINT, parts)
             log.sync()

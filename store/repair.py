@@ -8,7 +8,8 @@ Guarantee
     Only blocks that carry their checksums are kept: a repaired stream never gives a wrong answer
     for an event that it still has.  Every event that is lost is counted, with the time range in
     which it lay.  Nothing is deleted: damaged files stay in ``quarantine/`` below the stream.  A
-    crash during a repair leaves the stream as it was, or repaired.
+    crash during a repair leaves the stream as it was, or repaired.  Marks that writers have left
+    with their events are dropped: what they stood for may be lost.
 
 How
     ==========================  =================================================================

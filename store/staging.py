@@ -59,6 +59,7 @@ from .segment import TICK_MAX, SegmentView
 from .segment_writer import SegmentWriter
 from .stream import EventStream
 from .tail import Tail, concat_batches
+from .tap import Arrival, CommitTap, united
 
 __all__ = [
     "IDENTIFIERS_FROM",
@@ -298,6 +299,7 @@ def commit_staged(
     """
     with stream.commits.lock:
         stream.commits.check_writable()
+        stream.commits.check_owner(None)
         before = committed(stream.commits.manifest.jobs, job, application, version)
         if before is not None:
             abort_staged(stream.commits.files, stream.commits.directory, job)
@@ -320,11 +322,24 @@ def commit_staged(
                     with suppress(Exception):  # removed at the next opening if not now
                         stream.commits.files.remove(f"{stream.commits.directory}/{item.entry.file}")
             raise
+        _tell(stream.commits.tap, result, order, truncate)
         state = stream.commits.state()
     stream.commits.publish(state)
     with suppress(Exception):  # swept later if not now: the job is committed
         abort_staged(stream.commits.files, stream.commits.directory, job)
     return result
+
+
+def _tell(
+    tap: CommitTap | None, result: BulkCommit, staged: Sequence[StagedSegment], truncate: bool
+) -> None:
+    """Let a tap know of the commit: which of the segments count as late is for who reads it."""
+    if tap is None:
+        return
+    if truncate:
+        tap.cut(result.position)
+    spans = united(tuple((item.entry.first, item.entry.last) for item in staged))
+    tap.note(Arrival(result.position - 1, result.position, spans, None))
 
 
 def _check(stream: EventStream, staged: Sequence[StagedSegment]) -> None:

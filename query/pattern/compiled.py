@@ -40,10 +40,10 @@ from .automaton import ACCEPT, Automaton, build_automaton
 from .binding import (
     CLASSIFIER,
     PSEUDO,
-    Aggregate,
     Binder,
     Bound,
     Leaf,
+    MatchAggregate,
     Navigation,
     RowExpression,
 )
@@ -261,7 +261,7 @@ def _leaf_text(leaf: Leaf, variable: str) -> str:
         if leaf.shift:
             text = f"{'PREV' if leaf.shift < 0 else 'NEXT'}({text}, {abs(leaf.shift)})"
         return text
-    if isinstance(leaf, Aggregate):
+    if isinstance(leaf, MatchAggregate):
         chosen = leaf.variables
         return leaf.sql if chosen is None else f"{leaf.sql} OVER {'|'.join(sorted(chosen))}"
     return "MATCH_NUMBER()"
@@ -270,7 +270,7 @@ def _leaf_text(leaf: Leaf, variable: str) -> str:
 def _columns_of(leaf: Leaf) -> set[str]:
     if isinstance(leaf, Navigation):
         return set(leaf.row.columns) - PSEUDO
-    if isinstance(leaf, Aggregate):
+    if isinstance(leaf, MatchAggregate):
         return set(leaf.columns) - PSEUDO
     return set()
 

@@ -20,9 +20,9 @@ __all__ = [
     "CLASSIFIER",
     "NUMBER",
     "PSEUDO",
-    "Aggregate",
     "Given",
     "Leaf",
+    "MatchAggregate",
     "MatchNumber",
     "Navigation",
     "RowExpression",
@@ -68,7 +68,7 @@ class Navigation:
 
 
 @dataclass(frozen=True)
-class Aggregate:
+class MatchAggregate:
     """An aggregate over the rows of the match that carry one of ``variables``.
 
     Attributes
@@ -118,7 +118,7 @@ class Given:
     type: pa.DataType
 
 
-Leaf = Navigation | Aggregate | MatchNumber | Given
+Leaf = Navigation | MatchAggregate | MatchNumber | Given
 
 
 def special(node: Any) -> str:

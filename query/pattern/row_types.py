@@ -23,10 +23,10 @@ from .binding import (
     CLASSIFIER,
     NUMBER,
     PSEUDO,
-    Aggregate,
     Bound,
     Given,
     Leaf,
+    MatchAggregate,
     MatchNumber,
     Navigation,
     RowExpression,
@@ -66,7 +66,7 @@ class RowTypes:
         """Type of a leaf of a bound expression."""
         if isinstance(leaf, Navigation):
             return self(leaf.row)
-        if isinstance(leaf, Aggregate):
+        if isinstance(leaf, MatchAggregate):
             return column_types([leaf.sql], self._with_pseudo(leaf.columns))[0]
         return leaf.type if isinstance(leaf, Given) else pa.int64()
 

@@ -14,7 +14,7 @@ from ..plan.nodes import SituationMatch
 from ..situations.explained import details
 from ..situations.stream import SituationStream
 from .context import RunContext
-from .relations import figures_of
+from .scan_relations import figures_of
 
 __all__ = ["SituationOperator"]
 

@@ -162,6 +162,7 @@ def _checkpoint(journal: Journal, schema: StreamSchema) -> bytes:
         None if late is None else sort_batch(late, schema),
         journal.events,
         journal.identity,
+        journal.marks,
     )
     return b"".join(bytes(part) for part in parts)
 
