@@ -282,7 +282,7 @@ def _constraint(parser: Any) -> Any:
 
 def _name(parser: Any) -> Any:
     token = parser._curr
-    name = parser._parse_id_var(any_token=False) if token else None
+    name: Any = parser._parse_id_var(any_token=False) if token else None
     if name is None:
         parser.raise_error("expected the name of a situation in PATTERN")
     name.meta["start"] = token.start
@@ -338,7 +338,8 @@ def situation_clause(node: MatchSituations) -> SituationClause:
 def _definitions(node: Any, begin: int) -> list[SituationDefinition]:
     found = []
     for part in node.args["define"]:
-        low, high, inner = part.args.get("low"), part.args.get("high"), part
+        low, high = part.args.get("low"), part.args.get("high")
+        inner: Any = part
         if isinstance(part, Lasting):
             inner = part.this
         name = fold(inner.args["alias"])
