@@ -21,6 +21,7 @@ Limits
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -96,6 +97,11 @@ class QueryControl:
             return True
         return self._deadline is not None and time.monotonic() >= self._deadline
 
+    @property
+    def left(self) -> float:
+        """Seconds until the limit; infinite without one."""
+        return math.inf if self._deadline is None else self._deadline - time.monotonic()
+
     def check(self) -> None:
         """Raise when the query has to end.
 
@@ -114,9 +120,14 @@ class QueryControl:
             )
 
     @contextmanager
-    def interrupting(self, interrupt: Callable[[], None]) -> Iterator[None]:
-        """Call ``interrupt`` from another thread, repeatedly, once the query has to end."""
-        if self._deadline is None and self.cancellation is None:
+    def interrupting(self, interrupt: Callable[[], None], *, timed: bool = True) -> Iterator[None]:
+        """Call ``interrupt`` from another thread, repeatedly, once the query has to end.
+
+        Not for its time limit, which costs a thread, where the caller sees to that himself
+        (``timed=False``).
+        """
+        timed = timed and self._deadline is not None
+        if not timed and self.cancellation is None:
             yield
             return
         done = threading.Event()
@@ -131,8 +142,8 @@ class QueryControl:
             threading.Thread(target=hammer, name="chronicle-cancel", daemon=True).start()
 
         timer = None
-        if self._deadline is not None:
-            timer = threading.Timer(max(0.0, self._deadline - time.monotonic()), hammer)
+        if timed:
+            timer = threading.Timer(max(0.0, self.left), hammer)
             timer.name = "chronicle-timeout"
             timer.daemon = True
             timer.start()

@@ -274,9 +274,9 @@ class _Job:
         self._habits: Habits | None = None
         self._closing = threading.Lock()
         self._done = False
-        self._lease: Lease = pool.lease()
+        self._lease: Lease = pool.lease(control.left)
         self._limits = ExitStack()
-        self._limits.enter_context(control.interrupting(self._lease.kill))
+        self._limits.enter_context(control.interrupting(self._lease.kill, timed=False))
 
     def begin(
         self,
