@@ -42,7 +42,7 @@ from .channel import Channel, ChannelClosed, Garbage
 from .nursery import Nursery, NurseryLost, exit_reason
 from .region import Region
 
-__all__ = ["Lease", "Pool", "PoolSpec", "open_pool"]
+__all__ = ["Pool", "PoolSpec", "WorkerLease", "open_pool"]
 
 logger = logging.getLogger("chronicle.isolation")
 
@@ -141,7 +141,7 @@ class _Worker:
         return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE") - self.base_bytes
 
 
-class Lease:
+class WorkerLease:
     """A worker in the hands of one piece of work.
 
     Attributes
@@ -232,7 +232,7 @@ class Pool:
 
     # ---------------------------------------------------------------------------------- leases
 
-    def lease(self, seconds: float = math.inf) -> Lease:
+    def lease(self, seconds: float = math.inf) -> WorkerLease:
         """A worker, a warm one where there is one; killed when it is not back after so long.
 
         Raises
@@ -256,7 +256,7 @@ class Pool:
                     worker.deadline = time.monotonic() + seconds
                     self._leased[worker.pid] = worker
                     self._watch()
-                    return Lease(self, worker)
+                    return WorkerLease(self, worker)
             self._discard(worker, "stopped")
 
     def warm(self, count: int = 1) -> None:

@@ -39,7 +39,7 @@ from .contract.result import Result
 from .operators import BINDERS, OPENERS, PLANNERS
 from .plan.nodes import QueryPlan
 from .plan.planner import Planning, plan_query
-from .plan.prepared import Prepared, prepare
+from .plan.prepared import PreparedQuery, prepare
 from .relational.evaluation import evaluated_by
 from .relational.interface import RelationalExecutor
 from .run.execution import Execution, Surroundings
@@ -136,7 +136,7 @@ class QueryEngine:
         is_query = not isinstance(tree, (Explain, StatementNode, exp.Insert))
 
         @cache
-        def prepared() -> Prepared:
+        def prepared() -> PreparedQuery:
             if is_query:
                 return self._prepared.keep(text, self._prepare(tree, text, control))
             return self._prepare(statements.query_of(tree), text, control)
@@ -162,7 +162,7 @@ class QueryEngine:
         """Run one statement; see :meth:`chronicle.database.Database.sql`."""
         control = QueryControl(timeout, cancellation)
         read = self._read(text, control, allowed)
-        if isinstance(read, Prepared):
+        if isinstance(read, PreparedQuery):
             return self._run(read, params, control)
         if isinstance(read, Explain):
             plan = self._explain(read.this, text, params, control, bool(read.args["analyze"]))
@@ -193,7 +193,7 @@ class QueryEngine:
     ) -> Plan:
         """Explain a query, prepared or as a tree."""
         begun = time.perf_counter()
-        if not isinstance(query, Prepared):
+        if not isinstance(query, PreparedQuery):
             query = self._prepare(query, text, control)
         with self._careful(text, control):
             planning = self._planning(query, params, control)
@@ -235,13 +235,13 @@ class QueryEngine:
         except RecursionError:
             raise SqlError("the statement is nested too deeply") from None
 
-    def _prepare(self, tree: Any, text: str, control: QueryControl) -> Prepared:
+    def _prepare(self, tree: Any, text: str, control: QueryControl) -> PreparedQuery:
         with turn(text, control), self._careful(text, control):
             return prepare(tree, text, self.catalog, BINDERS)
 
     def _planning(
         self,
-        prepared: Prepared,
+        prepared: PreparedQuery,
         params: Parameters,
         control: QueryControl,
         fixed: _Fixed | None = None,
@@ -267,7 +267,7 @@ class QueryEngine:
 
     def _run(
         self,
-        prepared: Prepared,
+        prepared: PreparedQuery,
         params: Parameters,
         control: QueryControl,
         fixed: _Fixed | None = None,
@@ -316,7 +316,7 @@ class QueryEngine:
 
     # ---------------------------------------------------------------------- prepared
 
-    def _known(self, key: Any) -> Prepared | None:
+    def _known(self, key: Any) -> PreparedQuery | None:
         prepared = self._prepared.get(key)
         if prepared is None:
             return None

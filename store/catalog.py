@@ -153,6 +153,8 @@ class StreamManifest:
     events, position : int or None
         Events and commit position when it was written, so that a repair can tell what is lost; None
         in manifests of releases that did not say.
+    owner : str or None
+        Who alone may change what the stream holds: ``live``, the live queries.
     """
 
     name: str
@@ -168,6 +170,7 @@ class StreamManifest:
     jobs: dict[str, Any] = field(default_factory=dict)
     events: int | None = None
     position: int | None = None
+    owner: str | None = None
 
     @property
     def identity(self) -> int:
@@ -190,6 +193,7 @@ class StreamManifest:
             "jobs": self.jobs,
             "events": self.events,
             "position": self.position,
+            **({} if self.owner is None else {"owner": self.owner}),
         }
 
     @classmethod
@@ -209,6 +213,7 @@ class StreamManifest:
             body["jobs"],
             body.get("events"),
             body.get("position"),
+            body.get("owner"),
         )
 
     def schema_of(self, columns: int) -> StreamSchema:

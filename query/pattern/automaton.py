@@ -123,8 +123,13 @@ class Automaton:
 
 
 def _closure(
-    program: Program, start: int, position_of: dict[int, int], absence_bit: dict[str, int]
+    program: Program,
+    start: int,
+    position_of: dict[int, int],
+    absence_bit: dict[str, int],
+    room: int,
 ) -> tuple[Edge, ...]:
+    """The edges that begin at an instruction; at most ``room``, and so many ways to them."""
     edges: list[Edge] = []
     by_target: dict[int, list[Edge]] = {}
     seen: set[tuple[int, frozenset[int], int, int]] = set()
@@ -134,6 +139,9 @@ def _closure(
         if state in seen:
             continue
         seen.add(state)
+        checkpoint()
+        if len(seen) > STEPS_PER_EDGE * room:
+            raise _too_many()
         at, fresh, anchor, absent = state
         step = program.instructions[at]
         if step.op in ("MATCH", "ACCEPT"):
@@ -170,6 +178,12 @@ def _closure(
     return tuple(edges)
 
 
+def _too_many() -> ResourceLimit:
+    return ResourceLimit(
+        f"the pattern needs more than {EDGES_MAX} transitions; use smaller quantifier bounds"
+    )
+
+
 def build_automaton(program: Program) -> Automaton:
     """Do everything between two events ahead of time.
 
@@ -197,11 +211,9 @@ def build_automaton(program: Program) -> Automaton:
     edges = []
     total = 0
     for start in starts:
-        edges.append(_closure(program, start, position_of, absence_bit))
+        room = EDGES_MAX - total
+        edges.append(_closure(program, start, position_of, absence_bit, room))
         total += len(edges[-1])
         if total > EDGES_MAX:
-            raise ResourceLimit(
-                f"the pattern needs more than {EDGES_MAX} transitions; use smaller quantifier "
-                f"bounds"
-            )
+            raise _too_many()
     return Automaton(tuple(names), tuple(excluded), tuple(edges), tuple(absence_bit))

@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from ...isolation.batches import pack, schema_of, unpack
 from ...isolation.channel import ChannelClosed, Garbage
-from ...isolation.pool import Lease, Pool, PoolSpec, open_pool
+from ...isolation.pool import Pool, PoolSpec, WorkerLease, open_pool
 from ...isolation.region import Region
 from ...lru import Lru
 from ..contract.cancellation import QueryControl
@@ -112,7 +112,9 @@ class IsolatedExecutor(RelationalExecutor):
         self, sql: str, relations: Mapping[str, Scanned], values: Mapping[str, Any], text: str
     ) -> list[tuple[str, str]]:
         """Names and DuckDB types of a query's columns, without running it."""
-        job = _Job(self.pool, self._read_filter, relations, text, QueryControl(), FailureBox())
+        job = _WorkerQuery(
+            self.pool, self._read_filter, relations, text, QueryControl(), FailureBox()
+        )
         with closing(job):
             job.begin("columns", sql, values)
             message, _ = job.answer()
@@ -130,7 +132,7 @@ class IsolatedExecutor(RelationalExecutor):
         analyze: bool,
     ) -> str:
         """DuckDB's own plan of a query as JSON; with ``analyze`` the query runs."""
-        job = _Job(self.pool, self._read_filter, relations, text, control, failures)
+        job = _WorkerQuery(self.pool, self._read_filter, relations, text, control, failures)
         with closing(job):
             job.begin("explain", sql, values, analyze=analyze)
             message, _ = job.answer()
@@ -159,7 +161,7 @@ class IsolatedExecutor(RelationalExecutor):
         control: QueryControl,
         failures: FailureBox,
     ) -> Answer:
-        job = _Job(self.pool, self._read_filter, relations, text, control, failures)
+        job = _WorkerQuery(self.pool, self._read_filter, relations, text, control, failures)
         try:
             job.begin("run", sql, values, given, self._habits)
             head, data = job.answer()
@@ -250,7 +252,7 @@ def _in_pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 yield batch.slice(begin, rows)
 
 
-class _Job:
+class _WorkerQuery:
     """One piece of work in one worker: its messages, and the inputs that it asks for."""
 
     def __init__(
@@ -274,7 +276,7 @@ class _Job:
         self._habits: Habits | None = None
         self._closing = threading.Lock()
         self._done = False
-        self._lease: Lease = pool.lease(control.left)
+        self._lease: WorkerLease = pool.lease(control.left)
         self._limits = ExitStack()
         self._limits.enter_context(control.interrupting(self._lease.kill, timed=False))
 

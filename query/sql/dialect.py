@@ -21,7 +21,8 @@ Layout
         INSERT INTO s [(a, ...)] VALUES ... | SELECT ...
 
     ``MATCH_RECOGNIZE`` belongs to the FROM item in front of it and becomes a
-    :class:`MatchRelation`; the clause itself is read by :mod:`.match_clause`.
+    :class:`MatchRelation`; the clause itself is read by :mod:`.match_clause`.  Expressions are read
+    by :mod:`.expression_parser`.
 
 Limits
     One statement a text; how long and how deep it may be is said in :mod:`.nesting`.
@@ -40,6 +41,7 @@ from sqlglot.tokens import TokenType
 from ...errors import SqlError
 from ...suggestion import did_you_mean
 from ..contract.cancellation import checkpoint
+from .expression_parser import ExpressionParser
 from .match_clause import parse_match_clause
 from .nesting import balanced, headroom, measure
 from .rendering import Refused, render
@@ -171,7 +173,7 @@ class Chronicle(DuckDB):  # type: ignore[misc]
         }
         COMMANDS: frozenset[Any] = frozenset()  # nothing may pass unread
 
-    class Parser(DuckDB.Parser):  # type: ignore[misc]
+    class Parser(ExpressionParser):
         FUNCTIONS: dict[str, Any] = {}  # noqa: RUF012
         FUNC_TOKENS = {*DuckDB.Parser.FUNC_TOKENS, TokenType.SESSION}  # noqa: RUF012
         FUNCTION_PARSERS = {  # noqa: RUF012

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -38,6 +38,7 @@ __all__ = [
     "BRACKETS_MAX",
     "TEXT_LENGTH_MAX",
     "TOKENS_MAX",
+    "all_true",
     "balanced",
     "headroom",
     "measure",
@@ -190,6 +191,11 @@ def balanced(root: Any) -> Any:
         else:
             node.replace(made)
     return root
+
+
+def all_true(conditions: Sequence[Any]) -> Any:
+    """One condition of copies of several, shallow however many they are."""
+    return _joined(exp.And, [condition.copy() for condition in conditions])
 
 
 def _joined(kind: Any, parts: list[Any]) -> Any:

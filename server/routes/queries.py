@@ -32,7 +32,7 @@ from .parameters import (
     Limit,
     ResultEncoding,
 )
-from .row_responses import Rows, send_rows
+from .row_responses import RowSource, send_rows
 
 __all__ = ["router"]
 
@@ -107,7 +107,7 @@ async def _run(
     server = server_of(request)
     timeout = _timeout(server.settings.query_timeout, spec.timeout_ms)
 
-    def open_rows(query: RunningQuery) -> Rows:
+    def open_rows(query: RunningQuery) -> RowSource:
         dropped: list[str] = []
         with contextlib.ExitStack() as dropping:
 
@@ -128,7 +128,7 @@ async def _run(
             )
         for name in dropped:
             server.forget_stream(name)
-        return Rows(result.schema, result.batches(), result.close)
+        return RowSource(result.schema, result.batches(), result.close)
 
     return await send_rows(
         request,
