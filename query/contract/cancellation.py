@@ -27,16 +27,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import TypeVar
+from typing import ContextManager, TypeVar
 
 from ...errors import InvalidArgument, QueryCancelled, QueryTimeout
-from ...ownership import Owner
+from ...ownership import ModuleLock, Owner
 
-__all__ = ["Cancellation", "QueryControl", "checked_by", "checkpoint", "interruptibly"]
+__all__ = ["Cancellation", "QueryControl", "alone", "checked_by", "checkpoint", "interruptibly"]
 
 Answer = TypeVar("Answer")
 
 INTERRUPT_EVERY_S = 0.02
+LOOK_S = 0.05
 TIMEOUT_MAX_S = 10 * 365 * 86_400.0  # beyond that, threads cannot wait
 
 
@@ -182,6 +183,33 @@ def checkpoint() -> None:
     control = _in_charge.get()
     if control is not None:
         control.check()
+
+
+class _Turn(ModuleLock):
+    """A lock that a thread may take again, and for which it waits no longer than its query may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.renew()
+
+    def renew(self) -> None:
+        self._lock = threading.RLock()  # type: ignore[assignment]
+
+    def __enter__(self) -> None:
+        while not self._lock.acquire(timeout=LOOK_S):
+            checkpoint()
+
+
+_turn = _Turn()
+
+
+def alone() -> ContextManager[None]:
+    """A block for long work of the interpreter; one thread at a time is in such a block.
+
+    A crowd of them would gain nothing by running side by side, and keep everybody else from the
+    interpreter.
+    """
+    return _turn
 
 
 def interruptibly(call: Callable[[], Answer], interrupt: Callable[[], None]) -> Answer:

@@ -22,6 +22,7 @@ Limits
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -29,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import ResourceLimit
+from ..contract.cancellation import alone, checkpoint
 from .program import Program
 
 __all__ = ["ACCEPT", "Automaton", "build_automaton"]
@@ -36,7 +38,13 @@ __all__ = ["ACCEPT", "Automaton", "build_automaton"]
 ACCEPT = -1
 ANCHOR_START = 1
 ANCHOR_END = 2
-EDGES_MAX = 2_000_000
+EDGES_MAX = 200_000
+STEPS_MAX = 2_000_000
+"""Ways that are looked at for one position."""
+
+LARGE = 500
+"""Instructions from which on one pattern at a time is worked on."""
+
 ABSENCES_MAX = 32
 
 
@@ -127,9 +135,7 @@ def _closure(
     start: int,
     position_of: dict[int, int],
     absence_bit: dict[str, int],
-    room: int,
 ) -> tuple[Edge, ...]:
-    """The edges that begin at an instruction; at most ``room``, and so many ways to them."""
     edges: list[Edge] = []
     by_target: dict[int, list[Edge]] = {}
     seen: set[tuple[int, frozenset[int], int, int]] = set()
@@ -140,7 +146,7 @@ def _closure(
             continue
         seen.add(state)
         checkpoint()
-        if len(seen) > STEPS_PER_EDGE * room:
+        if len(edges) > EDGES_MAX or len(seen) > STEPS_MAX:
             raise _too_many()
         at, fresh, anchor, absent = state
         step = program.instructions[at]
@@ -192,6 +198,11 @@ def build_automaton(program: Program) -> Automaton:
     ResourceLimit
         When there are too many edges or absences.
     """
+    with alone() if len(program.instructions) > LARGE else nullcontext():
+        return _built(program)
+
+
+def _built(program: Program) -> Automaton:
     position_of: dict[int, int] = {}
     names = [""]
     excluded = [False]
@@ -211,8 +222,7 @@ def build_automaton(program: Program) -> Automaton:
     edges = []
     total = 0
     for start in starts:
-        room = EDGES_MAX - total
-        edges.append(_closure(program, start, position_of, absence_bit, room))
+        edges.append(_closure(program, start, position_of, absence_bit))
         total += len(edges[-1])
         if total > EDGES_MAX:
             raise _too_many()
