@@ -49,6 +49,7 @@ __all__ = [
     "StoreLocked",
     "StreamExists",
     "StreamNotFound",
+    "StreamOwned",
     "Unauthorized",
     "UnsupportedFormat",
     "UnsupportedType",
@@ -76,6 +77,10 @@ class StreamNotFound(ChronicleError):
 
 class StreamExists(ChronicleError):
     """The store has a stream of that name already."""
+
+
+class StreamOwned(ChronicleError):
+    """The stream holds the results of live queries, or feeds some: they must not be cut off."""
 
 
 class AttributeNotFound(ChronicleError):
@@ -247,6 +252,7 @@ OUTSIDE: dict[type[ChronicleError], Outside] = {
     UnsupportedType: Outside("unsupported-type", 400, 1),
     StreamNotFound: Outside("stream-not-found", 404, 1),
     StreamExists: Outside("stream-exists", 409, 1),
+    StreamOwned: Outside("stream-owned", 409, 1),
     AttributeNotFound: Outside("attribute-not-found", 404, 1),
     IndexNotFound: Outside("index-not-found", 404, 1),
     IndexExists: Outside("index-exists", 409, 1),

@@ -39,7 +39,7 @@ import pyarrow as pa
 
 from ..errors import SnapshotExpired
 from .file_contract import Files
-from .pinned import Pin, journal_of, open_pinned
+from .pins import Pin, journal_of, open_pinned
 from .segment import TICK_MAX, TICK_MIN
 from .snapshot import Snapshot
 from .staging import truncated_at
@@ -78,7 +78,6 @@ def changed_spans(before: Pin | None, after: Pin) -> list[tuple[int, int]]:
     ----------
     before : Pin or None
         None is the stream before its first event.
-    after : Pin
 
     Raises
     ------
@@ -122,7 +121,6 @@ def new_ranges(files: Files, before: Pin | None, after: Pin) -> list[NewRange]:
 
     Parameters
     ----------
-    files : Files
     before : Pin or None
         None is the stream before its first event.
     after : Pin
@@ -170,7 +168,6 @@ def new_events(
 
     Parameters
     ----------
-    files : Files
     before, after : Pin
         As for :func:`new_ranges`.
     start, end : int or None

@@ -10,15 +10,19 @@ Layout
     COUNTED     the events of the stream after this record (uint64), then one Arrow record batch
                 in the stream's schema, sorted: late events first, the rest goes to the tail
     APPEND      the same without the count, in logs of old releases
+    MARKED      two lengths (uint64): the events after it, and of a document that follows, padded
+                to 8 bytes: marks by name, null for one that ends.  Then a batch as in COUNTED,
+                which may have no events
     EXTENT      leaves were written: document, tail, late.  The tail replaces the one before;
                 the late events are added to the buffer
     CHECKPOINT  first record of every log: document, tail, late.  Both replace what was before
     ==========  ==============================================================================
 
     A document is JSON: ``{"extent": ..., "last": ..., "position": ..., "late": ..., "events": ...,
-    "stream": ...}``; ``last`` is the newest tick in order, ``position`` the commits so far,
-    ``late`` all late events ever, ``events`` those in the stream (as in COUNTED: a record behind
-    damage tells what was lost), ``stream`` its identity.
+    "stream": ..., "marks": ...}``; ``last`` is the newest tick in order, ``position`` the commits
+    so far, ``late`` all late events ever, ``events`` those in the stream (as in COUNTED: a record
+    behind damage tells what was lost), ``stream`` its identity, ``marks`` what writers have left
+    with their events (there is no such key where there are none).
     Records with three parts begin with three lengths (uint64), each part padded to 8 bytes.
 
 Guarantee
@@ -32,8 +36,8 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
 
@@ -43,23 +47,34 @@ import pyarrow as pa
 from ..errors import CorruptStore, InvalidData
 from ..schema import StreamSchema
 from ..soundness import require_sound
+from .merge import add_late, join_late
 from .segment_writer import Extent
 from .tail import Tail, concat_batches, sort_batch, ticks_of
 
 __all__ = [
     "Journal",
+    "Marks",
     "RecordKind",
     "append_of",
     "decode_batch",
     "encode_append",
+    "encode_checkpoint",
     "encode_state",
     "events_after",
+    "marked",
+    "marks_of",
 ]
 
 _LENGTHS = struct.Struct("<QQQ")
 
 
 _TOTAL = struct.Struct("<Q")
+_MARKED = struct.Struct("<QQ")
+_NOT_COUNTED = (1 << 64) - 1
+
+Marks = Mapping[str, Any]
+"""What writers have left with their events, by name: JSON values."""
+
 _UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, struct.error)
 
 
@@ -70,6 +85,7 @@ class RecordKind(IntEnum):
     EXTENT = 2
     CHECKPOINT = 3
     COUNTED = 4
+    MARKED = 5
 
 
 def encode_batch(batch: pa.RecordBatch | None) -> Any:
@@ -79,8 +95,15 @@ def encode_batch(batch: pa.RecordBatch | None) -> Any:
     return batch.serialize()
 
 
-def encode_append(batch: pa.RecordBatch, events: int | None) -> tuple[RecordKind, list[Any]]:
+def encode_append(
+    batch: pa.RecordBatch, events: int | None, marks: Marks | None = None
+) -> tuple[RecordKind, list[Any]]:
     """Kind and parts of the record of an append, after which the stream has so many events."""
+    if marks is not None:
+        document = json.dumps(marks, separators=(",", ":")).encode()
+        head = _MARKED.pack(_NOT_COUNTED if events is None else events, len(document))
+        padding = bytes(-len(document) % 8)
+        return RecordKind.MARKED, [head, document, padding, encode_batch(batch)]
     if events is None:  # not known until the next checkpoint: the log is of an old release
         return RecordKind.APPEND, [encode_batch(batch)]
     return RecordKind.COUNTED, [_TOTAL.pack(events), encode_batch(batch)]
@@ -90,13 +113,35 @@ def append_of(kind: int, payload: memoryview) -> memoryview | None:
     """The batch of an append's record, encoded; None in records of other kinds."""
     if kind == RecordKind.COUNTED:
         return payload[_TOTAL.size :]
+    if kind == RecordKind.MARKED:
+        length = _MARKED.unpack_from(payload)[1]
+        return payload[_MARKED.size + length + (-length % 8) :]
     return payload if kind == RecordKind.APPEND else None
+
+
+def marks_of(kind: int, payload: memoryview) -> dict[str, Any]:
+    """The marks that a record of an append sets; null for those that end."""
+    if kind != RecordKind.MARKED:
+        return {}
+    length = _MARKED.unpack_from(payload)[1]
+    found: dict[str, Any] = json.loads(bytes(payload[_MARKED.size : _MARKED.size + length]))
+    return found
+
+
+def marked(before: Marks, marks: Marks) -> Marks:
+    """Marks after some were set, or ended."""
+    if not marks:
+        return before
+    return {name: mark for name, mark in {**before, **marks}.items() if mark is not None}
 
 
 def events_after(kind: int, payload: memoryview) -> int | None:
     """Events of the stream after a record; None where it does not say."""
     if kind == RecordKind.COUNTED:
         return int(_TOTAL.unpack_from(payload)[0])
+    if kind == RecordKind.MARKED:
+        counted = int(_MARKED.unpack_from(payload)[0])
+        return None if counted == _NOT_COUNTED else counted
     if kind in (RecordKind.EXTENT, RecordKind.CHECKPOINT):
         length = _LENGTHS.unpack_from(payload)[0]
         found = json.loads(bytes(payload[_LENGTHS.size : _LENGTHS.size + length])).get("events")
@@ -111,28 +156,21 @@ def decode_batch(data: memoryview, schema: StreamSchema) -> pa.RecordBatch | Non
     return pa.ipc.read_record_batch(pa.py_buffer(data), schema.arrow)
 
 
-def encode_state(
-    extent: Extent | None,
-    last: int | None,
-    position: int,
-    late_total: int,
-    tail: pa.RecordBatch | None,
-    late: pa.RecordBatch | None,
-    events: int | None = None,
-    identity: int = 0,
-) -> list[Any]:
-    """Parts of an EXTENT or CHECKPOINT record."""
-    document = json.dumps(
-        {
-            "extent": None if extent is None else extent.to_bytes().decode(),
-            "last": last,
-            "position": position,
-            "late": late_total,
-            "events": events,
-            "stream": identity,
-        },
-        separators=(",", ":"),
-    ).encode()
+def encode_state(journal: Journal, late: pa.RecordBatch | None) -> list[Any]:
+    """Parts of an EXTENT or CHECKPOINT record: a journal, and late events."""
+    extent = journal.extent
+    told: dict[str, Any] = {
+        "extent": None if extent is None else extent.to_bytes().decode(),
+        "last": journal.last,
+        "position": journal.position,
+        "late": journal.late_total,
+        "events": journal.events,
+        "stream": journal.identity,
+    }
+    if journal.marks:
+        told["marks"] = dict(journal.marks)
+    document = json.dumps(told, separators=(",", ":")).encode()
+    tail = journal.tail.batch() if journal.tail.rows else None
     parts = [document, encode_batch(tail), encode_batch(late)]
     out: list[Any] = [_LENGTHS.pack(*(_size(part) for part in parts))]
     for part in parts:
@@ -141,6 +179,13 @@ def encode_state(
         if padding:
             out.append(bytes(padding))
     return out
+
+
+def encode_checkpoint(journal: Journal) -> list[Any]:
+    """Parts of a CHECKPOINT record."""
+    return encode_state(
+        journal, join_late(journal.late, journal.tail.schema) if journal.late else None
+    )
 
 
 def _size(part: Any) -> int:
@@ -161,7 +206,6 @@ class Journal:
         Commits since the stream was created.
     late_total : int
         Late events since the stream was created.
-    tail : Tail
     late : tuple of pyarrow.RecordBatch
         The buffer of late events, in arrival order.
     events : int or None
@@ -171,6 +215,8 @@ class Journal:
     refused : tuple of (int, str)
         Batches that were set aside when the log was replayed: events (0 when not known), and which
         and why.
+    marks : mapping
+        What writers have left with their events, by name.
     """
 
     extent: Extent | None
@@ -182,11 +228,50 @@ class Journal:
     events: int | None = None
     identity: int = 0
     refused: tuple[tuple[int, str], ...] = ()
+    marks: Marks = field(default_factory=dict)
 
     @classmethod
     def empty(cls, schema: StreamSchema) -> Journal:
         """State of a stream without events."""
         return cls(None, None, 0, 0, Tail(schema), ())
+
+    @property
+    def rows(self) -> int:
+        """Events that no sealed segment and no late run has."""
+        active = 0 if self.extent is None else self.extent.events
+        return int(active + self.tail.rows + sum(batch.num_rows for batch in self.late))
+
+    def after(
+        self,
+        late: pa.RecordBatch | None,
+        rows: int,
+        last: int | None,
+        tail: Tail,
+        marks: Marks | None,
+    ) -> Journal:
+        """The journal after one more commit.
+
+        Parameters
+        ----------
+        late : pyarrow.RecordBatch or None
+            The late ones among its events.
+        rows : int
+            Its events, the late ones included.
+        last : int or None
+            Newest tick of the others; None when there are no others.
+        marks : mapping or None
+            Those that it sets.
+        """
+        return replace(
+            self,
+            last=self.last if last is None else last,
+            position=self.position + 1,
+            late_total=self.late_total + (0 if late is None else late.num_rows),
+            tail=tail,
+            late=self.late if late is None else add_late(self.late, late, tail.schema),
+            events=None if self.events is None else self.events + rows,
+            marks=marked(self.marks, marks or {}),
+        )
 
     @classmethod
     def replay(
@@ -209,7 +294,7 @@ class Journal:
                     raise CorruptStore(f"{file} does not begin with a checkpoint")
                 elif (encoded := append_of(kind, payload)) is not None:
                     replay.where = f"record {number} of {file}"
-                    replay.append(encoded)
+                    replay.append(encoded, marks_of(kind, payload))
                     replay.expect(events_after(kind, payload))
                 elif kind == RecordKind.EXTENT:
                     replay.where = f"record {number} of {file}"
@@ -244,6 +329,7 @@ class _Replay:
         self._late_total = 0
         self._events: int | None = None
         self._identity = 0
+        self._marks: Marks = {}
         self._fresh: list[pa.RecordBatch] = []
         self._late: list[pa.RecordBatch] = []
 
@@ -277,16 +363,18 @@ class _Replay:
         self._late_total = document["late"]
         self._events = None if self._refused else document.get("events")
         self._identity = document.get("stream", 0)
+        self._marks = document.get("marks", {})
         tail = self._batch(parts[1])
         late = self._batch(parts[2])
         self._fresh = [] if tail is None else [tail]
         if late is not None:
             self._late.append(late)
 
-    def append(self, payload: memoryview) -> None:
-        """Apply an APPEND record."""
+    def append(self, payload: memoryview, marks: Marks) -> None:
+        """Apply the record of an append."""
         batch = self._batch(payload)
         self._position += 1
+        self._marks = marked(self._marks, marks)
         if batch is None:
             return
         ticks = ticks_of(batch, self._schema)
@@ -325,4 +413,5 @@ class _Replay:
             self._events,
             self._identity,
             tuple(self._refused),
+            self._marks,
         )

@@ -40,8 +40,8 @@ from typing import Any
 from xxhash import xxh3_64_hexdigest
 
 from ..errors import CorruptStore, InvalidArgument, UnsupportedFormat
+from .atomic_file import replace_file
 from .files import Files
-from .replacing import replace_file
 
 __all__ = ["MANIFEST", "MANIFEST_VERSION", "read_manifest", "write_manifest"]
 
@@ -56,7 +56,6 @@ def write_manifest(files: Files, directory: str, document: dict[str, Any]) -> No
 
     Parameters
     ----------
-    files : Files
     directory : str
         Must exist; what the manifest names must have been synced before.
     document : dict

@@ -54,7 +54,7 @@ from .prune import Pruner
 from .segment_file import SegmentFile
 from .segment_writer import Extent
 
-__all__ = ["TICK_MAX", "TICK_MIN", "ScanMetrics", "SegmentFile", "SegmentView", "Selection"]
+__all__ = ["TICK_MAX", "TICK_MIN", "AggregatedColumns", "ScanMetrics", "SegmentFile", "SegmentView"]
 
 Table = npt.NDArray[np.int64]
 TICK_MIN, TICK_MAX = INT64_MIN, INT64_MAX
@@ -71,7 +71,7 @@ class ScanMetrics:
     nodes_read: int = 0
 
 
-class Selection:
+class AggregatedColumns:
     """Attributes of an aggregation, as the kernels want them.
 
     Parameters
@@ -102,7 +102,6 @@ class SegmentView:
 
     Attributes
     ----------
-    file : SegmentFile
     fragments : tuple of (level, int64[rows, children])
         In time order.  A sealed segment has one fragment, its root's entry; the active one the
         unfinished nodes of its flank, highest level first.
@@ -207,7 +206,12 @@ class SegmentView:
         )
 
     def aggregate(
-        self, selection: Selection, start: int, last: int, words: Table, metrics: ScanMetrics | None
+        self,
+        selection: AggregatedColumns,
+        start: int,
+        last: int,
+        words: Table,
+        metrics: ScanMetrics | None,
     ) -> None:
         """Merge the events with start <= t <= last into an element over the selection."""
         for level, table in self.fragments:
@@ -217,7 +221,7 @@ class SegmentView:
         self,
         level: int,
         table: Table,
-        selection: Selection,
+        selection: AggregatedColumns,
         start: int,
         last: int,
         words: Table,
@@ -239,7 +243,7 @@ class SegmentView:
         self,
         offset: int,
         length: int,
-        selection: Selection,
+        selection: AggregatedColumns,
         start: int,
         last: int,
         words: Table,
@@ -270,7 +274,7 @@ class SegmentView:
         first: int,
         end: int,
         ticks: npt.NDArray[np.int64],
-        selection: Selection,
+        selection: AggregatedColumns,
         words: Table,
     ) -> None:
         table = np.zeros((5 + ROWS_PER_ATTRIBUTE * len(selection.names), 1), np.int64)
@@ -304,8 +308,6 @@ class SegmentView:
         ----------
         leaf : LeafReader
             Of this segment.
-        name : str
-        first, end : int
         type_ : pyarrow.DataType, optional
             Of the nulls that stand for an attribute that this segment is older than; without it
             the attribute must be there.

@@ -41,7 +41,7 @@ from .layout import (
 from .merge import merge_sources
 from .node import find_children
 from .prune import Prune, Pruner
-from .segment import TICK_MAX, TICK_MIN, ScanMetrics, SegmentView, Selection
+from .segment import TICK_MAX, TICK_MIN, AggregatedColumns, ScanMetrics, SegmentView
 from .tail import MemoryLeaf
 
 __all__ = ["Snapshot", "StreamState"]
@@ -53,10 +53,8 @@ class StreamState:
 
     Attributes
     ----------
-    schema : StreamSchema
     position : int
         Commits since the stream was created.
-    manifest_version : int
     segments : tuple of SegmentView
         Base segments in time order, the active one last.
     runs : tuple of SegmentView
@@ -65,7 +63,6 @@ class StreamState:
         The late buffer in arrival order.
     tail : callable or None
         Gives the tail as a leaf when asked; None without a tail.
-    tail_events : int
     dropped : int
         Events that retention has removed.
     last : int or None
@@ -88,12 +85,7 @@ class StreamState:
 
 
 class Snapshot:
-    """An immutable view of a stream; see the module.
-
-    Parameters
-    ----------
-    state : StreamState
-    """
+    """An immutable view of a stream; see the module."""
 
     def __init__(self, state: StreamState) -> None:
         self._state = state
@@ -177,7 +169,7 @@ class Snapshot:
         """
         low, high = _closed(start, end)
         names = tuple(attributes)
-        selection = Selection(self.schema, names)
+        selection = AggregatedColumns(self.schema, names)
         words = selection.words()
         result = LightweightAggregates(selection.names, selection.kinds, words)
         if low > high:
@@ -197,14 +189,14 @@ class Snapshot:
     def _aggregate_older(
         self,
         view: SegmentView,
-        selection: Selection,
+        selection: AggregatedColumns,
         low: int,
         high: int,
         words: Any,
         metrics: ScanMetrics | None,
     ) -> None:
         """Aggregate a segment that was written before some of the attributes existed."""
-        own = Selection(view.file.schema, selection.names)
+        own = AggregatedColumns(view.file.schema, selection.names)
         partial = own.words()
         view.aggregate(own, low, high, partial, metrics)
         widened = selection.words()
@@ -391,7 +383,7 @@ def _scan_memory(
 
 
 def _aggregate_memory(
-    leaf: MemoryLeaf, selection: Selection, low: int, high: int, words: Any
+    leaf: MemoryLeaf, selection: AggregatedColumns, low: int, high: int, words: Any
 ) -> None:
     zones = leaf.zones_of(tuple(selection.names))
     every = np.arange(len(selection.names))

@@ -67,7 +67,8 @@ __all__ = ["Store", "StreamReader"]
 
 logger = logging.getLogger("chronicle.store")
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""Of a store with streams that have an owner, and marks in their logs; without any it is 1."""
 DROPPED = ".dropped-"
 """How the directory of a stream that is being dropped begins; no stream's does."""
 MARK = "CHRONICLE"
@@ -92,13 +93,7 @@ def _make_root(root: str) -> None:
 
 
 class StreamReader:
-    """A stream that is open for reading only.
-
-    Parameters
-    ----------
-    files : Files
-    directory : str
-    """
+    """A stream that is open for reading only."""
 
     def __init__(self, files: Files, directory: str) -> None:
         self._files = files
@@ -150,6 +145,11 @@ class StreamReader:
     def options(self) -> StreamOptions:
         """Settings of the stream."""
         return self._loaded().options
+
+    @property
+    def owner(self) -> str | None:
+        """Who alone may append to the stream."""
+        return self._loaded().owner
 
     def _loaded(self) -> StreamManifest:
         assert self._manifest is not None  # since the first refresh
@@ -261,7 +261,7 @@ class Store:
                 files.make_directory("streams")
                 files.make_directory(MARK)
                 files.sync_directory("")
-                write_manifest(files, MARK, {"store": FORMAT_VERSION, "identity": uuid.uuid4().hex})
+                write_manifest(files, MARK, {"store": 1, "identity": uuid.uuid4().hex})
             elif lock is not None:
                 # A crash may have left names that are visible and not durable: a stream that is
                 # there now must not be lost with all that is going to be appended to it.
@@ -328,8 +328,14 @@ class Store:
         options: StreamOptions | None = None,
         *,
         if_not_exists: bool = False,
+        owner: str | None = None,
     ) -> EventStream:
         """Create an empty stream.
+
+        Parameters
+        ----------
+        owner : str, optional
+            Who alone may append to it.
 
         Raises
         ------
@@ -352,12 +358,26 @@ class Store:
                 raise StreamExists(
                     f"there is a stream {name!r} {what}; drop it or choose another name"
                 )
+            if owner is not None:
+                self._raise_format()
             made = EventStream.create(
-                self.files, directory, name, schema, options or StreamOptions()
+                self.files, directory, name, schema, options or StreamOptions(), owner
             )
             self.files.sync_directory("streams")
             self._open[name] = made
             return made
+
+    def _raise_format(self) -> None:
+        """Have older releases refuse the store: they cannot read what it is going to hold."""
+        body = read_manifest(self.files, MARK)
+        assert body is not None
+        if body["store"] < FORMAT_VERSION:
+            write_manifest(self.files, MARK, {**body, "store": FORMAT_VERSION})
+
+    def owner_of(self, name: str) -> str | None:
+        """Who alone may append to a stream; None where anybody may."""
+        found = self.stream(name)
+        return found.commits.manifest.owner if isinstance(found, EventStream) else found.owner
 
     def stream(self, name: str) -> EventStream | StreamReader:
         """A stream by name: its writer in mode ``rw``, a reader in mode ``r``.

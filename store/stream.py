@@ -13,8 +13,8 @@ Guarantee
 
 Concurrency
     One lock serialises changes; a thread that has it does the appends of those that wait for it
-    (:mod:`.combining`).  Syncs of the log happen outside it.  Readers take the published state, a
-    reference, and never wait.  A state is published when it is as durable as its append has
+    (:mod:`.append_queue`).  Syncs of the log happen outside it.  Readers take the published state,
+    a reference, and never wait.  A state is published when it is as durable as its append has
     promised.
 
 Limits
@@ -27,7 +27,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,30 +36,31 @@ import pyarrow as pa
 
 from ..errors import ChronicleError, InvalidArgument, SchemaMismatch, StoreClosed
 from ..schema import StreamSchema
+from .append_queue import AppendQueue, QueuedAppend
 from .background import Compactor, Flusher
-from .catalog import SegmentEntry, StreamManifest
+from .catalog import StreamManifest
 from .check import CheckReport, Problem
-from .combining import Combiner, Job
 from .commits import Commits
 from .compaction import active_first, spill
+from .conform import AppendRules, conform
+from .draft import seal
+from .edit import Edit
+from .figures import figures_of
 from .file_contract import Files
-from .journal import Journal, RecordKind, encode_append, encode_state
+from .journal import Marks, encode_append
+from .leaf_append import append_leaves
 from .log import LogWriter
-from .merge import add_late, sort_nearly
+from .merge import sort_nearly
 from .options import DURABILITIES, StreamOptions
-from .retention import expired, span_max, within_span
-from .segment import SegmentView
-from .segment_writer import leaf_events, plain_row_bytes
-from .shape import Shape, conform, widened
+from .retention import span_max
+from .schema_change import add_attribute
 from .snapshot import Snapshot, StreamState
-from .tail import Tail, concat_batches, is_sorted, ticks_of
+from .tail import is_sorted, ticks_of
+from .tap import Arrival, CommitTap, tick_ranges
 
 __all__ = ["AppendResult", "EventStream"]
 
 logger = logging.getLogger("chronicle.store")
-
-PIECE_EVENTS = 1 << 20
-"""A large batch is encoded in pieces of this many events."""
 
 BYTES_PER_LEAF = 2
 """A tail that is so many times as large as a leaf, in plain bytes, is written as one."""
@@ -107,10 +108,10 @@ class EventStream:
 
     def __init__(self, files: Files, directory: str) -> None:
         self.commits = Commits(files, directory)
-        self._shape = Shape.of(self.commits.manifest)
+        self._rules = AppendRules.of(self.commits.manifest)
         self._flusher: Flusher | None = None
         self._compactor = Compactor(self.commits)
-        self._appends = Combiner(self.commits.lock, self._settle)
+        self._appends = AppendQueue(self.commits.lock, self._settle)
         if self.options.durability == "interval":
             self._start_flusher()
 
@@ -118,10 +119,16 @@ class EventStream:
 
     @classmethod
     def create(
-        cls, files: Files, directory: str, name: str, schema: StreamSchema, options: StreamOptions
+        cls,
+        files: Files,
+        directory: str,
+        name: str,
+        schema: StreamSchema,
+        options: StreamOptions,
+        owner: str | None = None,
     ) -> EventStream:
         """Create an empty stream in a directory that has none."""
-        Commits.initialise(files, directory, name, schema, options)
+        Commits.initialise(files, directory, name, schema, options, owner)
         return cls(files, directory)
 
     # -- what readers see ---------------------------------------------------------------------
@@ -163,10 +170,25 @@ class EventStream:
         """Call a listener with every published state, in order, from the thread that commits."""
         self.commits.listeners.append(listener)
 
+    def tap(self) -> CommitTap:
+        """What commits bring from now on; the same tap for all who ask."""
+        with self.commits.lock:
+            return self.commits.open_tap()
+
+    def marks(self) -> Marks:
+        """What was left with the events, by name, as of the last change."""
+        with self.commits.lock:
+            return self.commits.journal.marks
+
     # -- appending ----------------------------------------------------------------------------
 
     def append(
-        self, data: pa.RecordBatch | pa.Table, durability: str | None = None
+        self,
+        data: pa.RecordBatch | pa.Table,
+        durability: str | None = None,
+        *,
+        owner: str | None = None,
+        marks: Marks | None = None,
     ) -> AppendResult:
         """Append events atomically.
 
@@ -176,6 +198,10 @@ class EventStream:
             In the columns and types of the stream's schema, in any time order.
         durability : str, optional
             ``commit``, ``interval`` or ``none`` instead of the stream's own.
+        owner : str, optional
+            Who appends, where only the stream's owner may.
+        marks : mapping, optional
+            Left with the events, if any, in the same commit, by name: JSON values, None ends one.
 
         Returns
         -------
@@ -187,64 +213,73 @@ class EventStream:
             The columns are not the stream's.
         InvalidData
             A column that must not be null holds a null.
+        StreamOwned
+            The stream belongs to another.
         StorageFull
             The disk is full; nothing was appended and the stream stays readable.
         """
+        self.commits.check_owner(owner)
         promise = durability or self.commits.manifest.options.durability
         if promise not in DURABILITIES:
             raise InvalidArgument(
                 f"durability must be one of {', '.join(DURABILITIES)}, found {promise!r}"
             )
-        shape = self._shape_of(self.commits.manifest)
-        batch = conform(data, shape)
+        rules = self._rules_of(self.commits.manifest)
+        batch = conform(data, rules)
         rows = batch.num_rows
-        if rows == 0:
+        if rows == 0 and marks is None:
             snapshot = self.snapshot()
             return AppendResult(0, 0, snapshot.count, snapshot.version)
-        ticks = ticks_of(batch, shape.schema)
+        ticks = ticks_of(batch, rules.schema)
         if rows > 1 and not is_sorted(ticks):
             batch = sort_nearly(batch, ticks)
-            ticks = ticks_of(batch, shape.schema)
+            ticks = ticks_of(batch, rules.schema)
         if promise == "interval" and self._flusher is None:
             self._start_flusher()
-        job = _Append(self, batch, ticks, shape, promise == "commit")
+        job = _Append(self, batch, ticks, rules, promise == "commit", marks)
         self._appends.submit(job)
         return AppendResult(rows, job.late, Snapshot(job.state).count, job.state.position)
 
     def _append(self, job: _Append) -> None:
         """Put events into log and tail, or write leaves; the lock is held."""
-        commits, shape, batch, ticks = self.commits, job.shape, job.batch, job.ticks
+        commits, rules, batch, ticks = self.commits, job.rules, job.batch, job.ticks
         rows = batch.num_rows
         commits.check_writable()
-        if commits.manifest.schema is not shape.schema:
+        if commits.manifest.schema is not rules.schema:
             raise SchemaMismatch(
                 f"the stream {self.name!r} got another attribute meanwhile; append again"
             )
         last = commits.journal.last
-        cut = 0 if last is None or ticks[0] >= last else int(np.searchsorted(ticks, last))
+        cut = 0
+        if last is not None and rows and ticks[0] < last:
+            cut = int(np.searchsorted(ticks, last))
         late = batch.slice(0, cut) if cut else None
         if cut and last is not None:  # but for a few that are later than the others
             commits.note_reach(last - int(ticks[cut // LATE_FEW]))
-        fresh = batch if not cut else batch.slice(cut) if cut < rows else None
+        fresh = batch.slice(cut) if cut < rows else None
         wide = False
-        if shape.retention_ticks is not None and fresh is not None:
-            self._seal_when_wide(shape.retention_ticks, int(ticks[-1]))
-            wide = int(ticks[-1]) - int(ticks[cut]) > span_max(shape.retention_ticks)
+        if rules.retention_ticks is not None and fresh is not None:
+            self._seal_when_wide(rules.retention_ticks, int(ticks[-1]))
+            wide = int(ticks[-1]) - int(ticks[cut]) > span_max(rules.retention_ticks)
         tail = commits.journal.tail
-        size = 0 if shape.fixed else batch.nbytes
+        size = 0 if rules.fixed else batch.nbytes
         if fresh is not None and (
             wide
-            or tail.rows + rows - cut >= shape.leaf_events
+            or tail.rows + rows - cut >= rules.leaf_events
             or tail.bytes + size >= BYTES_PER_LEAF * commits.manifest.options.leaf_bytes
         ):
-            self._append_leaves(late, fresh)
+            append_leaves(commits, rules, late, fresh, job.marks)
         else:
-            journal = self._advanced(late, fresh, ticks, tail)
-            commits.log.append(*encode_append(batch, journal.events))
-            commits.journal = journal
-            if fresh is not None:
-                tail.add(fresh, int(ticks[cut]), size)
-        self._tidy_quietly(shape)
+            newest = None if fresh is None else int(ticks[-1])
+            journal = commits.journal.after(late, rows, newest, tail, job.marks)
+            record = encode_append(batch, journal.events, job.marks)
+            added = None if fresh is None else (fresh, int(ticks[cut]), size)
+            commits.apply(Edit(journal, commits.active, record=record, added=added))
+        if commits.tap is not None:
+            position = commits.journal.position
+            span = None if fresh is None else (int(ticks[cut]), int(ticks[-1]))
+            commits.tap.note(Arrival(position - 1, position, tick_ranges(ticks[:cut]), span))
+        self._tidy_quietly(rules)
         job.late = cut
         job.state = commits.state()
         job.log, job.position = commits.log, commits.log.size
@@ -260,150 +295,24 @@ class EventStream:
             self._sync(newest.log, newest.position)
         self.commits.publish(newest.state)
 
-    def _shape_of(self, manifest: StreamManifest) -> Shape:
-        shape = self._shape
-        if shape.schema is not manifest.schema:
-            shape = self._shape = Shape.of(manifest)
-        return shape
-
-    def _advanced(
-        self,
-        late: pa.RecordBatch | None,
-        fresh: pa.RecordBatch | None,
-        ticks: npt.NDArray[np.int64],
-        tail: Tail,
-    ) -> Journal:
-        """The journal after one more commit of these events, whose times are ``ticks``."""
-        before = self.commits.journal
-        buffer, late_total = before.late, before.late_total
-        if late is not None:
-            buffer = add_late(buffer, late, self.schema)
-            late_total += late.num_rows
-        rows = sum(batch.num_rows for batch in (late, fresh) if batch is not None)
-        last = before.last if fresh is None else int(ticks[-1])
-        return replace(
-            before,
-            last=last,
-            position=before.position + 1,
-            late_total=late_total,
-            tail=tail,
-            late=buffer,
-            events=None if before.events is None else before.events + rows,
-        )
-
-    def _append_leaves(self, late: pa.RecordBatch | None, fresh: pa.RecordBatch) -> None:
-        """Write the leaves that tail and fresh events fill, then commit."""
-        age = self._shape_of(self.commits.manifest).retention_ticks
-        dropped = expired(ticks_of(fresh, self.schema), age)
-        fresh = fresh.slice(dropped)
-        first_id = self.commits.next_id
-        mark = None if self.commits.writer is None else self.commits.writer.mark()
-        sealed: list[tuple[SegmentEntry, SegmentView]] = []
-        try:
-            rest = self._write_leaves(fresh, sealed)
-            writer = self.commits.writer
-            extent = None
-            if writer is not None:
-                writer.sync()
-                extent = writer.extent()
-            journal = replace(
-                self._advanced(
-                    late, fresh, ticks_of(fresh, self.schema), Tail(self.schema, [rest])
-                ),
-                extent=extent,
-            )
-            if sealed or dropped:
-                manifest = self.commits.manifest
-                self.commits.commit(
-                    replace(
-                        manifest,
-                        segments=(*manifest.segments, *(entry for entry, _ in sealed)),
-                        dropped_events=manifest.dropped_events + dropped,
-                    ),
-                    journal,
-                    {entry.id: view for entry, view in sealed},
-                )
-            else:
-                if self.commits.next_id != first_id:
-                    self.commits.files.sync_directory(self.commits.directory)
-                parts = encode_state(
-                    extent,
-                    journal.last,
-                    journal.position,
-                    journal.late_total,
-                    rest,
-                    late,
-                    journal.events,
-                    journal.identity,
-                )
-                self.commits.log.append(RecordKind.EXTENT, parts)
-                self.commits.journal = journal
-        except BaseException:
-            if self.commits.failed is None:
-                self.commits.undo(mark if not sealed else None, first_id)
-            raise
-
-    def _write_leaves(
-        self,
-        fresh: pa.RecordBatch,
-        sealed: list[tuple[SegmentEntry, SegmentView]],
-    ) -> pa.RecordBatch:
-        """Write whole leaves of tail and fresh events; return what is left for the new tail."""
-        tail = self.commits.journal.tail
-        arrow = self.schema.arrow
-        age = self._shape_of(self.commits.manifest).retention_ticks
-        rest = fresh
-        events = 0 if self.commits.writer is None else self.commits.writer.events
-        if tail.rows:
-            # top up the tail with a leaf's worth so that the bulk is not copied
-            step = leaf_events(plain_row_bytes(self.schema), self.options.leaf_bytes)
-            wanted = max(1, step - tail.rows % step)
-            head = concat_batches([tail.batch(), fresh.slice(0, wanted)], arrow)
-            written = self.commits.writer_here().write(head, whole_leaves=True)
-            left = head.num_rows - written
-            consumed = min(wanted, fresh.num_rows)
-            if left:
-                rest = concat_batches([head.slice(written), fresh.slice(consumed)], arrow)
-            else:
-                rest = fresh.slice(consumed)
-            self._seal_when_full(sealed)
-        while rest.num_rows:
-            piece = rest.slice(0, PIECE_EVENTS)
-            current = self.commits.writer_here()
-            span = within_span(ticks_of(piece, self.schema), current.first, age)
-            written = current.write(piece.slice(0, span), whole_leaves=span == piece.num_rows)
-            rest = rest.slice(written)
-            self._seal_when_full(sealed, now=span < piece.num_rows)
-            if written == 0:
-                break
-        writer = self.commits.writer
-        if rest.num_rows and not sealed and writer is not None and writer.events == events:
-            # Long strings that repeat are large here and small on disk: wait no longer.
-            writer.write(rest)
-            rest = rest.slice(rest.num_rows)
-        return rest
-
-    def _seal_when_full(
-        self, sealed: list[tuple[SegmentEntry, SegmentView]], *, now: bool = False
-    ) -> None:
-        writer = self.commits.writer
-        full = self._shape_of(self.commits.manifest).segment_bytes
-        if writer is not None and (now or writer.length >= full) and writer.events:
-            sealed.append(self.commits.seal_writer(writer))
-            self.commits.writer = self.commits.active = None
+    def _rules_of(self, manifest: StreamManifest) -> AppendRules:
+        rules = self._rules
+        if rules.schema is not manifest.schema:
+            rules = self._rules = AppendRules.of(manifest)
+        return rules
 
     # -- structural commits -------------------------------------------------------------------
 
-    def _tidy_quietly(self, shape: Shape) -> None:
+    def _tidy_quietly(self, rules: AppendRules) -> None:
         """Tidy up; the append is in the log already, so what fails is tried again at the next."""
         try:
-            self._tidy(shape)
+            self._tidy(rules)
         except (ChronicleError, OSError) as error:
             if self.commits.failed is not None:
                 raise
             logger.warning("%s: %s", self.commits.directory, error)
 
-    def _tidy(self, shape: Shape) -> None:
+    def _tidy(self, rules: AppendRules) -> None:
         """What a commit may leave to do: spill, begin a new log, seal what retention waits for."""
         commits = self.commits
         journal, log = commits.journal, commits.log
@@ -416,15 +325,15 @@ class EventStream:
             spill(commits)
             self._compactor.wake()
         elif full:
-            commits.commit(commits.manifest, journal, {})
-        if shape.retention_ticks is not None and journal.last is not None:
-            self._seal_when_wide(shape.retention_ticks, journal.last)
+            commits.renew_log()
+        if rules.retention_ticks is not None and journal.last is not None:
+            self._seal_when_wide(rules.retention_ticks, journal.last)
 
     def _seal_when_wide(self, age: int, last: int) -> None:
         """Seal the active segment, so that retention can drop it, when it spans enough."""
         first = active_first(self.commits)
         if first is not None and last - first > span_max(age):
-            self.commits.seal()
+            seal(self.commits)
 
     # -- maintenance --------------------------------------------------------------------------
 
@@ -445,7 +354,7 @@ class EventStream:
         """Write the tail and close the active segment, so that it never changes again."""
         with self.commits.lock:
             self.commits.check_writable()
-            self.commits.seal()
+            seal(self.commits)
             state = self.commits.state()
         self.commits.publish(state)
 
@@ -458,57 +367,15 @@ class EventStream:
         """Add a nullable attribute; it is null in events stored so far, nothing is rewritten."""
         with self.commits.lock:
             self.commits.check_writable()
-            schema = self.schema.with_attribute(name, type_)
-            self.commits.seal()
-            late = tuple(widened(batch, schema) for batch in self.commits.journal.late)
-            manifest = replace(self.commits.manifest, schema=schema)
-            journal = replace(
-                self.commits.journal,
-                late=late,
-                tail=Tail(schema),
-                position=self.commits.journal.position + 1,
-            )
-            self._manifest_schema_commit(manifest, journal)
+            self.commits.check_owner(None)
+            add_attribute(self.commits, name, type_)
             state = self.commits.state()
         self.commits.publish(state)
-
-    def _manifest_schema_commit(self, manifest: StreamManifest, journal: Journal) -> None:
-        old = self.commits.manifest
-        self.commits.manifest = replace(old, schema=manifest.schema)
-        try:
-            self.commits.commit(manifest, journal, {})
-        except BaseException:
-            if self.commits.manifest.version == old.version:
-                self.commits.manifest = old
-            raise
 
     def stats(self) -> dict[str, Any]:
         """Figures about the stream, for people and metrics."""
         with self.commits.lock:
-            manifest, journal = self.commits.manifest, self.commits.journal
-            snapshot = Snapshot(self.commits.published)
-            active = 0 if self.commits.writer is None else self.commits.writer.length
-            entries = (*manifest.segments, *manifest.runs)
-            garbage = self.commits.garbage_sizes()
-            return {
-                "events": snapshot.count,
-                "position": snapshot.version,
-                "segments": len(manifest.segments) + (1 if self.commits.writer is not None else 0),
-                "late_runs": len(manifest.runs),
-                "late_buffered": sum(batch.num_rows for batch in journal.late),
-                "late_total": journal.late_total,
-                "tail_events": journal.tail.rows,
-                "dropped_events": manifest.dropped_events,
-                "bytes": sum(entry.bytes for entry in entries) + active + self.commits.log.size,
-                "log_bytes": self.commits.log.size,
-                "log_records": self.commits.log.records,
-                "late_events_in_runs": sum(entry.events for entry in manifest.runs),
-                "garbage_files": len(garbage),
-                "garbage_bytes": sum(garbage),
-                "manifest_version": manifest.version,
-                "dirty_ranges": snapshot.dirty_ranges(),
-                **self.commits.figures,
-            }
+            return figures_of(self.commits)
 
     def check_log(self, report: CheckReport) -> None:
         """Add to a report when the log on disk is shorter than what was written to it."""
@@ -531,17 +398,7 @@ class EventStream:
         if flusher is not None:
             flusher.stop()
         with self.commits.lock:
-            if self.commits.closed:
-                return
-            self.commits.closed = True
-            try:
-                if self.commits.failed is None:
-                    self.commits.finish_log()
-                    self.commits.log.sync()
-            finally:
-                self.commits.log.close()
-                if self.commits.writer is not None:
-                    self.commits.writer.close()
+            self.commits.close()
 
     def _sync(self, log: LogWriter, position: int) -> None:
         try:
@@ -551,7 +408,7 @@ class EventStream:
                 if log is not self.commits.log:
                     return  # replaced meanwhile: its successor's checkpoint holds it, durably
                 if not isinstance(error, StoreClosed):
-                    self.commits.failed = str(error)
+                    self.commits.fail(error)
             if isinstance(error, StoreClosed) and log.durable_size >= position:
                 return  # closed just after it was made durable
             raise
@@ -569,10 +426,10 @@ class EventStream:
             logger.exception("%s: sync in the background failed", self.commits.directory)
 
 
-class _Append(Job):
+class _Append(QueuedAppend):
     """One append, and what its thread wants to know when it was performed."""
 
-    __slots__ = ("batch", "late", "log", "position", "shape", "state", "stream", "ticks")
+    __slots__ = ("batch", "late", "log", "marks", "position", "rules", "state", "stream", "ticks")
 
     state: StreamState
     log: LogWriter
@@ -582,14 +439,16 @@ class _Append(Job):
         stream: EventStream,
         batch: pa.RecordBatch,
         ticks: npt.NDArray[np.int64],
-        shape: Shape,
+        rules: AppendRules,
         durable: bool,
+        marks: Marks | None,
     ) -> None:
         super().__init__(patient=durable)
         self.stream = stream
         self.batch = batch
         self.ticks = ticks
-        self.shape = shape
+        self.rules = rules
+        self.marks = marks
         self.late = 0
         self.position = 0
 

@@ -56,7 +56,7 @@ from ...ticks import INT64_MAX, INT64_MIN
 from .any_choice import Selecting
 from .attempts import OpenAttempts
 from .automaton import ACCEPT, ANCHOR_END
-from .binding import NUMBER, Aggregate, MatchNumber
+from .binding import NUMBER, MatchAggregate, MatchNumber
 from .compiled import CompiledMatch
 from .decided import Decided
 from .kept_input import KeptInput, Space
@@ -534,7 +534,8 @@ def _reads_number(compiled: CompiledMatch) -> bool:
     """Whether anything asks for the number of a match."""
     bounds = [*compiled.definitions.values(), *compiled.measures]
     return any(
-        isinstance(leaf, MatchNumber) or (isinstance(leaf, Aggregate) and NUMBER in leaf.columns)
+        isinstance(leaf, MatchNumber)
+        or (isinstance(leaf, MatchAggregate) and NUMBER in leaf.columns)
         for bound in bounds
         for leaf in bound.leaves
     )

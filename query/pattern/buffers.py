@@ -9,8 +9,8 @@ Guarantee
     passes the test in question, and the variable gets a condition for this buffer that ends the
     search with the error: the rest of the variable's condition is looked at first, so
     ``y <> 0 AND x // y > 2`` never fails.  Nothing is then cut off ahead of the search
-    (``Prepared.careful``), so that whether an error is seen does not depend on how the input is cut
-    into buffers.
+    (``PreparedRows.careful``), so that whether an error is seen does not depend on how the
+    input is cut into buffers.
 
 Limits
     Absences ``[^X]`` are evaluated on every row, and fail there.
@@ -39,7 +39,7 @@ from .scalar import evaluate_all, quote
 if TYPE_CHECKING:
     from .conditions import ConditionPlan, RowTests
 
-__all__ = ["Prepared", "prepare", "row_bits"]
+__all__ = ["PreparedRows", "prepare", "row_bits", "row_words"]
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -47,7 +47,7 @@ Words = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedRows:
     """What the kernels need of a buffer of rows.
 
     Attributes
@@ -221,6 +221,22 @@ def run_row_tests(plan: RowTests, rows: _Rows, words: Words) -> Words | None:
     return failed if failed is not None and failed.any() else None
 
 
+def row_words(plan: RowTests, table: pa.Table, offsets: IntArray) -> Words:
+    """Bits of the row tests that hold in each row, of rows sorted by partition.
+
+    Raises
+    ------
+    SqlError
+        When a test cannot be computed in a row where the others of its condition hold.
+    """
+    rows = _Rows(table, offsets)
+    rows.compute([row for row, _ in plan.shifted])
+    words = np.empty(rows.count, np.uint64)
+    if run_row_tests(plan, rows, words) is not None:
+        raise SqlError(f"a condition cannot be computed: {rows.why}")
+    return words
+
+
 def _matrix(columns: list[Any], dtype: Any, count: int) -> npt.NDArray[Any]:
     """Columns as rows of a matrix: read-only, for a single one is taken where it lies."""
     out: npt.NDArray[Any]
@@ -252,7 +268,7 @@ def row_bits(
     Returns
     -------
     words, absent
-        As in :class:`Prepared`.
+        As in :class:`PreparedRows`.
     failed : uint64 array or None
         Bits of conditions that cannot be computed in a row.
     careful : bool
@@ -264,7 +280,7 @@ def row_bits(
     return *_bits(plan, rows), bool(rows.why)
 
 
-def prepare(plan: ConditionPlan, table: pa.Table, offsets: IntArray) -> Prepared:
+def prepare(plan: ConditionPlan, table: pa.Table, offsets: IntArray) -> PreparedRows:
     """Evaluate everything row-local over rows sorted by partition."""
     rows = _Rows(table, offsets)
     builder = plan.builder
@@ -280,7 +296,7 @@ def prepare(plan: ConditionPlan, table: pa.Table, offsets: IntArray) -> Prepared
             if marks.any():
                 guards[name] = marks
     image, condition = _Image(plan, rows, words, guards).build()
-    return Prepared(words, absent, image, condition, bool(rows.why), rows.why)
+    return PreparedRows(words, absent, image, condition, bool(rows.why), rows.why)
 
 
 class _Image:

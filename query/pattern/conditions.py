@@ -38,12 +38,12 @@ from ..sql.dialect import to_text
 from . import rowtests as rt
 from .automaton import Automaton
 from .binding import CLASSIFIER, Bound, Navigation, RowExpression
-from .buffers import Prepared, prepare
+from .buffers import PreparedRows, prepare
 from .bytecode import BytecodeBuilder, Column
 from .scalar import quote
 from .typed import Unsupported, leaf_index, leaves_of, substitute
 
-__all__ = ["ConditionPlan", "Prepared", "number_of", "plan_conditions"]
+__all__ = ["ConditionPlan", "PreparedRows", "RowTests", "number_of", "plan_conditions", "row_tests"]
 
 WORD_BITS = 64
 _OPERATORS = {
@@ -259,7 +259,7 @@ class ConditionPlan:
         sources = [columns[source] for _, _, source in self.builder.sum_slots if source >= 0]
         return all(isinstance(c, Column) and c.kind != "s" for c in sources)
 
-    def prepare(self, table: pa.Table, offsets: npt.NDArray[np.int64]) -> Prepared:
+    def prepare(self, table: pa.Table, offsets: npt.NDArray[np.int64]) -> PreparedRows:
         """Evaluate everything row-local over rows sorted by partition."""
         return prepare(self, table, offsets)
 
@@ -283,6 +283,24 @@ def _conjuncts(node: Any) -> list[Any]:
     if isinstance(node, exp.And):
         return [part for side in node.flatten() for part in _conjuncts(side)]
     return [node]
+
+
+def row_tests(
+    bounds: dict[str, Bound],
+    type_of: Callable[[RowExpression], pa.DataType],
+    fail: Callable[[str, Bound], Exception],
+) -> RowTests:
+    """Tests of conditions that look at one event and those before it: a bit for each, in order.
+
+    ``fail`` makes the error for a condition of another kind.
+    """
+    tests = RowTests(type_of, initial=(1 << len(bounds)) - 1)
+    for i, (name, bound) in enumerate(bounds.items()):
+        for part in _conjuncts(bound.scalar):
+            if not row_local(part, bound, name):
+                raise fail(name, bound)
+            tests.add(1 << i, part, bound)
+    return tests
 
 
 def plan_conditions(

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from ...compiled import kernel
 from .automaton import ANCHOR_END
-from .buffers import Prepared, row_bits
+from .buffers import PreparedRows, row_bits
 from .columns import flat, numbers
 from .groups import KeyCodes, group_rows
 from .kept_events import KeptEvents
@@ -49,7 +49,7 @@ class Space:
 
     Attributes
     ----------
-    prepared : Prepared
+    prepared : PreparedRows
     begin, end : int64 arrays
         Rows of each partition searched.
     moved : int64 array
@@ -62,7 +62,7 @@ class Space:
         Where each row lies in the block; None: there.
     """
 
-    prepared: Prepared
+    prepared: PreparedRows
     begin: IntArray
     end: IntArray
     moved: IntArray
@@ -339,7 +339,7 @@ class KeptInput:
         """All rows, of which those of some partitions are searched."""
         kept = self.rows
         cells = kept.cells
-        prepared = Prepared(
+        prepared = PreparedRows(
             cells[WORDS].view(np.uint64), cells[ABSENT], self._template.image,
             self._template.condition,
         )  # fmt: skip
@@ -359,7 +359,7 @@ class KeptInput:
             table = self.events.table(self._wanted, kept.cells[EVENT][columns])
             prepared = self.compiled.conditions.prepare(table, offsets)
         else:
-            prepared = Prepared(
+            prepared = PreparedRows(
                 kept.cells[WORDS][columns].view(np.uint64), kept.cells[ABSENT][columns],
                 self._template.image, self._template.condition,
             )  # fmt: skip

@@ -13,14 +13,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 from sqlglot import exp
 
 __all__ = [
     "CLASSIFIER",
     "NUMBER",
     "PSEUDO",
-    "Aggregate",
+    "Given",
     "Leaf",
+    "MatchAggregate",
     "MatchNumber",
     "Navigation",
     "RowExpression",
@@ -66,7 +68,7 @@ class Navigation:
 
 
 @dataclass(frozen=True)
-class Aggregate:
+class MatchAggregate:
     """An aggregate over the rows of the match that carry one of ``variables``.
 
     Attributes
@@ -107,7 +109,16 @@ class MatchNumber:
     """MATCH_NUMBER()."""
 
 
-Leaf = Navigation | Aggregate | MatchNumber
+@dataclass(frozen=True)
+class Given:
+    """What an operator itself knows of a match: a function of names, and the type of its values."""
+
+    function: str
+    names: tuple[str, ...]
+    type: pa.DataType
+
+
+Leaf = Navigation | MatchAggregate | MatchNumber | Given
 
 
 def special(node: Any) -> str:

@@ -29,11 +29,11 @@ from . import rowtests as rt
 from .any_choice import Selecting, choose
 from .any_search import Batch, ListSearch
 from .automaton import ACCEPT, Automaton
-from .conditions import ConditionPlan, Prepared
+from .conditions import ConditionPlan, PreparedRows
 from .contiguous import match_contiguous
 from .image import with_path
 from .jumping import match_bits, stars_of
-from .search import Edges, Output, Rows, Task
+from .search import Edges, MatchTable, Rows, Task
 from .selection import CONTIGUOUS, SKIP_ANY, SKIP_NEXT, Strategy, match_selected
 from .waiting import NOTHING, Waiting
 
@@ -264,7 +264,7 @@ class Matcher:
         self.room_rows = 1 << 16
 
     def run(
-        self, prepared: Prepared, groups: Groups, check: Callable[[], None] | None = None
+        self, prepared: PreparedRows, groups: Groups, check: Callable[[], None] | None = None
     ) -> Iterator[Matches]:
         """Search all groups from their positions on; yields matches group by group.
 
@@ -298,12 +298,18 @@ class Matcher:
             self.prune(prepared, starts, rows, groups.position, groups.now, groups.final)
         yield from self.search(prepared, rows, groups.now, groups.final, starts=starts, check=check)
 
-    def prunes(self, prepared: Prepared) -> bool:
+    def prunes(self, prepared: PreparedRows) -> bool:
         """Whether :meth:`prune` may be asked."""
         return bool(self.plan.by_position and self.automaton.positions and not prepared.careful)
 
     def prune(
-        self, prepared: Prepared, words: Words, rows: Rows, begin: IntArray, now: int, final: bool
+        self,
+        prepared: PreparedRows,
+        words: Words,
+        rows: Rows,
+        begin: IntArray,
+        now: int,
+        final: bool,
     ) -> None:
         """Clear bits from which no match can be completed, of the rows from ``begin`` on."""
         arguments = (
@@ -318,7 +324,7 @@ class Matcher:
 
     def search(
         self,
-        prepared: Prepared,
+        prepared: PreparedRows,
         rows: Rows,
         now: int,
         final: bool,
@@ -332,7 +338,7 @@ class Matcher:
 
         Parameters
         ----------
-        prepared : Prepared
+        prepared : PreparedRows
             Its words are those of ``rows``.
         rows : Rows
         now : int
@@ -426,11 +432,11 @@ class Matcher:
 
     # -- room -----------------------------------------------------------------------------------
 
-    def _output(self) -> Output:
+    def _output(self) -> MatchTable:
         n, r = self.room_matches, self.room_rows
-        return Output(*(np.empty(size, np.int64) for size in (n, n, n, n, n, r, r, r)))
+        return MatchTable(*(np.empty(size, np.int64) for size in (n, n, n, n, n, r, r, r)))
 
-    def _take(self, output: Output, state: IntArray) -> Matches:
+    def _take(self, output: MatchTable, state: IntArray) -> Matches:
         n, r = int(state[m.MATCHES]), int(state[m.RUNS])
         labels = int(state[m.LABELS]) if self.labels else 0
         state[m.MATCHES] = state[m.RUNS] = state[m.LABELS] = 0
@@ -506,8 +512,8 @@ class Matcher:
             )
         if status == m.OVERFLOW and why and state[m.ERROR_DEPTH] != -1:
             return SqlError(
-                f"a condition of pattern {self.text} cannot be computed {where}: {why}; guard it "
-                "with CASE, or use TRY_CAST"
+                f"a condition of pattern {self.text} cannot be computed {where}: {why}"
+                + ("" if "; guard it" in why else "; guard it with CASE, or use TRY_CAST")
             )
         if status == m.OVERFLOW:
             return SqlError(

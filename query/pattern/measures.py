@@ -33,9 +33,10 @@ from ...compiled import kernel
 from .binding import (
     CLASSIFIER,
     NUMBER,
-    Aggregate,
     Bound,
+    Given,
     Leaf,
+    MatchAggregate,
     MatchNumber,
     Navigation,
     RowExpression,
@@ -79,6 +80,8 @@ class Context:
         Per match: the rows of its partition.
     names : list of str
         Variable of each position.
+    given : callable
+        Values, per output row, of leaves that are not read from rows.
     """
 
     matches: Matches
@@ -87,6 +90,7 @@ class Context:
     begin: IntArray
     end: IntArray
     names: Sequence[str]
+    given: Callable[[Given], pa.Array] | None = None
 
 
 @kernel
@@ -236,6 +240,9 @@ class _Leaves:
             if isinstance(leaf, MatchNumber):
                 context = self.context
                 self.known[leaf] = pa.array(context.matches.number[context.rows.match])
+            elif isinstance(leaf, Given):
+                assert self.context.given is not None
+                self.known[leaf] = self.context.given(leaf)
             elif isinstance(leaf, Navigation):
                 self.known[leaf] = self._navigation(leaf)
             else:
@@ -303,7 +310,7 @@ class _Leaves:
         values = flat(evaluate(f"SELECT ({row.sql}) AS c FROM rows", rows=table).column(0))
         return pc.if_else(pa.array(target >= 0), values, pa.scalar(None, values.type))
 
-    def _aggregate(self, leaf: Aggregate) -> pa.Array:
+    def _aggregate(self, leaf: MatchAggregate) -> pa.Array:
         context = self.context
         matches, rows = context.matches, context.rows
         member = self._member(leaf.variables)
@@ -354,7 +361,7 @@ class _Leaves:
             taken = pc.if_else(pa.array(chosen >= 0), taken, default.cast(taken.type))
         return taken
 
-    def _typed(self, leaf: Aggregate, call: str) -> str:
+    def _typed(self, leaf: MatchAggregate, call: str) -> str:
         if leaf.function == "sum":
             argument = leaf.argument
             if argument is None or pa.types.is_integer(self.type_of(argument)):
@@ -362,7 +369,7 @@ class _Leaves:
                 return f"CAST({call} AS {kind})" if kind else call
         return call
 
-    def _entries(self, leaf: Aggregate, entry: IntArray, match: IntArray) -> pa.Table:
+    def _entries(self, leaf: MatchAggregate, entry: IntArray, match: IntArray) -> pa.Table:
         context = self.context
         matches = context.matches
         columns = {"@match": pa.array(match), "@order": pa.array(entry)}

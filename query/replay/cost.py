@@ -30,8 +30,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...compiled import kernel
+from ...store.atomic_file import replace_file
 from ...store.files import RealFiles
-from ...store.replacing import replace_file
 
 __all__ = [
     "WEIGHTS_FILE",
@@ -360,12 +360,10 @@ class CostModel:
 
     Attributes
     ----------
-    costs : BlockCosts
     window : float
         Events that a match can span.
     leading, trailing : bool
         Whether events may come before the first, after the last block of the pattern.
-    weights : Weights
     gap : float
         Intervals nearer than that are read as one.
     grid : int

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .candidates import ChosenBlock, ChosenTerm, Chunk, chunks_of, occurrences, unindexed
+from .candidates import ChosenBlock, ChosenTerm, LookupRange, chunks_of, occurrences, unindexed
 from .coarse import CoarseMap
 from .context import PlanContext
 from .offers import Offer
@@ -32,7 +32,6 @@ class Arrangement:
 
     Attributes
     ----------
-    blocks : list of ChosenBlock
     before, after : int
         Symbols of the pattern before the first and after the last of them.
     leading, trailing : bool
@@ -52,10 +51,7 @@ class Lookups:
 
     Attributes
     ----------
-    context : PlanContext
-    coarse : CoarseMap
-    picked : tuple of Offer
-    chunks : list of Chunk
+    chunks : list of LookupRange
         The stream in pieces, in order.
     bounds : Spans
         Of the chunks.
@@ -66,7 +62,7 @@ class Lookups:
     context: PlanContext
     coarse: CoarseMap
     picked: tuple[Offer, ...]
-    chunks: list[Chunk]
+    chunks: list[LookupRange]
     bounds: Spans
     indexed: int
 
@@ -75,7 +71,7 @@ class Lookups:
         """For the terms that were picked."""
         names = {name for offer in picked for name in offer.term.attributes}
         known = sorted(names & set(context.indexed))
-        chunks: list[Chunk] = []
+        chunks: list[LookupRange] = []
         if known:
             assert context.catalogue is not None
             chunks = chunks_of(context.catalogue, context.timeline, known)
@@ -104,8 +100,6 @@ class Lookups:
 
         Parameters
         ----------
-        block : int
-        spans : Spans
         inside : Spans, optional
             Occurrences elsewhere do not matter.
         """

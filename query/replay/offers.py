@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...indexes.kernels import count_bits
-from .candidates import Chunk, chunks_of
+from .candidates import LookupRange, chunks_of
 from .coarse import CoarseMap
 from .context import PlanContext
-from .evaluated import mark_events
+from .event_lookup import mark_events
 from .rates import RateMap
 from .spans import Spans
 from .symbols import Term
@@ -40,7 +40,6 @@ class Offer:
 
     Attributes
     ----------
-    term : Term
     symbol : int
         Place of its symbol among all symbols of the outline.
     block, offset : int
@@ -71,15 +70,14 @@ class Offers:
 
     Attributes
     ----------
-    items : tuple of Offer
-    chunks : tuple of Chunk
+    chunks : tuple of LookupRange
         Indexed stretches that the coarse map leaves.
     covered : int
         Base events that the indexes of the offers cover, whatever the coarse map leaves.
     """
 
     items: tuple[Offer, ...] = ()
-    chunks: tuple[Chunk, ...] = ()
+    chunks: tuple[LookupRange, ...] = ()
     covered: int = 0
 
 
@@ -88,8 +86,6 @@ def list_offers(context: PlanContext, coarse: CoarseMap, evaluated: bool = False
 
     Parameters
     ----------
-    context : PlanContext
-    coarse : CoarseMap
     evaluated : bool
         Also those without an index, which take a look at all events.
     """
@@ -98,7 +94,7 @@ def list_offers(context: PlanContext, coarse: CoarseMap, evaluated: bool = False
         return Offers()
     places = _places(context, evaluated)
     names = sorted({name for _, _, _, term in places for name in term.attributes} & set(known))
-    chunks: list[Chunk] = []
+    chunks: list[LookupRange] = []
     if names:
         assert context.catalogue is not None
         chunks = chunks_of(context.catalogue, context.timeline, names)

@@ -31,7 +31,7 @@ from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
 from ...ticks import INT64_MAX
 from .base_reader import read_arrays
-from .gather import Piece
+from .column_gather import Piece
 from .partition_spans import PartitionSpans, RowFlags
 from .replay_plan import ReplayIntervals
 from .timeline import Timeline, near
@@ -57,13 +57,8 @@ def read_partitions(
 
     Parameters
     ----------
-    snapshot : Snapshot
-    timeline : Timeline
     intervals : ReplayIntervals
         Whose spans contain all of ``partitions``; what is read by time is for all partitions.
-    partitions : PartitionSpans
-    columns : sequence of str
-    metrics : ScanMetrics, optional
     check : callable, optional
         Called before each span and each piece of one; may raise.
     """

@@ -11,7 +11,7 @@ Layout
         Outline    -> PlanContext      context.PlanContext.of     of one snapshot and its indexes
         context    -> CoarseMap        coarse.coarse_map          where leaves leave room for it
         + map      -> Offers           offers.list_offers         terms, and how often they hold
-        + offers   -> Choice           choosing.choose_terms      terms to look up
+        + offers   -> TermChoice           choosing.choose_terms      terms to look up
         + choice   -> spans            stream_intervals, partition_intervals
         + spans    -> ReplayIntervals  late_ranges                with what is late
         everything -> ReplayPlan       planning.plan_intervals
@@ -75,16 +75,12 @@ def plan_match(
 
     Parameters
     ----------
-    snapshot : Snapshot
-    compiled : CompiledMatch
-    indexes : StreamIndexes, optional
     strategy : str
         ``replay``: the whole stream.  ``none``: the coarse pattern map alone.  ``all``,
         ``greedy``, ``optimal``: how terms are chosen.  ``auto``: ``optimal``, or ``replay`` where
         that is expected to be cheaper.
     folder : Folder, optional
         Knows the parameters of this execution.
-    weights : Weights, optional
     choose : callable, optional
         Chooses among the offered terms, by number, instead of the cost model.
     check : callable, optional
@@ -154,7 +150,6 @@ def plan_intervals(
 
     Parameters
     ----------
-    context : PlanContext
     strategy : str
         See :func:`plan_match`.
     picker : callable, optional

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from ...compiled import kernel
 from .cost import Estimate, Model
 
-__all__ = ["Selected", "greedy", "optimal"]
+__all__ = ["Assignment", "greedy", "optimal"]
 
 Counts = tuple[int, ...]
 """Terms taken of each block, rarest first."""
@@ -36,13 +36,11 @@ PRIMARY, SECONDARY = 5, 6
 
 
 @dataclass(frozen=True)
-class Selected:
+class Assignment:
     """The cheapest assignment of a number of terms to every block.
 
     Attributes
     ----------
-    counts : tuple of int
-    estimate : Estimate
     examined : int
         Assignments that were looked at.
     """
@@ -118,18 +116,17 @@ class _Examiner:
 
 def _selected(
     counts: npt.NDArray[np.int64], priced: npt.NDArray[np.float64], examined: int
-) -> Selected:
-    return Selected(tuple(counts.tolist()), Estimate(*priced.tolist()), examined)
+) -> Assignment:
+    return Assignment(tuple(counts.tolist()), Estimate(*priced.tolist()), examined)
 
 
-def optimal(sizes: Sequence[int], model: Model) -> Selected:
+def optimal(sizes: Sequence[int], model: Model) -> Assignment:
     """The cheapest assignment by Algorithm 3.2.
 
     Parameters
     ----------
     sizes : sequence of int
         Terms that each block offers.
-    model : Model
     """
     nothing = np.zeros((1, len(sizes)), np.int64)
     taken = model.table(nothing)[0]
@@ -144,15 +141,13 @@ def optimal(sizes: Sequence[int], model: Model) -> Selected:
     return _selected(nothing[0], taken, examiner.examined)
 
 
-def greedy(order: Sequence[int], sizes: Sequence[int], model: Model) -> Selected:
+def greedy(order: Sequence[int], sizes: Sequence[int], model: Model) -> Assignment:
     """The cheapest of taking the 0, 1, 2, ... rarest terms.
 
     Parameters
     ----------
     order : sequence of int
         Block of each term, rarest first.
-    sizes : sequence of int
-    model : Model
     """
     steps = np.zeros((len(order) + 1, len(sizes)), np.int64)
     for step, block in enumerate(order, 1):

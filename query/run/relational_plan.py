@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from ..contract.explanation import Operator
 from ..relational.scans import Scanned
-from .relations import AggregateRelation, OperatorRelation, StreamRelation
+from .scan_relations import AggregateRelation, OperatorRelation, StreamRelation
 
 __all__ = ["OpenLeaf", "plan_of"]
 
@@ -45,7 +45,6 @@ def plan_of(document: str, leaves: Sequence[OpenLeaf], analyzed: bool) -> Operat
         What ``EXPLAIN (FORMAT json)`` answered.
     leaves : sequence of OpenLeaf
         In the order of the query.
-    analyzed : bool
 
     Returns
     -------

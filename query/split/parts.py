@@ -43,9 +43,9 @@ from ...store.snapshot import Snapshot
 from ..pattern.compiled import CompiledMatch, MatchLimits
 from ..pattern.match_stream import MatchStream
 from ..pattern.matcher import Groups, Matches
-from ..replay.masked import IntervalStream
+from ..replay.interval_stream import IntervalStream
 from ..replay.replay_plan import ReplayIntervals
-from ..replay.running import ReplayRun, run_intervals
+from ..replay.run_plan import ReplayRun, run_intervals
 from ..replay.spans import Spans
 from ..replay.timeline import Timeline
 from .reach import MOST
@@ -91,7 +91,6 @@ class SpanPart:
     segment : int or None
         A segment that it reads (None: the tail), and ``start``, the position of its first event:
         a snapshot of fewer segments counts from another place.
-    start : int
     low, high : int
         Ticks, inclusive.
     """
@@ -233,12 +232,7 @@ class RangePart:
 
 @dataclass(frozen=True)
 class SharePart:
-    """The partitions whose keys hash to a number.
-
-    Attributes
-    ----------
-    share, shares : int
-    """
+    """The partitions whose keys hash to a number."""
 
     share: int
     shares: int

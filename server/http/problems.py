@@ -43,6 +43,7 @@ TITLES: dict[str, str] = {
     "unsupported-type": "A stream cannot store this type",
     "stream-not-found": "There is no such stream",
     "stream-exists": "The stream exists already",
+    "stream-owned": "The stream belongs to live queries",
     "attribute-not-found": "The stream has no such attribute",
     "index-not-found": "The attribute has no index",
     "index-exists": "The attribute has an index already",

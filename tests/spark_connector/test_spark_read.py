@@ -15,10 +15,10 @@ import pytest
 import chronicle
 from chronicle.errors import SnapshotExpired, SqlError
 from chronicle.schema import StreamSchema
-from chronicle.spark_connector.backend import Scan
+from chronicle.spark_connector.backend import ScanRequest
 from chronicle.spark_connector.local import LocalBackend
 from chronicle.spark_connector.options import Options
-from chronicle.spark_connector.reader import EventReader
+from chronicle.spark_connector.reader import ScanReader
 from chronicle.spark_connector.types import spark_schema
 from chronicle.store import EventStream, Store
 
@@ -186,27 +186,16 @@ def test_a_wrong_filter_is_told_when_the_read_is_planned(tmp_path: Path) -> None
         database.create_stream("s", arrow, "t").append([{"t": 1, "x": 1.5}])
     options = Options.parse({"path": str(tmp_path / "s"), "stream": "s"}, "r")
     backend = LocalBackend(options)
-    assert len(backend.plan(Scan(("t", "x"), filter="x > 1 AND t < 5"))) == 1
+    assert len(backend.plan(ScanRequest(("t", "x"), filter="x > 1 AND t < 5"))) == 1
     with pytest.raises(SqlError, match="no column 'speed'"):
-        backend.plan(Scan(("t",), filter="speed > 1"))
+        backend.plan(ScanRequest(("t",), filter="speed > 1"))
     with pytest.raises(SqlError):
-        backend.plan(Scan(("t",), filter="x >"))
+        backend.plan(ScanRequest(("t",), filter="x >"))
 
 
 def test_an_earlier_commit_is_read_as_far_back_as_the_log_tells(tmp_path: Path) -> None:
     schema = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64())]), "t")
     commits = []
-
-    def read_as_of(position: int) -> list[int]:
-        raw = {"path": str(tmp_path / "store"), "stream": "s", "asOf": str(position)}
-        reader = EventReader(Options.parse(raw, "r"), spark_schema(schema.arrow))
-        return [
-            n
-            for partition in reader.partitions()
-            for batch in reader.read(partition)
-            for n in batch.column("n").to_pylist()
-        ]
-
     with Store.open(tmp_path / "store") as store:
         stream = store.create_stream("s", schema)
         assert isinstance(stream, EventStream)
@@ -215,9 +204,19 @@ def test_an_earlier_commit_is_read_as_far_back_as_the_log_tells(tmp_path: Path) 
                 stream.seal()  # a new log begins, and tells of nothing before
             stream.append(pa.record_batch([pa.array([n]), pa.array([n])], schema=schema.arrow))
             commits.append(stream.snapshot().version)
-        # closing leaves the newest commit alone in the log
-        assert read_as_of(commits[2]) == [0, 1, 2]
-        assert read_as_of(commits[3]) == [0, 1, 2, 3]
-        for position in (commits[0], commits[3] + 1):
-            with pytest.raises(SnapshotExpired, match=f"to {commits[3]}, found {position}"):
-                read_as_of(position)
+
+    def read_as_of(position: int) -> list[int]:
+        raw = {"path": str(tmp_path / "store"), "stream": "s", "asOf": str(position)}
+        reader = ScanReader(Options.parse(raw, "r"), spark_schema(schema.arrow))
+        return [
+            n
+            for partition in reader.partitions()
+            for batch in reader.read(partition)
+            for n in batch.column("n").to_pylist()
+        ]
+
+    assert read_as_of(commits[2]) == [0, 1, 2]
+    assert read_as_of(commits[3]) == [0, 1, 2, 3]
+    for position in (commits[0], commits[3] + 1):
+        with pytest.raises(SnapshotExpired, match=f"to {commits[3]}, found {position}"):
+            read_as_of(position)

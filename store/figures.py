@@ -1,0 +1,38 @@
+"""Figures about a stream that is open for writing, for people and metrics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .commits import Commits
+from .snapshot import Snapshot
+
+__all__ = ["figures_of"]
+
+
+def figures_of(commits: Commits) -> dict[str, Any]:
+    """Sizes and counters; the lock is held."""
+    manifest, journal = commits.manifest, commits.journal
+    snapshot = Snapshot(commits.published)
+    active = 0 if commits.active is None else commits.active.writer.length
+    entries = (*manifest.segments, *manifest.runs)
+    garbage = commits.garbage_sizes()
+    return {
+        "events": snapshot.count,
+        "position": snapshot.version,
+        "segments": len(manifest.segments) + (commits.active is not None),
+        "late_runs": len(manifest.runs),
+        "late_buffered": sum(batch.num_rows for batch in journal.late),
+        "late_total": journal.late_total,
+        "tail_events": journal.tail.rows,
+        "dropped_events": manifest.dropped_events,
+        "bytes": sum(entry.bytes for entry in entries) + active + commits.log.size,
+        "log_bytes": commits.log.size,
+        "log_records": commits.log.records,
+        "late_events_in_runs": sum(entry.events for entry in manifest.runs),
+        "garbage_files": len(garbage),
+        "garbage_bytes": sum(garbage),
+        "manifest_version": manifest.version,
+        "dirty_ranges": snapshot.dirty_ranges(),
+        **commits.figures,
+    }
