@@ -65,7 +65,6 @@ class Flusher:
     ----------
     sync : callable
         Must not raise.
-    seconds : float
     """
 
     def __init__(self, sync: Callable[[], None], seconds: float) -> None:
@@ -87,12 +86,7 @@ class Flusher:
 
 
 class Compactor:
-    """Folds the late runs of a stream, one compaction at a time.
-
-    Parameters
-    ----------
-    commits : Commits
-    """
+    """Folds the late runs of a stream, one compaction at a time."""
 
     def __init__(self, commits: Commits) -> None:
         self._commits = commits
@@ -124,14 +118,14 @@ class Compactor:
 
     def due(self) -> bool:
         """Whether the late runs have become many; see the module."""
-        manifest, writer = self._commits.manifest, self._commits.writer  # others replace them
+        manifest, active = self._commits.manifest, self._commits.active  # others replace them
         late = sum(entry.events for entry in manifest.runs)
         if not manifest.runs or late < EVENTS_MIN:
             return False
         first = min(entry.first for entry in manifest.runs)
         touched = sum(entry.events for entry in manifest.segments if entry.last >= first)
-        if writer is not None:
-            touched += writer.events
+        if active is not None:
+            touched += active.writer.events
         return late >= SHARE_MIN * touched
 
     def _late(self) -> int:
@@ -183,7 +177,6 @@ class _Pace:
 
     Parameters
     ----------
-    commits : Commits
     stopped : threading.Event
         Ends the rest, and the compaction.
     """

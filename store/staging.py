@@ -48,11 +48,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
+from sortedcontainers import SortedKeyList
 
 from ..errors import InvalidArgument, SchemaMismatch, StorageFailed
 from ..schema import StreamSchema
 from .catalog import SegmentEntry, segment_name
 from .compaction import spill
+from .draft import seal
+from .edit import Edit
 from .file_contract import Files
 from .options import StreamOptions
 from .segment import TICK_MAX, SegmentView
@@ -307,8 +310,8 @@ def commit_staged(
         order = sorted(staged, key=lambda item: item.part)  # within a part, as they were staged
         _check(stream, order)
         if not truncate:
-            if order and (stream.commits.journal.tail.rows or stream.commits.writer is not None):
-                stream.commits.seal()
+            if order and (stream.commits.journal.tail.rows or stream.commits.active is not None):
+                seal(stream.commits)
             if order and stream.commits.journal.late:
                 spill(stream.commits)
         linked = _link(stream, order)
@@ -410,11 +413,8 @@ def _publish(
     if truncate:
         jobs["truncated"] = {"position": position}  # nobody can follow the stream across this
     manifest = replace(manifest, segments=segments, runs=(*manifest.runs, *runs), jobs=jobs)
-    writer = stream.commits.writer if truncate else None
-    stream.commits.commit(manifest, journal, views)
-    if writer is not None:
-        stream.commits.writer = stream.commits.active = None
-        writer.close()
+    active = None if truncate else stream.commits.active
+    stream.commits.apply(Edit(journal, active, manifest, views))
     return result
 
 
@@ -424,12 +424,10 @@ def _placed(
     added: Sequence[SegmentEntry],
 ) -> tuple[tuple[SegmentEntry, ...], list[SegmentEntry]]:
     """Base segments in time order with those added that meet nothing, and the new late runs."""
-    base = list(segments)
+    base = SortedKeyList(segments, key=lambda entry: entry.last)
     late: list[SegmentEntry] = []
     for entry in added:
-        at = 0
-        while at < len(base) and base[at].last <= entry.first:
-            at += 1
+        at = base.bisect_key_right(entry.first)
         newest = at == len(base)
         before = base[at - 1] if at else None
         # At the end equal times may touch, because what is there came first; elsewhere not.
@@ -439,7 +437,7 @@ def _placed(
         if fits and not any(
             run.first <= entry.last and entry.first <= run.last for run in (*runs, *late)
         ):
-            base.insert(at, entry)
+            base.add(entry)
         else:
             late.append(entry)
     return tuple(base), late

@@ -33,6 +33,7 @@ from sqlglot import exp
 from ...errors import StreamNotFound
 from ...schema import StreamSchema
 from ...suggestion import did_you_mean
+from ..contract.cancellation import checkpoint
 from ..contract.catalog import Catalog
 from ..pattern.any_choice import REGIMES
 from ..sql.dialect import MatchRelation, error_at, position_of
@@ -91,7 +92,6 @@ def bind(root: Any, text: str, catalog: Catalog, operators: Binders) -> BoundQue
     root : sqlglot tree
     text : str
         The statement, for error positions.
-    catalog : Catalog
     operators : mapping
         What binds FROM items that are no streams.
 
@@ -446,6 +446,7 @@ class _Binder:
     # -------------------------------------------------------------------- expressions
 
     def _expression(self, node: Any, scope: Scope, ctes: Ctes) -> None:
+        checkpoint()
         if isinstance(node, exp.Query):
             self.query(node, ctes, scope)
             return

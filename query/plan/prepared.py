@@ -67,7 +67,6 @@ class Written:
 
     Attributes
     ----------
-    sql : str
     parameters : frozenset of str
         Names of the parameters that occur in it; the executor refuses any other.
     """
@@ -87,9 +86,8 @@ class PreparedQuery:
 
     Attributes
     ----------
-    text : str
-    bound : BoundQuery
-    parameters : tuple of str
+    parameters : dict of str to int
+        Where each is used first.
     candidates : dict of int to Candidate
         SELECTs that the tree may answer, by site.
     rows : dict of int to RowLimit
@@ -108,7 +106,7 @@ class PreparedQuery:
 
     text: str
     bound: BoundQuery
-    parameters: tuple[str, ...]
+    parameters: dict[str, int]
     candidates: dict[int, Candidate]
     rows: dict[int, RowLimit]
     static: bool
@@ -158,7 +156,6 @@ def prepare(
         As parsed; it is changed.
     text : str
         What it was parsed from, for positions.
-    catalog : Catalog
     operators : mapping
         What binds FROM items that are no streams.
     inner : bool
@@ -171,7 +168,7 @@ def prepare(
     functions = frozenset(name for name in operators if isinstance(name, str))
     check_query(root, text, functions)
     check_literals(root, text)
-    parameters = () if inner else number_placeholders(root, text)
+    parameters = {} if inner else number_placeholders(root, text)
     cut, reason = cut_of(root)
     uses_now = _fix_now(root)
     if uses_now and cut != "whole":

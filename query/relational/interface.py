@@ -32,6 +32,9 @@ MESSAGE_CHARACTERS = 4000
 CONSTANTS_MAX = 1000
 CONSTANT_LENGTH_MAX = 1000
 
+_ADVICE = re.compile(r"\b(?:SET|PRAGMA) [a-z_]+|\bTRY\(")
+"""What DuckDB recommends and Chronicle's SQL does not have."""
+
 logger = logging.getLogger("chronicle.query")
 
 
@@ -45,7 +48,6 @@ class Answer:
         As DuckDB names and types the columns.
     hugeints : tuple of int
         Positions of the columns whose type in DuckDB is HUGEINT or UHUGEINT.
-    batches : iterator of RecordBatch
     close : callable
         Ends the query; may be called more than once.
     """
@@ -78,12 +80,10 @@ class RelationalExecutor(ABC):
         ----------
         sql : str
             Written by :func:`..sql.dialect.to_text` from a tree that passed the gate.
-        relations : mapping of str to ScanDataset
         values : mapping
             Parameters that occur in ``sql``.
         text : str
             What the user wrote, for positions in messages.
-        control : QueryControl
         failures : FailureBox
             Shared with the datasets.
         """
@@ -189,5 +189,12 @@ def _sql_error(message: str, text: str) -> SqlError:
     message = told.split("\nLINE ")[0].strip()
     message = re.sub(r"^[A-Z][A-Za-z ]*(?:Error|Exception): ?", "", message)
     message = re.sub(r"\bchronicle_+\d+\b", "the stream", message)
-    message = re.split(r"\s*Candidate functions:", " ".join(message.split()))[0]
+    message = re.split(r"\s*Candidate functions:", message)[0]
+    kept = ""
+    for sentence in re.findall(r".+?(?:[.!?](?=\s)|\n|$)\s*", message, re.DOTALL):
+        if kept.count("'") % 2 or not _ADVICE.search(sentence):
+            kept += sentence  # within quotes it is a value
+    message = " ".join(kept.split())
+    if message.startswith("Division by zero"):
+        message = f"{message.removesuffix('.')}; guard it with CASE or nullif"
     return error_at(text, error_offset(told, text), message or "the query cannot be run")
