@@ -41,8 +41,8 @@ golden: setup ## write what the golden scripts (tests/golden) print now; read th
 crash: setup ## the long form of the crash and fault-injection suite
 	CHRONICLE_CRASH=long $(BIN)/python -m pytest -m crash --timeout 1800
 
-mutants: setup ## break one promise of the store or of queries at a time; a test must notice each
-	$(BIN)/python tests/mutants.py
+mutants: setup ## break one promise at a time; a test must notice each (MUTANTS="--jobs 4 --only log")
+	$(BIN)/python tests/mutants.py $(MUTANTS)
 
 nightly: setup ## random patterns and replay intervals, a cold start, mutated stores, fuzzers: hours, other seeds each time
 	CHRONICLE_STRESS_SECONDS=3600 $(BIN)/python -m pytest --timeout 0 tests/test_cold_start.py

@@ -13,14 +13,16 @@ Guarantee
 
 Limits
     Numba notices a change of the file that holds a kernel, not of another file that the kernel
-    calls: kernels that call each other live in one module.  ``CHRONICLE_CACHE_DIR`` moves the
-    cache; its directory carries the version of Chronicle's kernels, of Numba and of Python.
+    calls: kernels that call each other live in one module.  An index that names classes which are
+    gone, as after an upgrade, is taken for an old one.  ``CHRONICLE_CACHE_DIR`` moves the cache;
+    its directory carries the version of Chronicle's kernels, of Numba and of Python.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import sys
 import tempfile
 import threading
@@ -73,6 +75,20 @@ def _writable_cache() -> bool:
     return True
 
 
+def _survive_old_indexes() -> None:
+    """Let an index of compiled forms that cannot be unpickled any more count as empty."""
+    load = caching.IndexDataCacheFile._load_index
+
+    def load_index(file: Any) -> Any:
+        try:
+            return load(file)
+        except (AttributeError, ImportError, EOFError, pickle.UnpicklingError):
+            return {}
+
+    caching.IndexDataCacheFile._load_index = load_index
+
+
+_survive_old_indexes()
 _CACHED = _writable_cache()
 fork_waits_for(global_compiler_lock)
 

@@ -28,7 +28,7 @@ from ..indexes import StreamIndexes
 from ..query.pattern.compiled import compile_match
 from ..query.replay.planning import plan_match
 from ..query.replay.replay_plan import ReplayPlan
-from ..query.replay.running import run_match
+from ..query.replay.run_plan import run_match
 from ..query.sql.match_clause import clause_of_text
 from ..schema import StreamSchema
 from ..store import Store, StreamOptions

@@ -5,7 +5,7 @@ Reading order::
     shared            options (what commands have in common)  terminal (what people see)
                       connection (the store or server they talk to)
     answers           tables  plotting  plots  output
-    statements        statements  session  prompt  sql
+    statements        sql_script  session  prompt  sql
     events in         ingest
     other commands    streams  upkeep  serving  calibrate  demonstrate
 

@@ -17,7 +17,7 @@ from ..errors import ChronicleError, in_words_of
 from .connection import Connection
 from .output import write_answer
 from .session import Session
-from .statements import is_complete, split
+from .sql_script import is_complete, split
 from .terminal import fail, say
 
 __all__ = ["prompt"]

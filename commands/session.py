@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from .connection import Connection
-from .statements import only_reads
+from .sql_script import only_reads
 
 if TYPE_CHECKING:
     import pyarrow as pa

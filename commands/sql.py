@@ -15,7 +15,7 @@ from .options import StoreOption, TokenOption, UrlOption
 from .output import check_format, write_answer
 from .plots import draw, plot_format
 from .session import Session
-from .statements import split
+from .sql_script import split
 from .terminal import is_terminal
 
 __all__ = ["parameters", "sql"]

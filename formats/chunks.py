@@ -3,8 +3,8 @@
 Purpose
     Every format is read in chunks of complete records.  A chunk is parsed *fast*, by the types
     that are expected, and when that fails once more *carefully*, as text with a note of every
-    record that is broken.  :class:`Chunk` is that contract; ``csvtext.py``, ``jsontext.py`` and
-    ``columnar.py`` fulfil it.
+    record that is broken.  :class:`RecordChunk` is that contract; ``csvtext.py``,
+    ``jsontext.py`` and ``columnar.py`` fulfil it.
 
 Invariants
     Records are numbered from 0 within a chunk, broken ones included; ``first_row`` is the number
@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from .badrows import BadRow
 
-__all__ = ["CHUNK_BYTES", "SAMPLE_BYTES", "Chunk", "ChunkReader", "LineNumbers", "Texts"]
+__all__ = ["CHUNK_BYTES", "SAMPLE_BYTES", "ChunkReader", "LineNumbers", "RecordChunk", "Texts"]
 
 CHUNK_BYTES = 4 << 20
 """Text read at a time."""
@@ -73,7 +73,7 @@ class LineNumbers:
         return self._first + int(np.searchsorted(self._breaks, position))
 
 
-class Chunk(Protocol):
+class RecordChunk(Protocol):
     """Some complete records of a source."""
 
     first_row: int
@@ -107,6 +107,6 @@ class ChunkReader(Protocol):
     typed: bool
     """Whether the format has types of its own (Parquet, Arrow)."""
 
-    def chunks(self) -> Iterator[Chunk]:
+    def chunks(self) -> Iterator[RecordChunk]:
         """Chunks in order; a reader counts its own rows."""
         ...

@@ -46,7 +46,7 @@ _BUFFER_BYTES = 1 << 20
 
 
 class BatchChunk:
-    """One typed batch; see :class:`~chronicle.formats.chunks.Chunk`."""
+    """One typed batch; see :class:`~chronicle.formats.chunks.RecordChunk`."""
 
     def __init__(self, source: str, batch: pa.RecordBatch, first_row: int, meter: Meter) -> None:
         self._source = source

@@ -116,7 +116,7 @@ def _bytes(data: bytes) -> npt.NDArray[np.uint8]:
 
 
 class CsvChunk:
-    """Some complete records of a CSV source; see :class:`~chronicle.formats.chunks.Chunk`."""
+    """Some complete records of a CSV source; see :class:`~chronicle.formats.chunks.RecordChunk`."""
 
     def __init__(self, owner: CsvRecords, data: bytes, first_row: int, first_line: int) -> None:
         self._owner = owner

@@ -22,7 +22,7 @@ from .. import errors
 from ..errors import ChronicleError, ResourceLimit
 from ..isolation.batches import unpack
 from ..isolation.channel import ChannelClosed, Garbage
-from ..isolation.pool import Lease, PoolSpec, open_pool
+from ..isolation.pool import PoolSpec, WorkerLease, open_pool
 from ..schema import StreamSchema
 from .badrows import BadRow, BadRowPolicy, fail
 
@@ -140,7 +140,7 @@ class IsolatedReader:
             deadline.cancel()
             lease.discard()
 
-    def _message(self, lease: Lease) -> tuple[dict[str, Any], pa.Buffer | None]:
+    def _message(self, lease: WorkerLease) -> tuple[dict[str, Any], pa.Buffer | None]:
         if not lease.channel.waiting(self._silence_s):
             lease.kill("deadline")
         message, data = lease.channel.receive()
@@ -148,7 +148,7 @@ class IsolatedReader:
             raise Garbage("the worker's answer is no message")
         return message, data
 
-    def _error(self, message: dict[str, Any], lease: Lease) -> ChronicleError:
+    def _error(self, message: dict[str, Any], lease: WorkerLease) -> ChronicleError:
         """What ended the reading; only after an error of the data is the worker kept."""
         try:
             kind, text, row = message["error"]

@@ -73,7 +73,7 @@ _NO_KEYS = np.zeros(0, np.uint64)
 
 
 class JsonChunk:
-    """Some complete JSON records; see :class:`~chronicle.formats.chunks.Chunk`."""
+    """Some complete JSON records; see :class:`~chronicle.formats.chunks.RecordChunk`."""
 
     def __init__(
         self, source: str, data: bytes, first_row: int, first_line: int | None, ignore_new: bool

@@ -26,7 +26,7 @@ __all__ = [
     "FORMATS",
     "READ_FORMATS",
     "WRITE_FORMATS",
-    "Kind",
+    "SourceKind",
     "detect",
     "format_of_media_type",
     "media_type_of",
@@ -101,7 +101,7 @@ _MEDIA_OUT = {
 }
 
 
-class Kind(NamedTuple):
+class SourceKind(NamedTuple):
     """What something is: a format name and a compression (None when plain)."""
 
     format: str
@@ -144,10 +144,10 @@ def stem_of(name: str) -> str:
     return _split(name)[0]
 
 
-def suffixes_of(name: str) -> Kind | None:
+def suffixes_of(name: str) -> SourceKind | None:
     """What the suffixes of a file name say; None when they name no known format."""
     _, format_, compression = _split(name)
-    return None if format_ is None else Kind(format_, compression)
+    return None if format_ is None else SourceKind(format_, compression)
 
 
 def sniff_compression(head: bytes) -> str | None:

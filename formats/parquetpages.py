@@ -34,7 +34,7 @@ _BOOLEANS, _BYTE, _VARINTS, _DOUBLE, _BINARY, _LISTS, _MAP, _STRUCT = (
 )  # fmt: skip
 
 
-class _Cut(Exception):
+class _Incomplete(Exception):
     """The header goes on beyond the bytes at hand."""
 
 
@@ -47,7 +47,7 @@ class _Compact:
 
     def byte(self) -> int:
         if self.at >= len(self._data):
-            raise _Cut
+            raise _Incomplete
         self.at += 1
         return self._data[self.at - 1]
 
@@ -64,7 +64,7 @@ class _Compact:
 
     def skip_bytes(self, count: int) -> None:
         if self.at + count > len(self._data):
-            raise _Cut
+            raise _Incomplete
         self.at += count
 
     def skip(self, kind: int, depth: int = 0, *, element: bool = False) -> None:
@@ -162,7 +162,7 @@ def _header(file: IO[bytes], at: int, end: int) -> tuple[int, int, int]:
         cursor = _Compact(file.read(min(size, end - at)))
         try:
             unpacked, packed = cursor.page()
-        except _Cut:
+        except _Incomplete:
             if size >= min(end - at, _HEADER_BYTES_MAX):
                 raise InvalidData(f"the page header at byte {at} is cut off") from None
             size *= 8

@@ -28,7 +28,7 @@ import pyarrow as pa
 from ..errors import InvalidData, UnsupportedType
 from ..schema import StreamSchema
 from .badrows import BadRow, BadRowPolicy, fail, shown
-from .chunks import Chunk, ChunkReader
+from .chunks import ChunkReader, RecordChunk
 from .columnar import ArrowRecords, ParquetRecords
 from .convert import convert, flatten
 from .converted import Converted
@@ -173,7 +173,7 @@ class EventReader:
 
     # ------------------------------------------------------------------------------- one chunk
 
-    def _read(self, chunk: Chunk) -> pa.RecordBatch | None:
+    def _read(self, chunk: RecordChunk) -> pa.RecordBatch | None:
         broken: list[tuple[int, str]] = []
         records: Any = None
         try:
@@ -195,7 +195,7 @@ class EventReader:
         batch = self._assemble(results)
         return batch if good is None else batch.filter(pa.array(good))
 
-    def _learn(self, chunk: Chunk, columns: Columns) -> Columns:
+    def _learn(self, chunk: RecordChunk, columns: Columns) -> Columns:
         """Settle what this chunk is the first to show; parse it again where that changes how to."""
         quoted = frozenset(columns) if self.format in ("json", "ndjson") else frozenset()
         self._observe(columns, quoted)
@@ -365,7 +365,7 @@ class EventReader:
 
     def _report(
         self,
-        chunk: Chunk,
+        chunk: RecordChunk,
         broken: Sequence[tuple[int, str]],
         found: Sequence[BadValue],
     ) -> None:

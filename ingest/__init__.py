@@ -22,7 +22,7 @@ from .engines import choose_engine, ingest
 from .pipeline import Ingest
 from .quarantine import BadRows
 from .report import IngestReport, Progress
-from .request import IngestRequest, Source, expand
+from .request import IngestRequest, InputSource, expand
 from .sink import Sink
 from .target import Target
 
@@ -31,9 +31,9 @@ __all__ = [
     "Ingest",
     "IngestReport",
     "IngestRequest",
+    "InputSource",
     "Progress",
     "Sink",
-    "Source",
     "Target",
     "choose_engine",
     "expand",

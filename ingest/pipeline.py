@@ -46,7 +46,7 @@ from ..schema import StreamSchema
 from .external_sort import ExternalSort, regroup
 from .quarantine import BadRows
 from .report import IngestReport, Progress, Silent
-from .request import IngestRequest, Source, expand
+from .request import IngestRequest, InputSource, expand
 from .sink import Outcome, Sink, load
 
 __all__ = ["Ingest"]
@@ -235,7 +235,7 @@ class Ingest:
                     raise
                 self.report.broken_files.append(str(error))
 
-    def _read(self, source: Source) -> Iterator[pa.RecordBatch]:
+    def _read(self, source: InputSource) -> Iterator[pa.RecordBatch]:
         request, report = self._request, self.report
         bad_before = self._bad_rows.count
         rows_before, bytes_before = report.rows, report.bytes

@@ -29,7 +29,7 @@ from ..formats import FORMATS, Layout, Limits, suffixes_of
 from ..schema import StreamSchema
 from .report import IngestReport
 
-__all__ = ["COMMITS", "ENGINES", "ON_ERROR", "IngestRequest", "Source", "expand"]
+__all__ = ["COMMITS", "ENGINES", "ON_ERROR", "IngestRequest", "InputSource", "expand"]
 
 ENGINES = ("auto", "arrow", "spark")
 ON_ERROR = ("fail", "skip", "quarantine")
@@ -40,7 +40,7 @@ BATCH_ROWS = 262_144
 
 
 @dataclass(frozen=True)
-class Source:
+class InputSource:
     """One input: a path or ``-``, and its size in bytes where known."""
 
     path: str
@@ -174,7 +174,7 @@ class IngestRequest:
         )
 
 
-def expand(inputs: Sequence[str], *, any_suffix: bool = False) -> list[Source]:
+def expand(inputs: Sequence[str], *, any_suffix: bool = False) -> list[InputSource]:
     """The sources that inputs stand for.
 
     Parameters
@@ -226,9 +226,9 @@ def _files_below(directory: str, any_suffix: bool) -> list[str]:
     return files
 
 
-def _source(path: str) -> Source:
+def _source(path: str) -> InputSource:
     if path == "-":
-        return Source(path, None)
+        return InputSource(path, None)
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -236,4 +236,4 @@ def _source(path: str) -> Source:
         raise InvalidArgument(f"there is no file {path!r}") from None
     except OSError as error:
         raise InvalidArgument(f"cannot read {path!r}: {error.strerror or error}") from None
-    return Source(path, size if os.path.isfile(path) else None)
+    return InputSource(path, size if os.path.isfile(path) else None)

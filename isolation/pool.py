@@ -40,7 +40,7 @@ from ..errors import ChronicleError, MissingDependency, StoreClosed, WorkerLost
 from .channel import Channel, ChannelClosed, Garbage
 from .nursery import Nursery, NurseryLost, exit_reason
 
-__all__ = ["Lease", "Pool", "PoolSpec", "open_pool"]
+__all__ = ["Pool", "PoolSpec", "WorkerLease", "open_pool"]
 
 logger = logging.getLogger("chronicle.isolation")
 
@@ -134,7 +134,7 @@ class _Worker:
         return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE") - self.base_bytes
 
 
-class Lease:
+class WorkerLease:
     """A worker in the hands of one piece of work.
 
     Attributes
@@ -207,7 +207,7 @@ class Pool:
 
     # ---------------------------------------------------------------------------------- leases
 
-    def lease(self) -> Lease:
+    def lease(self) -> WorkerLease:
         """A worker, a warm one where there is one.
 
         Raises
@@ -230,7 +230,7 @@ class Pool:
                     worker.leases += 1
                     self._leased[worker.pid] = worker
                     self._watch()
-                    return Lease(self, worker)
+                    return WorkerLease(self, worker)
             self._discard(worker, "stopped")
 
     def warm(self, count: int = 1) -> None:

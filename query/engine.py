@@ -38,7 +38,7 @@ from .contract.result import Result
 from .operators import BINDERS, OPENERS, PLANNERS
 from .plan.nodes import QueryPlan
 from .plan.planner import Planning, plan_query
-from .plan.prepared import Prepared, prepare
+from .plan.prepared import PreparedQuery, prepare
 from .relational.evaluation import evaluated_by
 from .relational.interface import RelationalExecutor
 from .run.execution import Execution, Surroundings
@@ -210,13 +210,13 @@ class QueryEngine:
         except RecursionError:
             raise SqlError("the statement is nested too deeply") from None
 
-    def _prepare(self, tree: Any, text: str, control: QueryControl | None = None) -> Prepared:
+    def _prepare(self, tree: Any, text: str, control: QueryControl | None = None) -> PreparedQuery:
         with self._careful(text, control or QueryControl()):
             return prepare(tree, text, self.catalog, BINDERS)
 
     def _planning(
         self,
-        prepared: Prepared,
+        prepared: PreparedQuery,
         params: Parameters,
         control: QueryControl,
         fixed: _Fixed | None = None,
@@ -242,7 +242,7 @@ class QueryEngine:
 
     def _run(
         self,
-        prepared: Prepared,
+        prepared: PreparedQuery,
         params: Parameters,
         control: QueryControl,
         fixed: _Fixed | None = None,
@@ -289,7 +289,7 @@ class QueryEngine:
 
     # ---------------------------------------------------------------------- prepared
 
-    def _known(self, key: Any) -> Prepared | None:
+    def _known(self, key: Any) -> PreparedQuery | None:
         prepared = self._prepared.get(key)
         if prepared is None:
             return None

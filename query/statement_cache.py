@@ -11,7 +11,7 @@ import threading
 from collections import OrderedDict
 from typing import Any
 
-from .plan.prepared import Prepared
+from .plan.prepared import PreparedQuery
 
 __all__ = ["BYTES_MAX", "ENTRIES_MAX", "StatementCache"]
 
@@ -23,11 +23,11 @@ class StatementCache:
     """See the module."""
 
     def __init__(self) -> None:
-        self._entries: OrderedDict[Any, Prepared] = OrderedDict()
+        self._entries: OrderedDict[Any, PreparedQuery] = OrderedDict()
         self._guard = threading.Lock()
         self.bytes = 0
 
-    def get(self, key: Any) -> Prepared | None:
+    def get(self, key: Any) -> PreparedQuery | None:
         """The statement of a key, which becomes the most recently used."""
         with self._guard:
             found = self._entries.get(key)
@@ -35,7 +35,7 @@ class StatementCache:
                 self._entries.move_to_end(key)
             return found
 
-    def keep(self, key: Any, prepared: Prepared) -> Prepared:
+    def keep(self, key: Any, prepared: PreparedQuery) -> PreparedQuery:
         """Remember a statement; gives it back."""
         if prepared.bytes > BYTES_MAX // 8:
             return prepared

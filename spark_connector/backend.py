@@ -2,8 +2,8 @@
 
 Purpose
     :class:`Backend` is the narrow waist between Spark's reading protocol and Chronicle.  A reader
-    describes what it wants as a :class:`Scan`, asks the backend to cut it into partitions on the
-    driver, and to read one partition on an executor.
+    describes what it wants as a :class:`ScanRequest`, asks the backend to cut it into partitions on
+    the driver, and to read one partition on an executor.
 
 Guarantee
     A plan is pinned: every partition names the same commit position, so two runs of one DataFrame
@@ -31,7 +31,7 @@ from .options import Options
 if TYPE_CHECKING:
     from ..store.prune import Prune
 
-__all__ = ["Backend", "EventPartition", "Scan", "time_bounds"]
+__all__ = ["Backend", "EventPartition", "ScanRequest", "time_bounds"]
 
 PARTITION_BYTES = 64 << 20
 """Size that a partition should have: a task costs about 30 ms, reading this much about 100 ms."""
@@ -41,7 +41,7 @@ PARTITIONS_MAX = 20_000
 
 
 @dataclass(frozen=True)
-class Scan:
+class ScanRequest:
     """What is read of a stream.
 
     Attributes
@@ -107,11 +107,11 @@ class Backend(Protocol):
         """Events in the stream, as of now."""
         ...
 
-    def plan(self, scan: Scan) -> list[EventPartition]:
+    def plan(self, scan: ScanRequest) -> list[EventPartition]:
         """Cut a scan into partitions (driver)."""
         ...
 
-    def read(self, scan: Scan, partition: EventPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, scan: ScanRequest, partition: EventPartition) -> Iterator[pa.RecordBatch]:
         """Read one partition (executor); batches hold at least the scan's columns."""
         ...
 

@@ -31,18 +31,25 @@ from ..errors import InvalidArgument, ResourceLimit
 from ..schema import StreamSchema
 from ..store import Store
 from ..store.changes import NewRange, new_events, new_ranges
-from ..store.kept_pins import drop_pin, keep_pin, load_pin, renew_pin, sweep_pins
-from ..store.pinned import Pin
+from ..store.pin_files import drop_pin, keep_pin, load_pin, renew_pin, sweep_pins
+from ..store.pins import Pin
 from ..store.recovery import load
 from .local import local_path
 from .options import Options
 from .server_backend import remote_stream
 
-__all__ = ["Follower", "LocalFollower", "Piece", "ServerFollower", "commit_of", "open_follower"]
+__all__ = [
+    "CommitSpan",
+    "Follower",
+    "LocalFollower",
+    "ServerFollower",
+    "commit_of",
+    "open_follower",
+]
 
 
 @dataclass(frozen=True)
-class Piece:
+class CommitSpan:
     """New events between two kept commits.
 
     Attributes
@@ -86,7 +93,7 @@ class Follower(Protocol):
         """Where there is something new between two kept commits (driver)."""
         ...
 
-    def events(self, piece: Piece, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def events(self, piece: CommitSpan, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Read what is new (executor): exactly the events of the piece."""
         ...
 
@@ -149,7 +156,7 @@ class LocalFollower:
         with self._open() as store:
             return new_ranges(store.files, *self._pins(store, before, after))
 
-    def events(self, piece: Piece, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def events(self, piece: CommitSpan, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Read the files of both commits."""
         skip, left = piece.skip, piece.take
         with self._open() as store:
@@ -209,7 +216,7 @@ class ServerFollower:
             for part in self._stream.changes(before or None, after)
         ]
 
-    def events(self, piece: Piece, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def events(self, piece: CommitSpan, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Stream what is new.
 
         Raises

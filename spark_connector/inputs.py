@@ -39,7 +39,7 @@ from ..schema import StreamSchema
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SPLIT_BYTES", "Piece", "find_pieces", "read_slice", "settle", "total_bytes"]
+__all__ = ["SPLIT_BYTES", "FilePiece", "find_pieces", "read_slice", "settle", "total_bytes"]
 
 SPLIT_BYTES = 256 << 20
 """Text files larger than this are cut into pieces of about that size."""
@@ -58,7 +58,7 @@ SCHEME_PACKAGES = {
 
 
 @dataclass(frozen=True)
-class Piece:
+class FilePiece:
     """One file, or a part of one: the work of one task.
 
     Attributes
@@ -92,7 +92,7 @@ class Piece:
 
 def find_pieces(
     request: IngestRequest, spark: SparkSession, split_bytes: int = SPLIT_BYTES
-) -> list[Piece]:
+) -> list[FilePiece]:
     """Files of a request, in order, cut where they are large.
 
     Raises
@@ -101,7 +101,7 @@ def find_pieces(
         For standard input, a file that is not there, a pattern that nothing matches, or inputs of
         which some only Spark can read and some it cannot.
     """
-    pieces: list[Piece] = []
+    pieces: list[FilePiece] = []
     for item in request.inputs:
         if item == "-":
             raise InvalidArgument("--engine spark reads files; use --engine arrow for stdin")
@@ -121,7 +121,7 @@ def find_pieces(
     return pieces
 
 
-def total_bytes(pieces: Sequence[Piece]) -> int:
+def total_bytes(pieces: Sequence[FilePiece]) -> int:
     """Bytes of all pieces."""
     return sum(piece.end - piece.start for piece in pieces)
 
@@ -209,11 +209,11 @@ def _packages(name: str) -> str:
 
 def _pieces(
     index: int, path: str, size: int, request: IngestRequest, split_bytes: int
-) -> Iterator[Piece]:
+) -> Iterator[FilePiece]:
     suffix = Path(path).suffix.lower()
     format_ = SPARK_FORMATS.get(suffix, request.format)
     remote = _is_uri(path)
-    whole = Piece(index, path, format_, 0, size, size, remote)
+    whole = FilePiece(index, path, format_, 0, size, size, remote)
     split = None
     if not remote and suffix not in SPARK_FORMATS and size > split_bytes:
         split = _splittable(path, format_)
@@ -285,9 +285,9 @@ class Settled:
 
 def settle(
     request: IngestRequest,
-    pieces: Sequence[Piece],
+    pieces: Sequence[FilePiece],
     existing: StreamSchema | None,
-    opened: Callable[[Piece], bytes] | None = None,
+    opened: Callable[[FilePiece], bytes] | None = None,
 ) -> Settled:
     """Decide the schema by reading the beginning of some files on the driver.
 

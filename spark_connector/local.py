@@ -6,12 +6,12 @@ Purpose
 
 Guarantee
     Reading takes no lock and works beside a writer.  A plan is a
-    :class:`~chronicle.store.pinned.Pin`: every task opens that very commit, and only the segments
+    :class:`~chronicle.store.pins.Pin`: every task opens that very commit, and only the segments
     that its time range meets.
 
 Limits
     The path must mean the same directory on every node (a shared file system; in local mode any).
-    The plan keeps the files of its commit for :data:`~chronicle.store.pinned.PIN_SECONDS`.
+    The plan keeps the files of its commit for :data:`~chronicle.store.pins.PIN_SECONDS`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from pyspark.sql.datasource import InputPartition
 from ..errors import InvalidArgument
 from ..schema import StreamSchema
 from ..store import ScanMetrics, Store
-from ..store.pinned import Pin, open_pinned, pin_stream
-from .backend import EventPartition, Scan, partition_count
+from ..store.pins import Pin, open_pinned, pin_stream
+from .backend import EventPartition, ScanRequest, partition_count
 from .options import Options
 from .task_metrics import counted, measured
 
@@ -69,7 +69,7 @@ class LocalBackend:
         with self._open() as store:
             return store.stream(self._stream).snapshot().count
 
-    def plan(self, scan: Scan) -> list[EventPartition]:
+    def plan(self, scan: ScanRequest) -> list[EventPartition]:
         """Pin the last commit and cut it at leaf borders, balanced by bytes."""
         with self._open() as store:
             directory = store.directory_of(self._stream)
@@ -84,7 +84,7 @@ class LocalBackend:
                 if _some(low, high)
             ]
 
-    def read(self, scan: Scan, partition: EventPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, scan: ScanRequest, partition: EventPartition) -> Iterator[pa.RecordBatch]:
         """Read one partition from the pinned commit."""
         columns = list(dict.fromkeys(scan.columns))
         with (
@@ -105,7 +105,7 @@ class LocalBackend:
                 metrics=metrics,
             )
 
-    def _check_filter(self, store: Store, scan: Scan) -> None:
+    def _check_filter(self, store: Store, scan: ScanRequest) -> None:
         """Ask a stream without events, so that a wrong predicate is told before tasks run."""
         from .pinned_catalog import PinnedCatalog, query_engine
 
@@ -120,7 +120,7 @@ class LocalBackend:
     def _filtered(
         self,
         store: Store,
-        scan: Scan,
+        scan: ScanRequest,
         partition: EventPartition,
         columns: list[str],
         metrics: ScanMetrics,
@@ -207,7 +207,7 @@ def _some(low: int | None, high: int | None) -> bool:
     return low is None or high is None or low < high
 
 
-def _cut(store: Store, pin: Pin, scan: Scan) -> list[tuple[int | None, int | None]]:
+def _cut(store: Store, pin: Pin, scan: ScanRequest) -> list[tuple[int | None, int | None]]:
     """Time ranges of the partitions, cut down to the scan's."""
     catalog = pin.catalog
     entries = [
@@ -238,7 +238,7 @@ def _bytes_of(snapshot: Snapshot) -> int:
     return sum(view.length for view in (*state.segments, *state.runs))
 
 
-def _fine(snapshot: Snapshot, parts: int, scan: Scan) -> list[tuple[int | None, int | None]]:
+def _fine(snapshot: Snapshot, parts: int, scan: ScanRequest) -> list[tuple[int | None, int | None]]:
     """Ranges at leaf borders; more of them when the scan covers only a piece of the segments."""
     if scan.start is None and scan.end is None:
         return snapshot.ranges(parts)

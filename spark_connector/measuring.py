@@ -37,12 +37,12 @@ from ..store.segment import TICK_MAX, TICK_MIN, rows_within
 from .local import LocalBackend, local_path
 from .options import Options
 from .pinned_catalog import PinnedCatalog, query_engine
-from .reader import EventReader
+from .reader import ScanReader
 from .task_metrics import CountedSnapshot
 from .types import spark_schema
 
 if TYPE_CHECKING:
-    from .backend import EventPartition, Scan
+    from .backend import EventPartition, ScanRequest
 
 __all__ = ["PlannedRead", "ReadPlan", "plan_read", "read_metrics"]
 
@@ -149,7 +149,7 @@ def plan_read(**options: object) -> ReadPlan:
         )
     backend = LocalBackend(asked)
     schema = backend.describe()
-    reader = EventReader(asked, spark_schema(schema.arrow, schema.select(asked.columns)))
+    reader = ScanReader(asked, spark_schema(schema.arrow, schema.select(asked.columns)))
     parts = []
     with Store.open(local_path(asked.path), mode="r") as store:
         for partition in backend.plan(reader.scan):
@@ -172,7 +172,7 @@ def _text(value: object) -> str:
 
 
 def _walk(
-    store: Store, stream: str, scan: Scan, partition: EventPartition, metrics: ScanMetrics
+    store: Store, stream: str, scan: ScanRequest, partition: EventPartition, metrics: ScanMetrics
 ) -> None:
     """Let a read take its course over a snapshot that counts and gives nothing."""
     catalog = PinnedCatalog(store, {stream: partition.pin})

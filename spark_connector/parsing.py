@@ -42,7 +42,7 @@ from ..errors import ChronicleError
 from ..formats import BadRow, EventReader
 from ..ingest.request import IngestRequest
 from ..schema import StreamSchema
-from .inputs import Piece, csv_header, read_slice
+from .inputs import FilePiece, csv_header, read_slice
 from .types import ReadConversion, arrow_schema, spark_schema
 
 __all__ = ["TRAIL", "FileParser", "RowParser", "ipc_bytes"]
@@ -65,7 +65,7 @@ ORDER = 3
 
 
 @dataclass(frozen=True)
-class _Place:
+class _RowOrigin:
     """Where rows stand: rank of their file, their piece, and the first one's number."""
 
     file: int
@@ -73,7 +73,7 @@ class _Place:
     row: int
 
 
-class Output:
+class RowAssembler:
     """Puts good and bad rows into one form.
 
     Parameters
@@ -90,14 +90,14 @@ class Output:
         self.schema = pa.schema([*fields, *TRAIL])
         self._events = len(fields)
 
-    def good(self, batch: pa.RecordBatch, place: _Place) -> pa.RecordBatch:
+    def good(self, batch: pa.RecordBatch, origin: _RowOrigin) -> pa.RecordBatch:
         """Events, in the columns and types of the stream."""
         count = batch.num_rows
         empty = [pa.nulls(count, TRAIL.field(i).type) for i in range(len(TRAIL) - ORDER)]
-        rows = pa.array(np.arange(place.row, place.row + count))
-        return self._assembled([*self._conversion(batch).columns, *empty], place, rows)
+        rows = pa.array(np.arange(origin.row, origin.row + count))
+        return self._assembled([*self._conversion(batch).columns, *empty], origin, rows)
 
-    def bad(self, rows: list[BadRow], place: _Place) -> pa.RecordBatch:
+    def bad(self, rows: list[BadRow], origin: _RowOrigin) -> pa.RecordBatch:
         """Rows that are no events."""
         columns = [pa.nulls(len(rows), self.schema.field(i).type) for i in range(self._events)]
         columns += [
@@ -108,13 +108,15 @@ class Output:
             pa.array([row.record for row in rows], pa.string()),
             pa.array([row.source for row in rows], pa.string()),
         ]
-        return self._assembled(columns, place, pa.array([row.row for row in rows], pa.int64()))
+        return self._assembled(columns, origin, pa.array([row.row for row in rows], pa.int64()))
 
-    def _assembled(self, columns: list[pa.Array], place: _Place, rows: pa.Array) -> pa.RecordBatch:
+    def _assembled(
+        self, columns: list[pa.Array], origin: _RowOrigin, rows: pa.Array
+    ) -> pa.RecordBatch:
         count = len(rows)
         order = [
-            pa.repeat(pa.scalar(place.file, pa.int32()), count),
-            pa.repeat(pa.scalar(place.block, pa.int64()), count),
+            pa.repeat(pa.scalar(origin.file, pa.int32()), count),
+            pa.repeat(pa.scalar(origin.block, pa.int64()), count),
             rows,
         ]
         return pa.RecordBatch.from_arrays([*columns, *order], schema=self.schema)
@@ -123,8 +125,8 @@ class Output:
 def _parsed(
     request: IngestRequest,
     schema: StreamSchema,
-    output: Output,
-    place: _Place,
+    output: RowAssembler,
+    origin: _RowOrigin,
     source: Any,
     **how: Any,
 ) -> Iterator[pa.RecordBatch]:
@@ -135,17 +137,17 @@ def _parsed(
             source, layout=request.layout(schema), on_bad=bad.append, nulls=request.nulls, **how
         )
         for batch in reader:
-            yield output.good(batch, place)
-            place = replace(place, row=place.row + batch.num_rows)
+            yield output.good(batch, origin)
+            origin = replace(origin, row=origin.row + batch.num_rows)
             if bad:
-                yield output.bad(bad, place)
+                yield output.bad(bad, origin)
                 bad.clear()
     except ChronicleError as error:
         if request.on_error == "fail":
             raise
         bad.append(BadRow(how["name"], 0, f"the rest of the file was given up: {error}"))
     if bad:
-        yield output.bad(bad, place)
+        yield output.bad(bad, origin)
 
 
 @dataclass(frozen=True)
@@ -157,24 +159,24 @@ class FileParser:
     request : IngestRequest
     schema : StreamSchema
         Columns to come out.
-    pieces : tuple of Piece
+    pieces : tuple of FilePiece
         A row names one by its position, in the column ``piece``, and brings its ``content`` where
         only Spark can open the file.
     """
 
     request: IngestRequest
     schema: StreamSchema
-    pieces: tuple[Piece, ...]
+    pieces: tuple[FilePiece, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Read the pieces of each row."""
-        output = Output(self.schema)
+        output = RowAssembler(self.schema)
         for batch in batches:
             for row in batch.to_pylist():
                 yield from self._read(self.pieces[row["piece"]], row.get("content"), output)
 
     def _read(
-        self, piece: Piece, content: bytes | None, output: Output
+        self, piece: FilePiece, content: bytes | None, output: RowAssembler
     ) -> Iterator[pa.RecordBatch]:
         request = self.request
         names, separator = request.columns, request.separator
@@ -187,7 +189,7 @@ class FileParser:
             request,
             self.schema,
             output,
-            _Place(piece.index, piece.start, 0),
+            _RowOrigin(piece.index, piece.start, 0),
             source,
             format=piece.format,
             name=piece.path,
@@ -215,11 +217,11 @@ class RowParser:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Parse rows with the columns of the files, ``_path``, ``_block`` and ``_row``."""
-        output = Output(self.schema)
+        output = RowAssembler(self.schema)
         for batch in batches:
             for part in _by_file(batch):
                 path = _plain(part.column("_path")[0].as_py())
-                place = _Place(
+                origin = _RowOrigin(
                     self.ranks.get(path, len(self.ranks)),
                     part.column("_block")[0].as_py(),
                     part.column("_row")[0].as_py(),
@@ -229,7 +231,7 @@ class RowParser:
                     self.request,
                     self.schema,
                     output,
-                    place,
+                    origin,
                     ipc_bytes(rows),
                     format="arrow",
                     name=path,

@@ -32,7 +32,7 @@ from ..schema import StreamSchema
 from ..store import Snapshot, Store, StreamOptions
 from ..store.catalog import StreamManifest
 from ..store.journal import Journal
-from ..store.pinned import Pin, open_pinned, pin_stream
+from ..store.pins import Pin, open_pinned, pin_stream
 from ..store.recovery import state_of
 
 __all__ = ["PinnedCatalog", "bare", "query_engine"]

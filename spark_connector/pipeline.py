@@ -49,7 +49,7 @@ from ..schema import StreamSchema
 from .inputs import (
     SPARK_FORMATS,
     SPLIT_BYTES,
-    Piece,
+    FilePiece,
     find_pieces,
     for_spark,
     readable,
@@ -342,7 +342,7 @@ class _Pipeline:
     # ------------------------------------------------------------------- schema
 
     def _schema(
-        self, pieces: list[Piece], existing: StreamSchema | None, read: StreamSchema
+        self, pieces: list[FilePiece], existing: StreamSchema | None, read: StreamSchema
     ) -> StreamSchema:
         """The stream's schema: what is read, and what is derived."""
         events = self._events(pieces[:1], read)
@@ -351,7 +351,7 @@ class _Pipeline:
             schema.attribute(name)
         return schema
 
-    def _opened(self, piece: Piece) -> bytes:
+    def _opened(self, piece: FilePiece) -> bytes:
         """The bytes of a file that only Spark can open, or some of its rows."""
         with readable(piece.path):
             if piece.format in SPARK_FORMATS.values():
@@ -362,7 +362,7 @@ class _Pipeline:
 
     # -------------------------------------------------------------------- rows
 
-    def _parsed(self, pieces: Sequence[Piece], read: StreamSchema) -> DataFrame:
+    def _parsed(self, pieces: Sequence[FilePiece], read: StreamSchema) -> DataFrame:
         """Rows of some pieces, good and bad."""
         schema = for_spark(read)
         events = spark_schema(schema.arrow)
@@ -389,7 +389,7 @@ class _Pipeline:
         tasks = self._tasks(pieces)
         return tasks.mapInArrow(parser, output)
 
-    def _tasks(self, pieces: Sequence[Piece]) -> DataFrame:
+    def _tasks(self, pieces: Sequence[FilePiece]) -> DataFrame:
         """One row a piece, spread over tasks of about equal size."""
         if pieces[0].remote:
             numbers = {piece.path: number for number, piece in enumerate(pieces)}
@@ -409,7 +409,7 @@ class _Pipeline:
         )
         return self.spark.createDataFrame(rows, "piece int")
 
-    def _events(self, pieces: Sequence[Piece], read: StreamSchema) -> DataFrame:
+    def _events(self, pieces: Sequence[FilePiece], read: StreamSchema) -> DataFrame:
         """Rows of some pieces with derived columns."""
         from pyspark.sql import functions as F  # noqa: N812
 
@@ -420,7 +420,7 @@ class _Pipeline:
 
     # ------------------------------------------------------------------- chunks
 
-    def _job(self, pieces: Sequence[Piece]) -> str:
+    def _job(self, pieces: Sequence[FilePiece]) -> str:
         """A name for this work: the same files and request give the same one."""
         files = sorted({(piece.path, piece.size, _changed(piece)) for piece in pieces})
         asked = {
@@ -435,7 +435,7 @@ class _Pipeline:
         self,
         job: str,
         number: int,
-        pieces: list[Piece],
+        pieces: list[FilePiece],
         read: StreamSchema,
         schema: StreamSchema,
     ) -> None:
@@ -557,11 +557,11 @@ class _Pipeline:
         return once.alias("a").join(stored.distinct().alias("b"), matching, "left_anti")
 
 
-def _chunks(pieces: list[Piece], chunk_bytes: int) -> list[list[Piece]]:
+def _chunks(pieces: list[FilePiece], chunk_bytes: int) -> list[list[FilePiece]]:
     """Pieces in order, cut into chunks of about a size."""
     if chunk_bytes < 1:
         raise InvalidArgument(f"chunk_bytes is at least 1, found {chunk_bytes}")
-    chunks: list[list[Piece]] = []
+    chunks: list[list[FilePiece]] = []
     size = chunk_bytes
     for piece in pieces:
         if size >= chunk_bytes or chunks[-1][0].remote != piece.remote:
@@ -572,7 +572,7 @@ def _chunks(pieces: list[Piece], chunk_bytes: int) -> list[list[Piece]]:
     return chunks
 
 
-def _changed(piece: Piece) -> int:
+def _changed(piece: FilePiece) -> int:
     return 0 if piece.remote else os.stat(piece.path).st_mtime_ns
 
 

@@ -29,7 +29,7 @@ from pyspark.sql import datasource as spark
 from ..schema import Attribute, StreamSchema
 from ..store.prune import AllOf, AnyOf, IsNull, NotNull, Prune, Range
 from ..ticks import INT64_MAX, INT64_MIN, TICKS_PER_SECOND
-from .backend import Scan
+from .backend import ScanRequest
 
 __all__ = ["narrow"]
 
@@ -38,7 +38,7 @@ _EPOCH_DATE = dt.date(1970, 1, 1)
 _MICROS = 1_000_000
 
 
-def narrow(scan: Scan, item: spark.Filter, stream: StreamSchema) -> Scan:
+def narrow(scan: ScanRequest, item: spark.Filter, stream: StreamSchema) -> ScanRequest:
     """The scan without what a filter surely excludes.
 
     Raises
@@ -58,7 +58,7 @@ def narrow(scan: Scan, item: spark.Filter, stream: StreamSchema) -> Scan:
     return replace(scan, prune=prune if scan.prune is None else AllOf((scan.prune, prune)))
 
 
-def _narrow_time(scan: Scan, item: spark.Filter, attribute: Attribute) -> Scan:
+def _narrow_time(scan: ScanRequest, item: spark.Filter, attribute: Attribute) -> ScanRequest:
     low, high = _interval(item, attribute)
     start, end = scan.start, scan.end
     if low is not None:

@@ -26,7 +26,7 @@ from ..query.engine import QueryEngine
 from ..query.plan.division import Division, Part, divide
 from ..query.plan.nodes import QueryPlan
 from ..query.sql.dialect import StatementNode, parse_statement
-from ..store.pinned import Pin
+from ..store.pins import Pin
 from .backend import partition_count
 from .pinned_catalog import PinnedCatalog
 

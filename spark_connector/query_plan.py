@@ -19,11 +19,11 @@ from .options import Options
 from .pinned_catalog import PinnedCatalog, query_engine
 from .queries import divided
 
-__all__ = ["QueryPlan", "plan_query"]
+__all__ = ["CutPlan", "plan_query"]
 
 
 @dataclass(frozen=True)
-class QueryPlan:
+class CutPlan:
     """What would be run.
 
     Attributes
@@ -49,7 +49,7 @@ class QueryPlan:
         return "\n".join([*lines, str(self.plan)])
 
 
-def plan_query(**options: object) -> QueryPlan:
+def plan_query(**options: object) -> CutPlan:
     """Say how a query would be run by executors.
 
     Parameters
@@ -77,4 +77,4 @@ def plan_query(**options: object) -> QueryPlan:
         with query_engine(catalog) as engine:
             plan, cut = divided(asked.query, engine, catalog, asked.num_partitions)
             shown = engine.explain_plan(plan)
-    return QueryPlan(cut.kind, cut.reason, tuple(map(str, cut.parts)), shown)
+    return CutPlan(cut.kind, cut.reason, tuple(map(str, cut.parts)), shown)

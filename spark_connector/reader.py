@@ -1,7 +1,7 @@
 """Batch reads: one scan of a stream, cut into Spark partitions.
 
 Purpose
-    :class:`EventReader` is what Spark pickles to its executors.  It holds the checked options, the
+    :class:`ScanReader` is what Spark pickles to its executors.  It holds the checked options, the
     columns asked for and the scan in the store's terms; the store itself is opened where it is
     read.
 
@@ -10,7 +10,7 @@ Guarantee
     exactly the Arrow schema that Spark derives from the DataFrame's schema.
 
 Filters of Spark
-    :class:`FilteringEventReader` also takes the filters that Spark pushes, and only skips blocks by
+    :class:`FilteringScanReader` also takes the filters that Spark pushes, and only skips blocks by
     them: Spark applies every one of them again.  It is used for ``pushFilters=true`` alone, because
     PySpark 4.3 keeps one plan for all scans of a DataFrame: filters of one scan leak into the
     others.  With the option on, give every DataFrame a single filter, or a ``load()`` of its own.
@@ -28,7 +28,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from ..errors import AttributeNotFound, SchemaMismatch
 from ..schema import StreamSchema
-from .backend import Backend, EventPartition, Scan, rebatch, time_bounds
+from .backend import Backend, EventPartition, ScanRequest, rebatch, time_bounds
 from .opening import open_backend
 from .options import Options
 from .types import ReadConversion
@@ -36,12 +36,12 @@ from .types import ReadConversion
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["EventReader", "FilteringEventReader"]
+__all__ = ["FilteringScanReader", "ScanReader"]
 
 logger = logging.getLogger("chronicle.spark")
 
 
-class EventReader(DataSourceReader):
+class ScanReader(DataSourceReader):
     """Reads events of one stream.
 
     Parameters
@@ -74,7 +74,7 @@ class EventReader(DataSourceReader):
         self.stream = stream
         self.conversion = ReadConversion(stream.arrow, wanted)
         start, end = time_bounds(options, stream)
-        self.scan = Scan(
+        self.scan = ScanRequest(
             columns=tuple(self.conversion.columns),
             start=start,
             end=end,
@@ -109,8 +109,8 @@ class EventReader(DataSourceReader):
                 return
 
 
-class FilteringEventReader(EventReader):
-    """An :class:`EventReader` that skips blocks by the filters that Spark pushes."""
+class FilteringScanReader(ScanReader):
+    """A :class:`ScanReader` that skips blocks by the filters that Spark pushes."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         """Remember what the filters exclude; hand every one of them back to Spark."""

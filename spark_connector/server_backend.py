@@ -26,7 +26,7 @@ from pyspark.sql.datasource import InputPartition
 from ..client import RemoteStream, Transport
 from ..errors import InvalidArgument
 from ..schema import StreamSchema
-from .backend import EventPartition, Scan
+from .backend import EventPartition, ScanRequest
 from .options import Options
 
 __all__ = ["ServerBackend", "remote_stream"]
@@ -53,7 +53,7 @@ class ServerBackend:
         """Events in the stream."""
         return self._stream.count()
 
-    def plan(self, scan: Scan) -> list[EventPartition]:
+    def plan(self, scan: ScanRequest) -> list[EventPartition]:
         """Have the server pin a version and cut it; a wrong predicate is told before tasks run."""
         if scan.filter is not None:
             self._stream.check_filter(scan.filter)
@@ -65,7 +65,7 @@ class ServerBackend:
             for part in answer["partitions"]
         ]
 
-    def read(self, scan: Scan, partition: EventPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, scan: ScanRequest, partition: EventPartition) -> Iterator[pa.RecordBatch]:
         """Stream one partition."""
         return iter(
             self._stream.events(

@@ -61,9 +61,9 @@ class DefaultSource(DataSource):
             from .query_reader import QueryReader
 
             return QueryReader(options, schema)
-        from .reader import EventReader, FilteringEventReader
+        from .reader import FilteringScanReader, ScanReader
 
-        return (FilteringEventReader if options.push_filters else EventReader)(options, schema)
+        return (FilteringScanReader if options.push_filters else ScanReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """A streaming read."""

@@ -43,7 +43,7 @@ from pyspark.sql.streaming.datasource import (
 from ..errors import InvalidArgument
 from ..store.changes import NewRange
 from .backend import PARTITION_BYTES, rebatch
-from .following import Piece, commit_of, open_follower
+from .following import CommitSpan, commit_of, open_follower
 from .options import Options
 from .types import ReadConversion
 
@@ -104,7 +104,7 @@ class Offset:
 class ChangePartition(InputPartition):
     """What one task reads of a micro-batch."""
 
-    def __init__(self, piece: Piece) -> None:
+    def __init__(self, piece: CommitSpan) -> None:
         super().__init__(None)
         self.piece = piece
 
@@ -223,7 +223,7 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return iter(())
         return self._batches(partition.piece)
 
-    def _batches(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+    def _batches(self, piece: CommitSpan) -> Iterator[pa.RecordBatch]:
         names = list(dict.fromkeys(self.conversion.columns))
         events = self._follower.events(piece, names)
         for batch in rebatch(events, self.options.batch_size, names):
@@ -268,7 +268,7 @@ def _cut(
         take = min(events, end_row - row) - skip
         if take > 0:
             span = group[0].start, group[-1].end
-            cut.append(ChangePartition(Piece(first.pin, last.next, *span, skip, take)))
+            cut.append(ChangePartition(CommitSpan(first.pin, last.next, *span, skip, take)))
         row += events
         group, weight = [], 0
     return cut

@@ -8,10 +8,10 @@ Reading order, bottom up.
     one block     layout  block  packing  aggregates  columns  dictionary  prune
     one tree      residency  leaf  node  segment_writer  segment_file  segment  leaf_map
                   inspect
-    in memory     tail  weave  merge  tap
-    on disk       options  catalog  replacing  manifest  log  journal  lock  losses
-    reading       snapshot  recovery  check  pinned  kept_pins
-    writing       shape  combining  retention  garbage  commits  compaction  background  repair
+    in memory     tail  late_merge  merge  tap
+    on disk       options  catalog  atomic_file  manifest  log  journal  lock  losses
+    reading       snapshot  recovery  check  pins  pin_files
+    writing       conform  append_queue  retention  garbage  commits  compaction  background  repair
                   schema_change  figures  stream
     the store     staging  store  changes  backup
 """

@@ -39,7 +39,7 @@ import pyarrow as pa
 
 from ..errors import SnapshotExpired
 from .file_contract import Files
-from .pinned import Pin, journal_of, open_pinned
+from .pins import Pin, journal_of, open_pinned
 from .segment import TICK_MAX, TICK_MIN
 from .snapshot import Snapshot
 from .staging import truncated_at

@@ -57,7 +57,7 @@ from ..schema import StreamSchema
 from .catalog import SegmentEntry
 from .commits import Commits
 from .merge import join_late, merge_sources
-from .segment import TICK_MAX, TICK_MIN, SegmentView, Selection
+from .segment import TICK_MAX, TICK_MIN, AggregatedColumns, SegmentView
 from .segment_writer import BULK_LEAVES, SegmentWriter, leaf_events, plain_row_bytes
 from .tail import concat_batches, ticks_of
 
@@ -393,7 +393,7 @@ def _holds(view: SegmentView, first: int, last: int) -> bool:
     """Whether a run has an event with first <= t <= last."""
     if view.last < first or view.first > last:
         return False
-    selection = Selection(view.file.schema, ())
+    selection = AggregatedColumns(view.file.schema, ())
     words = selection.words()
     view.aggregate(selection, first, last, words, None)
     return bool(words[0])

@@ -16,8 +16,8 @@ from contextlib import suppress
 
 from .catalog import COUNTER_MASK, number_of
 from .file_contract import Files
-from .kept_pins import drop_pin, kept_leases
 from .lock import held_leases
+from .pin_files import drop_pin, kept_leases
 
 __all__ = ["Garbage", "collect", "remove_quietly", "sizes"]
 

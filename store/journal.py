@@ -166,7 +166,7 @@ def encode_state(
     marks: Marks | None = None,
 ) -> list[Any]:
     """Parts of an EXTENT or CHECKPOINT record."""
-    told = {
+    told: dict[str, Any] = {
         "extent": None if extent is None else extent.to_bytes().decode(),
         "last": last,
         "position": position,

@@ -40,8 +40,8 @@ from typing import Any
 from xxhash import xxh3_64_hexdigest
 
 from ..errors import CorruptStore, InvalidArgument, UnsupportedFormat
+from .atomic_file import replace_file
 from .files import Files
-from .replacing import replace_file
 
 __all__ = ["MANIFEST", "MANIFEST_VERSION", "read_manifest", "write_manifest"]
 

@@ -12,7 +12,7 @@ Guarantee
 Algorithm
     Two sources are merged at a time: the late ones with each other in a tree, and what comes of
     them with the base, so that each batch of the base is looked at once, against one batch.  Of two
-    batches that reach into each other the one that ends first is woven whole, with what the other
+    batches that reach into each other the one that ends first is merged whole, with what the other
     has up to there.  More events of its last tick may follow in its next batch: a later source
     keeps its own of that tick back.  A batch that no other reaches into passes through untouched.
 
@@ -36,17 +36,17 @@ import pyarrow as pa
 
 from ..compiled import kernel
 from ..schema import StreamSchema
-from .weave import Loom, Side, sort_late
+from .late_merge import BatchMerger, Side, sort_late
 
 __all__ = ["add_late", "join_late", "merge_sources", "sort_nearly"]
 
 
-class _Source:
+class _MergeSource:
     """A source with its batch at hand, of which the rows before ``at`` have been taken."""
 
-    def __init__(self, batches: Iterator[pa.RecordBatch], loom: Loom) -> None:
+    def __init__(self, batches: Iterator[pa.RecordBatch], merger: BatchMerger) -> None:
         self._batches = batches
-        self._loom = loom
+        self._merger = merger
         self._side: Side | None = None
 
     @property
@@ -62,7 +62,7 @@ class _Source:
             if batch is None:
                 return False
             if batch.num_rows:
-                self._side = self._loom.side(batch)
+                self._side = self._merger.side(batch)
                 self.at, self.rows = 0, batch.num_rows
                 self.first, self.last = int(self._side.ticks[0]), int(self._side.ticks[-1])
         return True
@@ -101,25 +101,27 @@ def merge_sources(
     iterator of pyarrow.RecordBatch
         In time order.
     """
-    loom = Loom(schema.time)
+    merger = BatchMerger(schema.time)
     if len(sources) < 3:
-        return _tree(sources, loom)
-    return _woven(sources[0], _tree(sources[1:], loom), loom)
+        return _tree(sources, merger)
+    return _merged(sources[0], _tree(sources[1:], merger), merger)
 
 
-def _tree(sources: Sequence[Iterator[pa.RecordBatch]], loom: Loom) -> Iterator[pa.RecordBatch]:
-    """Sources of similar size: an event is woven as often as halves can be halved."""
+def _tree(
+    sources: Sequence[Iterator[pa.RecordBatch]], merger: BatchMerger
+) -> Iterator[pa.RecordBatch]:
+    """Sources of similar size: an event is merged as often as halves can be halved."""
     if len(sources) < 2:
         return sources[0] if sources else iter(())
     middle = len(sources) // 2
-    return _woven(_tree(sources[:middle], loom), _tree(sources[middle:], loom), loom)
+    return _merged(_tree(sources[:middle], merger), _tree(sources[middle:], merger), merger)
 
 
-def _woven(
-    earlier: Iterator[pa.RecordBatch], later: Iterator[pa.RecordBatch], loom: Loom
+def _merged(
+    earlier: Iterator[pa.RecordBatch], later: Iterator[pa.RecordBatch], merger: BatchMerger
 ) -> Iterator[pa.RecordBatch]:
     """Merge two sources."""
-    one, other = _Source(earlier, loom), _Source(later, loom)
+    one, other = _MergeSource(earlier, merger), _MergeSource(later, merger)
     while one.fill() and other.fill():
         if one.last <= other.first:
             yield one.rest()
@@ -130,10 +132,10 @@ def _woven(
                 end, high = one.position(other.last, "right"), other.rows
             else:  # what is as new as the last of the one may have to wait for its next batch
                 end, high = one.rows, other.position(one.last, "left")
-            woven = loom.weave(one.side, one.at, end, other.side, other.at, high)
+            merged = merger.merge(one.side, one.at, end, other.side, other.at, high)
             one.advance(end)
             other.advance(high)
-            yield woven
+            yield merged
     for source in (one, other):
         while source.fill():
             yield source.rest()
@@ -147,24 +149,24 @@ def add_late(
     Neighbours are merged while the older is less than twice as large, which keeps the tuple short.
     """
     result = [*buffer, batch]
-    loom = Loom(schema.time)
+    merger = BatchMerger(schema.time)
     while len(result) > 1 and result[-2].num_rows < 2 * result[-1].num_rows:
-        result[-2:] = [_pair(result[-2], result[-1], loom)]
+        result[-2:] = [_pair(result[-2], result[-1], merger)]
     return tuple(result)
 
 
 def join_late(buffer: Sequence[pa.RecordBatch], schema: StreamSchema) -> pa.RecordBatch:
     """A buffer of late events, which must not be empty, as one sorted batch."""
-    loom = Loom(schema.time)
+    merger = BatchMerger(schema.time)
     joined = buffer[-1]
     for batch in reversed(buffer[:-1]):  # the smallest first
-        joined = _pair(batch, joined, loom)
+        joined = _pair(batch, joined, merger)
     return joined
 
 
-def _pair(earlier: pa.RecordBatch, later: pa.RecordBatch, loom: Loom) -> pa.RecordBatch:
-    one, other = loom.side(earlier), loom.side(later)
-    return loom.weave(one, 0, earlier.num_rows, other, 0, later.num_rows)
+def _pair(earlier: pa.RecordBatch, later: pa.RecordBatch, merger: BatchMerger) -> pa.RecordBatch:
+    one, other = merger.side(earlier), merger.side(later)
+    return merger.merge(one, 0, earlier.num_rows, other, 0, later.num_rows)
 
 
 def sort_nearly(batch: pa.RecordBatch, ticks: npt.NDArray[np.int64]) -> pa.RecordBatch:

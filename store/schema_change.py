@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from .catalog import StreamManifest
 from .commits import Commits
+from .conform import widened
 from .journal import Journal
-from .shape import widened
 from .tail import Tail
 
 __all__ = ["add_attribute"]

@@ -54,7 +54,7 @@ from .prune import Pruner
 from .segment_file import SegmentFile
 from .segment_writer import Extent
 
-__all__ = ["TICK_MAX", "TICK_MIN", "ScanMetrics", "SegmentFile", "SegmentView", "Selection"]
+__all__ = ["TICK_MAX", "TICK_MIN", "AggregatedColumns", "ScanMetrics", "SegmentFile", "SegmentView"]
 
 Table = npt.NDArray[np.int64]
 TICK_MIN, TICK_MAX = INT64_MIN, INT64_MAX
@@ -71,7 +71,7 @@ class ScanMetrics:
     nodes_read: int = 0
 
 
-class Selection:
+class AggregatedColumns:
     """Attributes of an aggregation, as the kernels want them.
 
     Parameters
@@ -207,7 +207,12 @@ class SegmentView:
         )
 
     def aggregate(
-        self, selection: Selection, start: int, last: int, words: Table, metrics: ScanMetrics | None
+        self,
+        selection: AggregatedColumns,
+        start: int,
+        last: int,
+        words: Table,
+        metrics: ScanMetrics | None,
     ) -> None:
         """Merge the events with start <= t <= last into an element over the selection."""
         for level, table in self.fragments:
@@ -217,7 +222,7 @@ class SegmentView:
         self,
         level: int,
         table: Table,
-        selection: Selection,
+        selection: AggregatedColumns,
         start: int,
         last: int,
         words: Table,
@@ -239,7 +244,7 @@ class SegmentView:
         self,
         offset: int,
         length: int,
-        selection: Selection,
+        selection: AggregatedColumns,
         start: int,
         last: int,
         words: Table,
@@ -270,7 +275,7 @@ class SegmentView:
         first: int,
         end: int,
         ticks: npt.NDArray[np.int64],
-        selection: Selection,
+        selection: AggregatedColumns,
         words: Table,
     ) -> None:
         table = np.zeros((5 + ROWS_PER_ATTRIBUTE * len(selection.names), 1), np.int64)

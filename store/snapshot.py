@@ -41,7 +41,7 @@ from .layout import (
 from .merge import merge_sources
 from .node import find_children
 from .prune import Prune, Pruner
-from .segment import TICK_MAX, TICK_MIN, ScanMetrics, SegmentView, Selection
+from .segment import TICK_MAX, TICK_MIN, AggregatedColumns, ScanMetrics, SegmentView
 from .tail import MemoryLeaf
 
 __all__ = ["Snapshot", "StreamState"]
@@ -177,7 +177,7 @@ class Snapshot:
         """
         low, high = _closed(start, end)
         names = tuple(attributes)
-        selection = Selection(self.schema, names)
+        selection = AggregatedColumns(self.schema, names)
         words = selection.words()
         result = LightweightAggregates(selection.names, selection.kinds, words)
         if low > high:
@@ -197,14 +197,14 @@ class Snapshot:
     def _aggregate_older(
         self,
         view: SegmentView,
-        selection: Selection,
+        selection: AggregatedColumns,
         low: int,
         high: int,
         words: Any,
         metrics: ScanMetrics | None,
     ) -> None:
         """Aggregate a segment that was written before some of the attributes existed."""
-        own = Selection(view.file.schema, selection.names)
+        own = AggregatedColumns(view.file.schema, selection.names)
         partial = own.words()
         view.aggregate(own, low, high, partial, metrics)
         widened = selection.words()
@@ -391,7 +391,7 @@ def _scan_memory(
 
 
 def _aggregate_memory(
-    leaf: MemoryLeaf, selection: Selection, low: int, high: int, words: Any
+    leaf: MemoryLeaf, selection: AggregatedColumns, low: int, high: int, words: Any
 ) -> None:
     zones = leaf.zones_of(tuple(selection.names))
     every = np.arange(len(selection.names))

@@ -13,8 +13,8 @@ Guarantee
 
 Concurrency
     One lock serialises changes; a thread that has it does the appends of those that wait for it
-    (:mod:`.combining`).  Syncs of the log happen outside it.  Readers take the published state, a
-    reference, and never wait.  A state is published when it is as durable as its append has
+    (:mod:`.append_queue`).  Syncs of the log happen outside it.  Readers take the published state,
+    a reference, and never wait.  A state is published when it is as durable as its append has
     promised.
 
 Limits
@@ -36,12 +36,13 @@ import pyarrow as pa
 
 from ..errors import ChronicleError, InvalidArgument, SchemaMismatch, StoreClosed
 from ..schema import StreamSchema
+from .append_queue import AppendQueue, QueuedAppend
 from .background import Compactor, Flusher
 from .catalog import SegmentEntry, StreamManifest
 from .check import CheckReport, Problem
-from .combining import Combiner, Job
 from .commits import Commits
 from .compaction import active_first, spill
+from .conform import AppendRules, conform
 from .figures import figures_of
 from .file_contract import Files
 from .journal import Journal, Marks, RecordKind, encode_append, encode_state, marked
@@ -52,7 +53,6 @@ from .retention import expired, span_max, within_span
 from .schema_change import add_attribute
 from .segment import SegmentView
 from .segment_writer import leaf_events, plain_row_bytes
-from .shape import Shape, conform
 from .snapshot import Snapshot, StreamState
 from .tail import Tail, concat_batches, is_sorted, ticks_of
 from .tap import Arrival, CommitTap, tick_ranges
@@ -110,10 +110,10 @@ class EventStream:
 
     def __init__(self, files: Files, directory: str) -> None:
         self.commits = Commits(files, directory)
-        self._shape = Shape.of(self.commits.manifest)
+        self._rules = AppendRules.of(self.commits.manifest)
         self._flusher: Flusher | None = None
         self._compactor = Compactor(self.commits)
-        self._appends = Combiner(self.commits.lock, self._settle)
+        self._appends = AppendQueue(self.commits.lock, self._settle)
         if self.options.durability == "interval":
             self._start_flusher()
 
@@ -228,47 +228,48 @@ class EventStream:
             raise InvalidArgument(
                 f"durability must be one of {', '.join(DURABILITIES)}, found {promise!r}"
             )
-        shape = self._shape_of(self.commits.manifest)
-        batch = conform(data, shape)
+        rules = self._rules_of(self.commits.manifest)
+        batch = conform(data, rules)
         rows = batch.num_rows
         if rows == 0 and marks is None:
             snapshot = self.snapshot()
             return AppendResult(0, 0, snapshot.count, snapshot.version)
-        ticks = ticks_of(batch, shape.schema)
+        ticks = ticks_of(batch, rules.schema)
         if rows > 1 and not is_sorted(ticks):
             batch = sort_nearly(batch, ticks)
-            ticks = ticks_of(batch, shape.schema)
+            ticks = ticks_of(batch, rules.schema)
         if promise == "interval" and self._flusher is None:
             self._start_flusher()
-        job = _Append(self, batch, ticks, shape, promise == "commit", marks)
+        job = _Append(self, batch, ticks, rules, promise == "commit", marks)
         self._appends.submit(job)
         return AppendResult(rows, job.late, Snapshot(job.state).count, job.state.position)
 
     def _append(self, job: _Append) -> None:
         """Put events into log and tail, or write leaves; the lock is held."""
-        commits, shape, batch, ticks = self.commits, job.shape, job.batch, job.ticks
+        commits, rules, batch, ticks = self.commits, job.rules, job.batch, job.ticks
         rows = batch.num_rows
         commits.check_writable()
-        if commits.manifest.schema is not shape.schema:
+        if commits.manifest.schema is not rules.schema:
             raise SchemaMismatch(
                 f"the stream {self.name!r} got another attribute meanwhile; append again"
             )
         last = commits.journal.last
-        in_order = last is None or not rows or ticks[0] >= last
-        cut = 0 if in_order else int(np.searchsorted(ticks, last))
+        cut = 0
+        if last is not None and rows and ticks[0] < last:
+            cut = int(np.searchsorted(ticks, last))
         late = batch.slice(0, cut) if cut else None
         if cut and last is not None:  # but for a few that are later than the others
             commits.note_reach(last - int(ticks[cut // LATE_FEW]))
         fresh = batch.slice(cut) if cut < rows else None
         wide = False
-        if shape.retention_ticks is not None and fresh is not None:
-            self._seal_when_wide(shape.retention_ticks, int(ticks[-1]))
-            wide = int(ticks[-1]) - int(ticks[cut]) > span_max(shape.retention_ticks)
+        if rules.retention_ticks is not None and fresh is not None:
+            self._seal_when_wide(rules.retention_ticks, int(ticks[-1]))
+            wide = int(ticks[-1]) - int(ticks[cut]) > span_max(rules.retention_ticks)
         tail = commits.journal.tail
-        size = 0 if shape.fixed else batch.nbytes
+        size = 0 if rules.fixed else batch.nbytes
         if fresh is not None and (
             wide
-            or tail.rows + rows - cut >= shape.leaf_events
+            or tail.rows + rows - cut >= rules.leaf_events
             or tail.bytes + size >= BYTES_PER_LEAF * commits.manifest.options.leaf_bytes
         ):
             self._append_leaves(late, fresh, job.marks)
@@ -282,7 +283,7 @@ class EventStream:
             position = commits.journal.position
             span = None if fresh is None else (int(ticks[cut]), int(ticks[-1]))
             commits.tap.note(Arrival(position - 1, position, tick_ranges(ticks[:cut]), span))
-        self._tidy_quietly(shape)
+        self._tidy_quietly(rules)
         job.late = cut
         job.state = commits.state()
         job.log, job.position = commits.log, commits.log.size
@@ -298,11 +299,11 @@ class EventStream:
             self._sync(newest.log, newest.position)
         self.commits.publish(newest.state)
 
-    def _shape_of(self, manifest: StreamManifest) -> Shape:
-        shape = self._shape
-        if shape.schema is not manifest.schema:
-            shape = self._shape = Shape.of(manifest)
-        return shape
+    def _rules_of(self, manifest: StreamManifest) -> AppendRules:
+        rules = self._rules
+        if rules.schema is not manifest.schema:
+            rules = self._rules = AppendRules.of(manifest)
+        return rules
 
     def _advanced(
         self,
@@ -335,7 +336,7 @@ class EventStream:
         self, late: pa.RecordBatch | None, fresh: pa.RecordBatch, marks: Marks | None
     ) -> None:
         """Write the leaves that tail and fresh events fill, then commit."""
-        age = self._shape_of(self.commits.manifest).retention_ticks
+        age = self._rules_of(self.commits.manifest).retention_ticks
         dropped = expired(ticks_of(fresh, self.schema), age)
         fresh = fresh.slice(dropped)
         first_id = self.commits.next_id
@@ -394,7 +395,7 @@ class EventStream:
         """Write whole leaves of tail and fresh events; return what is left for the new tail."""
         tail = self.commits.journal.tail
         arrow = self.schema.arrow
-        age = self._shape_of(self.commits.manifest).retention_ticks
+        age = self._rules_of(self.commits.manifest).retention_ticks
         rest = fresh
         events = 0 if self.commits.writer is None else self.commits.writer.events
         if tail.rows:
@@ -430,23 +431,23 @@ class EventStream:
         self, sealed: list[tuple[SegmentEntry, SegmentView]], *, now: bool = False
     ) -> None:
         writer = self.commits.writer
-        full = self._shape_of(self.commits.manifest).segment_bytes
+        full = self._rules_of(self.commits.manifest).segment_bytes
         if writer is not None and (now or writer.length >= full) and writer.events:
             sealed.append(self.commits.seal_writer(writer))
             self.commits.writer = self.commits.active = None
 
     # -- structural commits -------------------------------------------------------------------
 
-    def _tidy_quietly(self, shape: Shape) -> None:
+    def _tidy_quietly(self, rules: AppendRules) -> None:
         """Tidy up; the append is in the log already, so what fails is tried again at the next."""
         try:
-            self._tidy(shape)
+            self._tidy(rules)
         except (ChronicleError, OSError) as error:
             if self.commits.failed is not None:
                 raise
             logger.warning("%s: %s", self.commits.directory, error)
 
-    def _tidy(self, shape: Shape) -> None:
+    def _tidy(self, rules: AppendRules) -> None:
         """What a commit may leave to do: spill, begin a new log, seal what retention waits for."""
         commits = self.commits
         journal, log = commits.journal, commits.log
@@ -460,8 +461,8 @@ class EventStream:
             self._compactor.wake()
         elif full:
             commits.commit(commits.manifest, journal, {})
-        if shape.retention_ticks is not None and journal.last is not None:
-            self._seal_when_wide(shape.retention_ticks, journal.last)
+        if rules.retention_ticks is not None and journal.last is not None:
+            self._seal_when_wide(rules.retention_ticks, journal.last)
 
     def _seal_when_wide(self, age: int, last: int) -> None:
         """Seal the active segment, so that retention can drop it, when it spans enough."""
@@ -570,10 +571,10 @@ class EventStream:
             logger.exception("%s: sync in the background failed", self.commits.directory)
 
 
-class _Append(Job):
+class _Append(QueuedAppend):
     """One append, and what its thread wants to know when it was performed."""
 
-    __slots__ = ("batch", "late", "log", "marks", "position", "shape", "state", "stream", "ticks")
+    __slots__ = ("batch", "late", "log", "marks", "position", "rules", "state", "stream", "ticks")
 
     state: StreamState
     log: LogWriter
@@ -583,7 +584,7 @@ class _Append(Job):
         stream: EventStream,
         batch: pa.RecordBatch,
         ticks: npt.NDArray[np.int64],
-        shape: Shape,
+        rules: AppendRules,
         durable: bool,
         marks: Marks | None,
     ) -> None:
@@ -591,7 +592,7 @@ class _Append(Job):
         self.stream = stream
         self.batch = batch
         self.ticks = ticks
-        self.shape = shape
+        self.rules = rules
         self.marks = marks
         self.late = 0
         self.position = 0

@@ -288,15 +288,14 @@ QUERY_MUTANTS = [
         "query",
         "chosen = s + i\n                        wanted = task.skip == TO_LAST",
         "chosen = s + i\n                        wanted = False",
-        "pattern/test_match_differential.py"
-        "::test_path_dependent_conditions_match_as_the_oracle_does",
+        "pattern/test_match_clauses.py::test_skip_modes",
     ),
     (
         "TO LAST goes to the first, where conditions are of a row",
         "query",
         "chosen = frame[at + 2] - 1 if wanted else frame[at - 2]",
         "chosen = frame[at - 2]",
-        "pattern/test_match_published.py::test_trino_skip_modes",
+        "pattern/test_match_clauses.py::test_skip_to_a_name_of_many_rows",
     ),
     (
         "reluctant quantifiers are greedy",

@@ -26,7 +26,7 @@ import pytest
 import chronicle
 from chronicle import cli
 from chronicle.commands.sql import parameters
-from chronicle.commands.statements import is_complete, only_reads, split
+from chronicle.commands.sql_script import is_complete, only_reads, split
 from chronicle.errors import InvalidArgument
 
 ROOT = Path(__file__).resolve().parents[1]

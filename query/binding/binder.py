@@ -43,7 +43,7 @@ from .scope import (
     ColumnUse,
     Condition,
     Names,
-    Output,
+    OutputColumn,
     Scope,
     Site,
     Source,
@@ -52,7 +52,7 @@ from .scope import (
     values_of,
 )
 
-__all__ = ["Bound", "bind", "conjuncts", "is_plain"]
+__all__ = ["BoundQuery", "bind", "conjuncts", "is_plain"]
 
 _ALL_HINT = re.compile(r"strategy\s*\(\s*all\s*\)", re.IGNORECASE)
 _HINTS = {
@@ -62,12 +62,12 @@ _HINTS = {
 
 
 @dataclass
-class Bound:
+class BoundQuery:
     """A bound query: the changed tree, its relations and what is known of its columns."""
 
     root: Any
     sites: list[Site]
-    outputs: list[Output] | None
+    outputs: list[OutputColumn] | None
     streams: dict[str, StreamSchema]
     names: Names
 
@@ -83,7 +83,7 @@ def conjuncts(node: Any) -> Iterator[Any]:
         yield node
 
 
-def bind(root: Any, text: str, catalog: Catalog, operators: Binders) -> Bound:
+def bind(root: Any, text: str, catalog: Catalog, operators: Binders) -> BoundQuery:
     """Bind a query that has passed the gate, in place.
 
     Parameters
@@ -101,7 +101,7 @@ def bind(root: Any, text: str, catalog: Catalog, operators: Binders) -> Bound:
     """
     binder = _Binder(root, text, catalog, operators)
     outputs = binder.query(root, {}, None)
-    return Bound(root, binder.sites, outputs, binder.streams, binder.names)
+    return BoundQuery(root, binder.sites, outputs, binder.streams, binder.names)
 
 
 class _Binder:
@@ -125,7 +125,7 @@ class _Binder:
 
     # ----------------------------------------------------------------------- queries
 
-    def query(self, node: Any, ctes: Ctes, outer: Scope | None) -> list[Output] | None:
+    def query(self, node: Any, ctes: Ctes, outer: Scope | None) -> list[OutputColumn] | None:
         """Bind a query and give its columns; None when they are not known."""
         ctes = self._with(node, ctes, outer)
         if isinstance(node, exp.Select):
@@ -139,7 +139,7 @@ class _Binder:
             if len(left) != len(right):
                 return None
             return [
-                Output(one.name, one.type if one.type == other.type else None)
+                OutputColumn(one.name, one.type if one.type == other.type else None)
                 for one, other in zip(left, right, strict=True)
             ]
         if isinstance(node, exp.Subquery):
@@ -167,7 +167,7 @@ class _Binder:
             if recursive:
                 outputs = None
             if outputs is not None and self._references.get(name, 0) > 1:
-                outputs = [Output(column.name, column.type) for column in outputs]
+                outputs = [OutputColumn(column.name, column.type) for column in outputs]
             ctes.pop(name, None)  # so that names come in the order they are written
             ctes[name] = Cte(self._renamed(outputs, cte.args.get("alias")), written, recursive)
         return ctes
@@ -186,19 +186,19 @@ class _Binder:
             self._nested(child, ctes, outer)
 
     @staticmethod
-    def _renamed(outputs: list[Output] | None, alias: Any) -> list[Output] | None:
+    def _renamed(outputs: list[OutputColumn] | None, alias: Any) -> list[OutputColumn] | None:
         columns = alias.args.get("columns") if alias is not None else None
         if outputs is None or not columns:
             return outputs
         names = [column.name for column in columns]
         return [
-            Output(names[i] if i < len(names) else output.name, output.type, output.use)
+            OutputColumn(names[i] if i < len(names) else output.name, output.type, output.use)
             for i, output in enumerate(outputs)
         ]
 
     # ------------------------------------------------------------------------ SELECT
 
-    def _select(self, node: Any, ctes: Ctes, outer: Scope | None) -> list[Output] | None:
+    def _select(self, node: Any, ctes: Ctes, outer: Scope | None) -> list[OutputColumn] | None:
         self._scopes += 1
         scope = Scope(self._scopes, outer)
         hints = self._hints(node)
@@ -298,7 +298,9 @@ class _Binder:
             self._add(scope, item.alias, None, item)
         self._joins(item.args.get("joins") or (), scope, ctes, select, hints)
 
-    def _add(self, scope: Scope, alias: str, outputs: list[Output] | None, item: Any) -> Source:
+    def _add(
+        self, scope: Scope, alias: str, outputs: list[OutputColumn] | None, item: Any
+    ) -> Source:
         opaque = outputs is None or any(output.name is None for output in outputs)
         source = Source(alias.lower(), outputs or [], opaque)
         source.pushable = item.args.get("sample") is None
@@ -327,7 +329,9 @@ class _Binder:
         stream, schema = self._stream(item)
         site = self._site(stream, schema)
         outputs = [
-            Output(attribute.name, attribute.type, ColumnUse(site.index, attribute.name, False, 0))
+            OutputColumn(
+                attribute.name, attribute.type, ColumnUse(site.index, attribute.name, False, 0)
+            )
             for attribute in schema.attributes
         ]
         source = self._add(
@@ -392,7 +396,7 @@ class _Binder:
     def _at(self, item: Any, select: Any, hints: dict[str, str]) -> OperatorSite:
         """The site of an operator."""
 
-        def bound(query: Any) -> Bound:
+        def bound(query: Any) -> BoundQuery:
             found = bind(query, self.text, self.catalog, self.operators)
             self.streams.update(found.streams)
             return found
@@ -432,7 +436,7 @@ class _Binder:
         site = self._site(name, operator=bound)
         for stream in bound.streams:
             self.streams[stream] = self.catalog.stream_schema(stream)
-        outputs: list[Output] | None = [Output(f.name, f.type) for f in bound.schema]
+        outputs: list[OutputColumn] | None = [OutputColumn(f.name, f.type) for f in bound.schema]
         alias = item.alias or name
         outputs = self._renamed(outputs, item.args.get("alias"))
         source = self._add(scope, alias, outputs, item)
@@ -498,7 +502,7 @@ class _Binder:
 
     # ------------------------------------------------------------------------ outputs
 
-    def _outputs(self, node: Any, scope: Scope) -> list[Output] | None:
+    def _outputs(self, node: Any, scope: Scope) -> list[OutputColumn] | None:
         transparent = is_plain(node)
         merged = any(
             join.args.get("using")
@@ -506,7 +510,7 @@ class _Binder:
             or str(join.kind).upper() in ("SEMI", "ANTI")
             for join in node.args.get("joins") or ()
         )
-        outputs: list[Output] = []
+        outputs: list[OutputColumn] = []
         for projection in node.expressions:
             column = projection.this if isinstance(projection, exp.Alias) else projection
             star = column.this if isinstance(column, exp.Column) else column
@@ -521,12 +525,14 @@ class _Binder:
             found = self.names.output(column)
             if isinstance(column, exp.Column) and not projection.alias and found is not None:
                 name = found.name
-            outputs.append(Output(name, self.names.declared_type(column), self.names.use(column)))
+            outputs.append(
+                OutputColumn(name, self.names.declared_type(column), self.names.use(column))
+            )
         if not transparent:
-            return [Output(output.name, output.type) for output in outputs]
+            return [OutputColumn(output.name, output.type) for output in outputs]
         return outputs
 
-    def _star(self, star: Any, alias: str | None, scope: Scope) -> list[Output] | None:
+    def _star(self, star: Any, alias: str | None, scope: Scope) -> list[OutputColumn] | None:
         if any(star.args.get(key) for key in ("rename",)):
             return None
         dropped = {node.name.lower() for node in star.args.get("except_") or ()}
@@ -542,7 +548,7 @@ class _Binder:
                 if name in dropped:
                     continue
                 if name in replaced:
-                    outputs.append(Output(output.name))
+                    outputs.append(OutputColumn(output.name))
                     continue
                 use = output.use
                 if use is not None:
@@ -552,7 +558,7 @@ class _Binder:
                         if source.pushable
                         else None
                     )
-                outputs.append(Output(output.name, output.type, use))
+                outputs.append(OutputColumn(output.name, output.type, use))
         return outputs
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from .scope import Output
+from .scope import OutputColumn
 
 __all__ = ["Cte", "Ctes", "bringing", "hide"]
 
@@ -21,7 +21,7 @@ __all__ = ["Cte", "Ctes", "bringing", "hide"]
 class Cte:
     """A CTE: its columns, and a copy of it as written, for queries that run apart from this one."""
 
-    outputs: list[Output] | None
+    outputs: list[OutputColumn] | None
     node: Any
     recursive: bool
 

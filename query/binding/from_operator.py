@@ -24,7 +24,7 @@ import pyarrow as pa
 from ...schema import StreamSchema
 
 if TYPE_CHECKING:
-    from .binder import Bound
+    from .binder import BoundQuery
 
 __all__ = ["Binders", "BoundOperator", "OperatorSite"]
 
@@ -78,7 +78,7 @@ class OperatorSite:
     functions: frozenset[str]
     streams: Sequence[str]
     stream: Callable[[Any], tuple[str, StreamSchema]]
-    bound: Callable[[Any], Bound]
+    bound: Callable[[Any], BoundQuery]
     selection: str = "auto"
 
 

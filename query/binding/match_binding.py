@@ -32,7 +32,7 @@ from ..pattern.scalar import evaluate
 from ..sql.dialect import MatchRelation, error_at, position_of, to_text
 from ..sql.gate import check_query
 from ..sql.match_clause import MatchClause, match_clause
-from .binder import Bound
+from .binder import BoundQuery
 from .from_operator import OperatorSite
 from .match_weights import WEIGHT, count_by_start, of_first_event, take_offset
 
@@ -176,7 +176,7 @@ def _whole_number(node: Any) -> int | None:
     return int(node.name) if plain and int(node.name) < 2**63 else None
 
 
-def _types_of(site: OperatorSite, bound: Bound) -> list[tuple[str, pa.DataType]]:
+def _types_of(site: OperatorSite, bound: BoundQuery) -> list[tuple[str, pa.DataType]]:
     """Columns of a subquery, found by running it over relations without rows."""
     tables = {site.relation: site.columns.empty_table() for site in bound.sites}
     bare = bound.root

@@ -28,7 +28,7 @@ __all__ = [
     "ColumnUse",
     "Condition",
     "Names",
-    "Output",
+    "OutputColumn",
     "Scope",
     "Site",
     "Source",
@@ -121,7 +121,7 @@ class Site:
 
 
 @dataclass(frozen=True)
-class Output:
+class OutputColumn:
     """A column of a source or of a query; ``use`` where it is an attribute of a stream."""
 
     name: str | None
@@ -134,13 +134,13 @@ class Names:
 
     def __init__(self) -> None:
         # a node is kept beside what it is: so its identity is not given to another one
-        self._known: dict[int, tuple[Any, Output, ColumnUse | None]] = {}
+        self._known: dict[int, tuple[Any, OutputColumn, ColumnUse | None]] = {}
 
-    def note(self, node: Any, output: Output, use: ColumnUse | None) -> None:
+    def note(self, node: Any, output: OutputColumn, use: ColumnUse | None) -> None:
         """Remember what a column is."""
         self._known[id(node)] = node, output, use
 
-    def output(self, node: Any) -> Output | None:
+    def output(self, node: Any) -> OutputColumn | None:
         """The column of its source that a node names; None when that is not known."""
         found = self._known.get(id(node))
         return None if found is None else found[1]
@@ -181,13 +181,13 @@ class Source:
     """
 
     alias: str
-    outputs: list[Output]
+    outputs: list[OutputColumn]
     opaque: bool = False
     nullable: bool = False
     pushable: bool = True
     site: Site | None = None
 
-    def find(self, name: str) -> Output | None:
+    def find(self, name: str) -> OutputColumn | None:
         """The column of a name."""
         folded = name.lower()
         for output in self.outputs:
@@ -259,7 +259,7 @@ def _resolve(node: Any, parts: list[str], level: Scope, names: Names) -> bool:
     return any(source.alias == first for source in level.sources) and len(parts) == 1
 
 
-def _note(names: Names, node: Any, source: Source, output: Output, level: Scope) -> None:
+def _note(names: Names, node: Any, source: Source, output: OutputColumn, level: Scope) -> None:
     use = output.use if source.pushable else None
     if use is not None:
         nullable = source.nullable or use.nullable

@@ -27,7 +27,7 @@ from .from_operator import OperatorSite
 from .window_call import WindowCall
 from .window_fusion import Fused, fuse, move_conditions
 from .window_keys import session_keys
-from .window_select import Place
+from .window_select import WindowSelect
 
 __all__ = ["BoundWindows", "bind_windows"]
 
@@ -76,13 +76,13 @@ class BoundWindows:
 def bind_windows(site: OperatorSite) -> BoundWindows:
     """Check the call and rewrite the SELECT around it where the operator can aggregate."""
     call = WindowCall.read(site)
-    place = Place(call, site.select, (site.item.alias or call.name).lower())
-    fused = fuse(place) if isinstance(site.select, exp.Select) else None
+    windowed = WindowSelect(call, site.select, (site.item.alias or call.name).lower())
+    fused = fuse(windowed) if isinstance(site.select, exp.Select) else None
     conditions = fused.conditions if fused else []
     if fused is None and isinstance(site.select, exp.Select):
         if call.name == "session" and not call.keys:
-            call = replace(call, keys=session_keys(place))
-        conditions = move_conditions(place)
+            call = replace(call, keys=session_keys(windowed))
+        conditions = move_conditions(windowed)
     kind: Windows = CountWindows(1, 1) if call.counts else SessionWindows(1)
     if fused is None:
         schema = pa.schema([*call.schema.arrow, *window_fields(call.schema, kind)])

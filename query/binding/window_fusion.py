@@ -40,7 +40,7 @@ from ..sql.gate import AGGREGATES
 from ..sql.rendering import identifier
 from ..windows.fields import FUNCTIONS, Aggregate, aggregate_column, key_column, keyable, supports
 from .window_keys import Keys, group_keys
-from .window_select import WINDOW_COLUMNS, Place, has_aggregate, unqualified
+from .window_select import WINDOW_COLUMNS, WindowSelect, has_aggregate, unqualified
 
 __all__ = ["Fused", "fuse", "move_conditions"]
 
@@ -93,13 +93,13 @@ class Fused:
     conditions: list[Any]
 
 
-def move_conditions(place: Place) -> list[Any]:
+def move_conditions(windowed: WindowSelect) -> list[Any]:
     """Take the conditions on events out of the SELECT; gives them without qualifiers."""
-    split = place.split_where() if place.alone else None
+    split = windowed.split_where() if windowed.alone else None
     if split is None or not split[0]:
         return []
     events, windows = split
-    _set_where(place.select, windows)
+    _set_where(windowed.select, windows)
     return [unqualified(part) for part in events]
 
 
@@ -116,19 +116,19 @@ def _set_where(select: Any, conditions: list[Any]) -> None:
 # ------------------------------------------------------------------------------- fusing
 
 
-def fuse(place: Place) -> Fused | None:
+def fuse(windowed: WindowSelect) -> Fused | None:
     """Answer a SELECT by the operator when that can be done; changes the SELECT only then."""
-    select = place.select
-    keys = group_keys(place) if place.alone else None
-    if keys is None or not _are_session_keys(keys, place):
+    select = windowed.select
+    keys = group_keys(windowed) if windowed.alone else None
+    if keys is None or not _are_session_keys(keys, windowed):
         return None
     if any(select.args.get(key) for key in ("distinct", "windows")):
         return None
-    split = place.split_where()
+    split = windowed.split_where()
     if split is None:
         return None
     aliases = {projection.alias.lower() for projection in select.expressions if projection.alias}
-    found = _Found(place, aliases, keys)
+    found = _Found(windowed, aliases, keys)
     for key in ("expressions", "having", "qualify", "order"):
         part = select.args.get(key)
         for node in part if isinstance(part, list) else [part]:
@@ -139,11 +139,11 @@ def fuse(place: Place) -> Fused | None:
     columns = [_key_name(node, derived) for node in keys.nodes]
     planned: list[tuple[str, str | None]] = []
     for call in calls:
-        aggregate = _planned(call, place, derived)
+        aggregate = _planned(call, windowed, derived)
         if aggregate is None:
             return None
         planned.append(aggregate)
-    described = _described(place, derived, keys)
+    described = _described(windowed, derived, keys)
     if described is None:
         return None
     schema, names = described
@@ -158,13 +158,13 @@ def fuse(place: Place) -> Fused | None:
         if one not in aggregates:
             aggregates.append(one)
         places.append(aggregates.index(one))
-    _rewrite(place, found, [(i, aggregates[i]) for i in places], schema, names, split[1])
+    _rewrite(windowed, found, [(i, aggregates[i]) for i in places], schema, names, split[1])
     return Fused(aggregates, columns, derived, schema, [unqualified(part) for part in split[0]])
 
 
-def _are_session_keys(keys: Keys, place: Place) -> bool:
+def _are_session_keys(keys: Keys, windowed: WindowSelect) -> bool:
     """Whether the keys of GROUP BY are those by which sessions are told apart."""
-    named = place.call.keys
+    named = windowed.call.keys
     if not named:
         return True  # then sessions are those of the keys, or the windows are no sessions
     return sorted(named) == sorted(
@@ -182,16 +182,16 @@ class _Found:
         Where keys stand, and which.
     """
 
-    def __init__(self, place: Place, aliases: set[str], keys: Keys) -> None:
+    def __init__(self, windowed: WindowSelect, aliases: set[str], keys: Keys) -> None:
         self.calls: list[Any] = []
         self.keys: list[tuple[Any, int]] = []
-        self._place = place
+        self._windowed = windowed
         self._aliases = aliases
         self._known = keys
 
     def collect(self, node: Any) -> bool:
         """Gather what stands below a node; False when something needs the events themselves."""
-        place = self._place
+        windowed = self._windowed
         if isinstance(node, (exp.Query, exp.WithinGroup, exp.Star, exp.Lambda)):
             return False
         if isinstance(node, (exp.IgnoreNulls, exp.RespectNulls)):
@@ -203,7 +203,7 @@ class _Found:
             self.keys.append((node, key))
             return True
         if isinstance(node, exp.Column):
-            if place.is_window(node):
+            if windowed.is_window(node):
                 return True
             return self._is_alias(node)
         if isinstance(node, exp.Window):
@@ -252,7 +252,9 @@ def _derived_name(node: Any, derived: dict[str, Any]) -> str:
     return name
 
 
-def _planned(node: Any, place: Place, derived: dict[str, Any]) -> tuple[str, str | None] | None:
+def _planned(
+    node: Any, windowed: WindowSelect, derived: dict[str, Any]
+) -> tuple[str, str | None] | None:
     """Function and column of one aggregate call; expressions become derived columns."""
     condition = None
     if isinstance(node, exp.Filter):
@@ -274,10 +276,10 @@ def _planned(node: Any, place: Place, derived: dict[str, Any]) -> tuple[str, str
     else:
         value = arguments[0]
         if isinstance(value, exp.Column) and condition is None:
-            name = place.attribute(value)
+            name = windowed.attribute(value)
             if name is None:
                 return None
-            boolean = pa.types.is_boolean(place.call.schema.attribute(name).type)
+            boolean = pa.types.is_boolean(windowed.call.schema.attribute(name).type)
             if node.name.lower().startswith("bool_") and not boolean:
                 return None
             return function, name
@@ -289,7 +291,7 @@ def _planned(node: Any, place: Place, derived: dict[str, Any]) -> tuple[str, str
             return None
         if has_aggregate(part):
             return None
-        if not all(place.attribute(column) for column in part.find_all(exp.Column)):
+        if not all(windowed.attribute(column) for column in part.find_all(exp.Column)):
             return None
     if value.find(exp.Placeholder) is not None:
         return None  # its type, and that of the aggregate, is not known before it has a value
@@ -300,17 +302,17 @@ def _planned(node: Any, place: Place, derived: dict[str, Any]) -> tuple[str, str
 
 
 def _rewrite(
-    place: Place,
+    windowed: WindowSelect,
     found: _Found,
     columns: list[tuple[int, Aggregate]],
     schema: StreamSchema,
     names: list[str],
     windows: list[Any],
 ) -> None:
-    select = place.select
+    select = windowed.select
     named = [
         bool(projection.alias)
-        or (isinstance(projection, exp.Column) and place.is_window(projection))
+        or (isinstance(projection, exp.Column) and windowed.is_window(projection))
         for projection in select.expressions
     ]
     for node, key in found.keys:
@@ -336,19 +338,19 @@ def _rewrite(
 
 
 def _described(
-    place: Place, derived: dict[str, Any], grouped: Keys
+    windowed: WindowSelect, derived: dict[str, Any], grouped: Keys
 ) -> tuple[StreamSchema, list[str]] | None:
     """Types of derived columns and names of unaliased projections, as the executor has them."""
-    arrow = place.call.schema.arrow
+    arrow = windowed.call.schema.arrow
     unnamed = [
         (i, projection)
-        for i, projection in enumerate(place.select.expressions)
+        for i, projection in enumerate(windowed.select.expressions)
         if not projection.alias and not isinstance(projection, exp.Column)
     ]
     names = [
-        (isinstance(projection, exp.Column) and place.attribute(projection))
+        (isinstance(projection, exp.Column) and windowed.attribute(projection))
         or projection.alias_or_name
-        for projection in place.select.expressions
+        for projection in windowed.select.expressions
     ]
     for i, projection in list(unnamed):
         natural = _natural_name(projection)
@@ -356,8 +358,8 @@ def _described(
             names[i] = natural
             unnamed.remove((i, projection))
     if not derived and not unnamed:
-        return place.call.schema, names
-    columns = [pa.field(name, place.call.schema.time_type) for name in WINDOW_COLUMNS[:2]]
+        return windowed.call.schema, names
+    columns = [pa.field(name, windowed.call.schema.time_type) for name in WINDOW_COLUMNS[:2]]
     table = pa.schema([*arrow, *columns, pa.field("window_id", pa.int64())]).empty_table()
     try:
         if derived:
@@ -372,7 +374,7 @@ def _described(
             found = evaluate(f"SELECT {listed} FROM events GROUP BY {keys}", events=table)
             for (i, _), name in zip(unnamed, found.schema.names, strict=True):
                 names[i] = name
-        return StreamSchema(arrow, place.call.schema.time), names
+        return StreamSchema(arrow, windowed.call.schema.time), names
     except ChronicleError:  # the executor will say what is wrong, in the user's own terms
         return None
 

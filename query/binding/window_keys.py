@@ -21,43 +21,43 @@ from sqlglot import exp
 
 from ..sql.dialect import error_at, position_of, to_text
 from ..sql.gate import is_volatile
-from .window_select import Place, has_aggregate, unqualified
+from .window_select import WindowSelect, has_aggregate, unqualified
 
 __all__ = ["Keys", "group_keys", "session_keys"]
 
 
-def group_keys(place: Place) -> Keys | None:
+def group_keys(windowed: WindowSelect) -> Keys | None:
     """Keys beside the windows; None when windows are not told apart or a key is no such thing."""
-    group = place.select.args.get("group")
+    group = windowed.select.args.get("group")
     if group is None or any(
         group.args.get(k) for k in ("grouping_sets", "cube", "rollup", "totals")
     ):
         return None
-    nodes = _grouped(group, place)
+    nodes = _grouped(group, windowed)
     if nodes is None:
         return None
     windows = {
         node.name.lower()
         for node in nodes
-        if isinstance(node, exp.Column) and place.is_window(node)
+        if isinstance(node, exp.Column) and windowed.is_window(node)
     }
-    apart = {"window_id"} if place.call.counts else {"window_start", "window_end"}
+    apart = {"window_id"} if windowed.call.counts else {"window_start", "window_end"}
     if not windows & apart:
         return None
-    keys = Keys(place)
+    keys = Keys(windowed)
     for node in nodes:
-        if isinstance(node, exp.Column) and place.is_window(node):
+        if isinstance(node, exp.Column) and windowed.is_window(node):
             continue
-        if not _is_key(node, place):
+        if not _is_key(node, windowed):
             return None
         keys.add(node)
     return keys
 
 
-def _grouped(group: Any, place: Place) -> list[Any] | None:
+def _grouped(group: Any, windowed: WindowSelect) -> list[Any] | None:
     """What GROUP BY names, positions and aliases resolved; None for a position there is none of."""
     nodes: list[Any] = []
-    projections = place.select.expressions
+    projections = windowed.select.expressions
     if group.args.get("all"):
         nodes = [p.unalias() for p in projections if not has_aggregate(p)]
     for node in group.expressions:
@@ -66,22 +66,22 @@ def _grouped(group: Any, place: Place) -> list[Any] | None:
             if not 1 <= position <= len(projections):
                 return None
             node = projections[position - 1].unalias()
-        elif isinstance(node, exp.Column) and not place.is_window(node) and len(node.parts) == 1:
+        elif isinstance(node, exp.Column) and not windowed.is_window(node) and len(node.parts) == 1:
             named = [p for p in projections if p.alias.lower() == node.name.lower()]
-            if len(named) == 1 and place.attribute(node) is None:
+            if len(named) == 1 and windowed.attribute(node) is None:
                 node = named[0].unalias()
         nodes.append(node)
     return nodes
 
 
-def _is_key(node: Any, place: Place) -> bool:
+def _is_key(node: Any, windowed: WindowSelect) -> bool:
     if isinstance(node, exp.Column):
-        return place.attribute(node) is not None
+        return windowed.attribute(node) is not None
     columns = list(node.find_all(exp.Column))
     forbidden = (exp.Query, exp.Star, exp.Window, exp.Placeholder, exp.Lambda)
     return (
         bool(columns)
-        and all(place.attribute(column) for column in columns)
+        and all(windowed.attribute(column) for column in columns)
         and not any(isinstance(n, forbidden) or _volatile(n) for n in node.walk())
         and not has_aggregate(node)
     )
@@ -91,7 +91,7 @@ def _volatile(node: Any) -> bool:
     return isinstance(node, exp.Anonymous) and is_volatile(node.name)
 
 
-def session_keys(place: Place) -> tuple[str, ...]:
+def session_keys(windowed: WindowSelect) -> tuple[str, ...]:
     """Attributes by which a SELECT that the operator does not answer groups sessions.
 
     Raises
@@ -99,24 +99,25 @@ def session_keys(place: Place) -> tuple[str, ...]:
     SqlError
         When it groups by windows and by something that cannot tell sessions apart.
     """
-    group = place.select.args.get("group")
+    group = windowed.select.args.get("group")
     if group is None:
         return ()
-    keys = group_keys(place) if place.alone else None
+    keys = group_keys(windowed) if windowed.alone else None
     if keys is not None:
         names = [
-            place.attribute(node) if isinstance(node, exp.Column) else None for node in keys.nodes
+            windowed.attribute(node) if isinstance(node, exp.Column) else None
+            for node in keys.nodes
         ]
         if None not in names:
             return tuple(str(name) for name in names)
     else:
-        nodes = _grouped(group, place) or []
+        nodes = _grouped(group, windowed) or []
         sets = any(isinstance(node, exp.Cube | exp.Rollup | exp.GroupingSets) for node in nodes)
-        windows = [isinstance(node, exp.Column) and place.is_window(node) for node in nodes]
+        windows = [isinstance(node, exp.Column) and windowed.is_window(node) for node in nodes]
         if not sets and (all(windows) or not any(windows)):
             return ()
     raise error_at(
-        place.call.text,
+        windowed.call.text,
         position_of(group),
         "sessions are told apart by attributes: name them in SESSION(stream, time, gap, key, ...) "
         "and group by window_start, window_end and them",
@@ -132,9 +133,9 @@ class Keys:
         Each once, without qualifiers; an attribute as it is spelled in the schema.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, windowed: WindowSelect) -> None:
         self.nodes: list[Any] = []
-        self._place = place
+        self._windowed = windowed
         self._texts: list[str] = []
         self._kinds: set[type] = set()
 
@@ -160,7 +161,7 @@ class Keys:
     def _own(self, node: Any) -> Any:
         copy = unqualified(node)
         for column in [copy] if isinstance(copy, exp.Column) else list(copy.find_all(exp.Column)):
-            name = self._place.attribute(column)
+            name = self._windowed.attribute(column)
             if name is not None:
                 column.set("this", exp.to_identifier(name, quoted=True))
         return copy

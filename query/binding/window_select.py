@@ -1,8 +1,9 @@
 """A SELECT around a window function: which of its columns are attributes, which the window's.
 
 Purpose
-    :class:`Place` answers what :mod:`.window_keys` and :mod:`.window_fusion` ask of names: a column
-    is an attribute of the stream, a column of the window, or something else, such as an alias.
+    :class:`WindowSelect` answers what :mod:`.window_keys` and :mod:`.window_fusion` ask of
+    names: a column is an attribute of the stream, a column of the window, or something else, such
+    as an alias.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from ..sql.gate import AGGREGATES
 from .binder import conjuncts
 from .window_call import WindowCall
 
-__all__ = ["WINDOW_COLUMNS", "Place", "has_aggregate", "unqualified"]
+__all__ = ["WINDOW_COLUMNS", "WindowSelect", "has_aggregate", "unqualified"]
 
 WINDOW_COLUMNS = ("window_start", "window_end", "window_id")
 
 
 @dataclass
-class Place:
+class WindowSelect:
     """A SELECT around a window function.
 
     Attributes

@@ -17,13 +17,13 @@ from ...errors import SqlError
 if TYPE_CHECKING:
     from .conditions import ConditionPlan
 
-__all__ = ["REGIMES", "Choice", "Selecting", "choose"]
+__all__ = ["REGIMES", "Regime", "Selecting", "choose"]
 
 REGIMES = ("auto", "lists", "search")
 """Values of the hint ``selection(x)``."""
 
 
-class Choice(NamedTuple):
+class Regime(NamedTuple):
     """A regime and the reason for it."""
 
     regime: str
@@ -83,7 +83,7 @@ class Selecting:
         return "; ".join(parts)
 
 
-def choose(selection: str | None, plan: ConditionPlan, wanted: str = "auto") -> Choice:
+def choose(selection: str | None, plan: ConditionPlan, wanted: str = "auto") -> Regime:
     """The regime of a clause.
 
     Parameters
@@ -110,7 +110,7 @@ def choose(selection: str | None, plan: ConditionPlan, wanted: str = "auto") -> 
     if wanted == "lists" and obstacle:
         raise SqlError(f"the hint selection(lists) cannot be obeyed: {obstacle}")
     if obstacle:
-        return Choice("search", obstacle)
+        return Regime("search", obstacle)
     if wanted == "search":
-        return Choice("search", "the hint says so")
-    return Choice("lists", "every condition is about one event")
+        return Regime("search", "the hint says so")
+    return Regime("lists", "every condition is about one event")

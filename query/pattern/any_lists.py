@@ -42,7 +42,7 @@ from .search import horizon_of
 
 __all__ = [
     "PASS",
-    "Entries",
+    "ListEntries",
     "Scratch",
     "build_groups",
     "build_list",
@@ -60,7 +60,7 @@ BYTES_AN_ENTRY = 40
 """What an entry takes, with the two words that counting may need."""
 
 
-class Entries(NamedTuple):
+class ListEntries(NamedTuple):
     """See the module; one array per column."""
 
     row: IntArray
@@ -81,12 +81,12 @@ class Scratch(NamedTuple):
     fresh: IntArray
 
 
-def room_for(entries: int, states: int) -> tuple[Entries, Scratch]:
+def room_for(entries: int, states: int) -> tuple[ListEntries, Scratch]:
     """Arrays for a number of entries, the end of the lists not counted."""
     n = entries + 1
     words = [np.empty(n, np.int64) for _ in range(2)]
     numbers = [np.empty(n, np.int32) for _ in range(5)]
-    made = Entries(words[0], words[1], *numbers)
+    made = ListEntries(words[0], words[1], *numbers)
     made.row[0] = FAR
     made.reach[0] = NOWHERE  # so that every look for an early end stops here
     made.transition[0] = 0

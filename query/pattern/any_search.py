@@ -27,15 +27,15 @@ import numpy.typing as npt
 from ...errors import ResourceLimit
 from . import outcomes
 from .any_count import MANY, count_starts
-from .any_lists import BYTES_AN_ENTRY, Entries, Scratch, build_groups, decide, room_for
+from .any_lists import BYTES_AN_ENTRY, ListEntries, Scratch, build_groups, decide, room_for
 from .any_states import FIRST, LAST, States, Tables, TooManyStates, classes_of
 from .any_walk import START, descend, walk
 from .automaton import Automaton
 from .groups import take_ranges
-from .search import Output, Rows, Task
+from .search import MatchTable, Rows, Task
 
 if TYPE_CHECKING:
-    from .conditions import Prepared
+    from .conditions import PreparedRows
     from .matcher import Groups
 
 __all__ = ["Batch", "ListSearch", "Lists"]
@@ -78,7 +78,7 @@ class Lists:
 
     classes: npt.NDArray[np.int32]
     tables: Tables
-    entries: Entries
+    entries: ListEntries
     scratch: Scratch
     starts: IntArray
     groups: IntArray
@@ -135,7 +135,7 @@ class ListSearch:
         """States so far."""
         return self._states.count
 
-    def open(self, prepared: Prepared, groups: Groups, task: Task) -> Lists | None:
+    def open(self, prepared: PreparedRows, groups: Groups, task: Task) -> Lists | None:
         """Make the lists of a buffer and move its groups on; None when ``why`` forbids it."""
         self.why = ""
         if prepared.careful:
@@ -185,7 +185,7 @@ class ListSearch:
         groups.position[:] = position
         return Lists(classes, tables, entries, scratch, starts[made], owners[made], made, stop)
 
-    def _extras(self, prepared: Prepared, groups: Groups) -> IntArray:
+    def _extras(self, prepared: PreparedRows, groups: Groups) -> IntArray:
         """What rows are besides their words: absences that they end, ends of a partition."""
         states = self._states
         extras = prepared.absent
@@ -223,7 +223,7 @@ class ListSearch:
         upto = min(step, len(lists.starts))
         while True:
             room = max(deepest, min(ROWS_A_BATCH, most * max(deepest, 1)))
-            output = Output(*(np.empty(n, np.int64) for n in (most,) * 5 + (room,) * 3))
+            output = MatchTable(*(np.empty(n, np.int64) for n in (most,) * 5 + (room,) * 3))
             status = walk(
                 lists.starts[:upto], lists.groups, self._alone, lists.stop, lists.classes,
                 lists.tables, rows, task, lists.entries, lists.scratch, self._one, path, cursor,

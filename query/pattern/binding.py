@@ -36,8 +36,8 @@ from .leaves import (
     CLASSIFIER,
     NUMBER,
     PSEUDO,
-    Aggregate,
     Leaf,
+    MatchAggregate,
     MatchNumber,
     Navigation,
     RowExpression,
@@ -50,10 +50,10 @@ __all__ = [
     "CLASSIFIER",
     "NUMBER",
     "PSEUDO",
-    "Aggregate",
     "Binder",
     "Bound",
     "Leaf",
+    "MatchAggregate",
     "MatchNumber",
     "Navigation",
     "RowExpression",
@@ -379,7 +379,7 @@ class Binder:
             )
         return str(folded)
 
-    def aggregate(self, node: Any, final: bool) -> Aggregate:
+    def aggregate(self, node: Any, final: bool) -> MatchAggregate:
         call = node.copy()
         inner = call
         while isinstance(inner, exp.Filter | exp.WithinGroup):
@@ -400,14 +400,14 @@ class Binder:
             if qualified and first is not None:
                 starred = self.variables[self._variable(first.args["table"])]
             if call is inner:
-                return Aggregate("count", "count(*)", None, (), starred, final, True, True)
+                return MatchAggregate("count", "count(*)", None, (), starred, final, True, True)
             if anonymous:
                 inner.set("expressions", [exp.Star()])
             else:
                 inner.set("this", exp.Star())
             condition = self._condition(call)
             shaped, variables, columns = self._call(call, inner, function, {starred})
-            return Aggregate(
+            return MatchAggregate(
                 "count", to_text(shaped), None, tuple(columns), variables, final, False,
                 condition is not None, False, condition, "count(*)",
             )  # fmt: skip
@@ -428,7 +428,7 @@ class Binder:
         if basic and first is not None:
             argument, _ = self._row(first.expressions[0] if distinct else first, f"{function}()")
         shaped, variables, columns = self._call(call, inner, function, set())
-        return Aggregate(
+        return MatchAggregate(
             function, to_text(shaped), argument, tuple(columns), variables, final,
             basic and not distinct and call is inner, basic, distinct, condition, to_text(inner),
         )  # fmt: skip

@@ -9,8 +9,8 @@ Guarantee
     passes the test in question, and the variable gets a condition for this buffer that ends the
     search with the error: the rest of the variable's condition is looked at first, so
     ``y <> 0 AND x // y > 2`` never fails.  Nothing is then cut off ahead of the search
-    (``Prepared.careful``), so that whether an error is seen does not depend on how the input is cut
-    into buffers.
+    (``PreparedRows.careful``), so that whether an error is seen does not depend on how the
+    input is cut into buffers.
 
 Limits
     Absences ``[^X]`` are evaluated on every row, and fail there.
@@ -39,7 +39,7 @@ from .scalar import evaluate_all, quote
 if TYPE_CHECKING:
     from .conditions import ConditionPlan, RowTests
 
-__all__ = ["Prepared", "prepare"]
+__all__ = ["PreparedRows", "prepare"]
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -47,7 +47,7 @@ Words = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedRows:
     """What the kernels need of a buffer of rows.
 
     Attributes
@@ -234,7 +234,7 @@ def _matrix(columns: list[Any], dtype: Any, count: int) -> npt.NDArray[Any]:
     return out
 
 
-def prepare(plan: ConditionPlan, table: pa.Table, offsets: IntArray) -> Prepared:
+def prepare(plan: ConditionPlan, table: pa.Table, offsets: IntArray) -> PreparedRows:
     """Evaluate everything row-local over rows sorted by partition."""
     rows = _Rows(table, offsets)
     builder = plan.builder
@@ -254,7 +254,7 @@ def prepare(plan: ConditionPlan, table: pa.Table, offsets: IntArray) -> Prepared
             if marks.any():
                 guards[name] = marks
     image, condition = _Image(plan, rows, words, guards).build()
-    return Prepared(words, absent.view(np.int64), image, condition, bool(rows.why), rows.why)
+    return PreparedRows(words, absent.view(np.int64), image, condition, bool(rows.why), rows.why)
 
 
 class _Image:

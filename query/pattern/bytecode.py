@@ -32,7 +32,7 @@ from sqlglot import exp
 
 from . import functions as f
 from . import machine as m
-from .binding import CLASSIFIER, Aggregate, Bound, Leaf, MatchNumber, Navigation, RowExpression
+from .binding import CLASSIFIER, Bound, Leaf, MatchAggregate, MatchNumber, Navigation, RowExpression
 from .cells import Tabulated
 from .functions import ONE, TO_FLOAT32, TWO
 from .typed import (
@@ -80,7 +80,7 @@ class Cells:
 
 
 @dataclass(frozen=True)
-class Place:
+class MatchRow:
     """Which row of the partial match: FIRST or LAST of a set, some steps on.
 
     May it be the current one.
@@ -114,7 +114,7 @@ class BytecodeBuilder:
     columns: list[Column | Codes | Cells] = field(default_factory=list)
     tables: list[Tabulated] = field(default_factory=list)
     sets: list[frozenset[str] | None] = field(default_factory=list)
-    places: list[Place] = field(default_factory=list)
+    places: list[MatchRow] = field(default_factory=list)
     sum_slots: list[tuple[int, int, int]] = field(default_factory=list)
 
     def compile(self, scalar: Any, bound: Bound, variable: str) -> int:
@@ -282,7 +282,7 @@ class _Condition(TypedCondition):
             return -1
         inside = leaf.variables is None or self.variable in leaf.variables
         chosen = self.builder.slot(self.builder.sets, leaf.variables)
-        entry = Place(leaf.first, chosen, leaf.offset, inside)
+        entry = MatchRow(leaf.first, chosen, leaf.offset, inside)
         return self.builder.slot(self.builder.places, entry)
 
     def _emit_table(self, table: Tabulated, kind: str) -> None:
@@ -332,7 +332,7 @@ class _Condition(TypedCondition):
             return
         self._emit_sum(leaf, kind, chosen, inside)
 
-    def _emit_sum(self, leaf: Aggregate, kind: str, chosen: int, inside: bool) -> None:
+    def _emit_sum(self, leaf: MatchAggregate, kind: str, chosen: int, inside: bool) -> None:
         function = leaf.function
         column, is_float = -1, kind == "f"
         argument = aggregated(leaf)

@@ -43,10 +43,10 @@ from .binding import (
     CLASSIFIER,
     NUMBER,
     PSEUDO,
-    Aggregate,
     Binder,
     Bound,
     Leaf,
+    MatchAggregate,
     Navigation,
     RowExpression,
 )
@@ -264,7 +264,7 @@ def _leaf_text(leaf: Leaf, variable: str) -> str:
         if leaf.shift:
             text = f"{'PREV' if leaf.shift < 0 else 'NEXT'}({text}, {abs(leaf.shift)})"
         return text
-    if isinstance(leaf, Aggregate):
+    if isinstance(leaf, MatchAggregate):
         chosen = leaf.variables
         return leaf.sql if chosen is None else f"{leaf.sql} OVER {'|'.join(sorted(chosen))}"
     return "MATCH_NUMBER()"
@@ -273,7 +273,7 @@ def _leaf_text(leaf: Leaf, variable: str) -> str:
 def _columns_of(leaf: Leaf) -> set[str]:
     if isinstance(leaf, Navigation):
         return set(leaf.row.columns) - PSEUDO
-    if isinstance(leaf, Aggregate):
+    if isinstance(leaf, MatchAggregate):
         return set(leaf.columns) - PSEUDO
     return set()
 
@@ -305,7 +305,7 @@ class _Types:
     def leaf(self, leaf: Leaf) -> pa.DataType:
         if isinstance(leaf, Navigation):
             return self(leaf.row)
-        if isinstance(leaf, Aggregate):
+        if isinstance(leaf, MatchAggregate):
             return column_types([leaf.sql], self._with_pseudo(leaf.columns))[0]
         return pa.int64()
 

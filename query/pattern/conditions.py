@@ -38,12 +38,12 @@ from ..sql.dialect import to_text
 from . import rowtests as rt
 from .automaton import Automaton
 from .binding import CLASSIFIER, Bound, Navigation, RowExpression
-from .buffers import Prepared, prepare
+from .buffers import PreparedRows, prepare
 from .bytecode import BytecodeBuilder
 from .scalar import quote
 from .typed import Unsupported, leaf_index, leaves_of, substitute
 
-__all__ = ["ConditionPlan", "Prepared", "number_of", "plan_conditions"]
+__all__ = ["ConditionPlan", "PreparedRows", "number_of", "plan_conditions"]
 
 WORD_BITS = 64
 _OPERATORS = {
@@ -249,7 +249,7 @@ class ConditionPlan:
         """Whether any condition looks at what is matched already."""
         return len(self.builder.begin) > 1
 
-    def prepare(self, table: pa.Table, offsets: npt.NDArray[np.int64]) -> Prepared:
+    def prepare(self, table: pa.Table, offsets: npt.NDArray[np.int64]) -> PreparedRows:
         """Evaluate everything row-local over rows sorted by partition."""
         return prepare(self, table, offsets)
 

@@ -19,8 +19,8 @@ __all__ = [
     "CLASSIFIER",
     "NUMBER",
     "PSEUDO",
-    "Aggregate",
     "Leaf",
+    "MatchAggregate",
     "MatchNumber",
     "Navigation",
     "RowExpression",
@@ -66,7 +66,7 @@ class Navigation:
 
 
 @dataclass(frozen=True)
-class Aggregate:
+class MatchAggregate:
     """An aggregate over the rows of the match that carry one of ``variables``.
 
     Attributes
@@ -107,7 +107,7 @@ class MatchNumber:
     """MATCH_NUMBER()."""
 
 
-Leaf = Navigation | Aggregate | MatchNumber
+Leaf = Navigation | MatchAggregate | MatchNumber
 
 
 def special(node: Any) -> str:

@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 from ...errors import ResourceLimit
 from ...ticks import INT64_MAX
 from ..sql.pattern_tree import describe
-from .binding import Aggregate, Navigation
+from .binding import MatchAggregate, Navigation
 from .bytecode import Column
 from .columns import flat, numbers
 from .groups import KeyCodes, group_rows, take_ranges
@@ -479,7 +479,7 @@ def _joined(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> npt.NDArray[An
 def _reads_every_event(compiled: CompiledMatch) -> bool:
     """Whether a measure aggregates over the events of a match, other than to count them."""
     leaves = [leaf for bound in compiled.measures for leaf in bound.leaves]
-    return any(isinstance(leaf, Aggregate) and leaf.sql != "count(*)" for leaf in leaves)
+    return any(isinstance(leaf, MatchAggregate) and leaf.sql != "count(*)" for leaf in leaves)
 
 
 def _asks_duckdb(compiled: CompiledMatch) -> bool:

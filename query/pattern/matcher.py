@@ -28,11 +28,11 @@ from . import rowtests as rt
 from .any_choice import Selecting, choose
 from .any_search import Batch, ListSearch
 from .automaton import ACCEPT, Automaton
-from .conditions import ConditionPlan, Prepared
+from .conditions import ConditionPlan, PreparedRows
 from .contiguous import match_contiguous
 from .image import with_path
 from .jumping import match_bits, stars_of
-from .search import Edges, Output, Rows, Task
+from .search import Edges, MatchTable, Rows, Task
 from .selection import CONTIGUOUS, SKIP_ANY, SKIP_NEXT, Strategy, match_selected
 
 __all__ = ["Groups", "MatchLimits", "Matcher", "Matches"]
@@ -248,7 +248,7 @@ class Matcher:
         self.room_rows = 1 << 16
 
     def run(
-        self, prepared: Prepared, groups: Groups, check: Callable[[], None] | None = None
+        self, prepared: PreparedRows, groups: Groups, check: Callable[[], None] | None = None
     ) -> Iterator[Matches]:
         """Search all groups from their positions on; yields matches group by group.
 
@@ -357,11 +357,11 @@ class Matcher:
 
     # -- room -----------------------------------------------------------------------------------
 
-    def _output(self) -> Output:
+    def _output(self) -> MatchTable:
         n, r = self.room_matches, self.room_rows
-        return Output(*(np.empty(size, np.int64) for size in (n, n, n, n, n, r, r, r)))
+        return MatchTable(*(np.empty(size, np.int64) for size in (n, n, n, n, n, r, r, r)))
 
-    def _take(self, output: Output, state: IntArray) -> Matches:
+    def _take(self, output: MatchTable, state: IntArray) -> Matches:
         n, r = int(state[m.MATCHES]), int(state[m.RUNS])
         labels = int(state[m.LABELS]) if self.labels else 0
         state[m.MATCHES] = state[m.RUNS] = state[m.LABELS] = 0

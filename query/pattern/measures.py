@@ -33,9 +33,9 @@ from ...compiled import kernel
 from .binding import (
     CLASSIFIER,
     NUMBER,
-    Aggregate,
     Bound,
     Leaf,
+    MatchAggregate,
     MatchNumber,
     Navigation,
     RowExpression,
@@ -303,7 +303,7 @@ class _Leaves:
         values = flat(evaluate(f"SELECT ({row.sql}) AS c FROM rows", rows=table).column(0))
         return pc.if_else(pa.array(target >= 0), values, pa.scalar(None, values.type))
 
-    def _aggregate(self, leaf: Aggregate) -> pa.Array:
+    def _aggregate(self, leaf: MatchAggregate) -> pa.Array:
         context = self.context
         matches, rows = context.matches, context.rows
         member = self._member(leaf.variables)
@@ -354,7 +354,7 @@ class _Leaves:
             taken = pc.if_else(pa.array(chosen >= 0), taken, default.cast(taken.type))
         return taken
 
-    def _typed(self, leaf: Aggregate, call: str) -> str:
+    def _typed(self, leaf: MatchAggregate, call: str) -> str:
         if leaf.function == "sum":
             argument = leaf.argument
             if argument is None or pa.types.is_integer(self.type_of(argument)):
@@ -362,7 +362,7 @@ class _Leaves:
                 return f"CAST({call} AS {kind})" if kind else call
         return call
 
-    def _entries(self, leaf: Aggregate, entry: IntArray, match: IntArray) -> pa.Table:
+    def _entries(self, leaf: MatchAggregate, entry: IntArray, match: IntArray) -> pa.Table:
         context = self.context
         matches = context.matches
         columns = {"@match": pa.array(match), "@order": pa.array(entry)}

@@ -41,7 +41,7 @@ from .outcomes import (
 
 __all__ = [
     "Edges",
-    "Output",
+    "MatchTable",
     "Rows",
     "Task",
     "begin_match",
@@ -111,7 +111,7 @@ class Task(NamedTuple):
     slice_max: int
 
 
-class Output(NamedTuple):
+class MatchTable(NamedTuple):
     """Matches found.
 
     Per match group, first row, length, number and runs; per run its first row, where that stands

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from .leaves import NUMBER, Aggregate, Leaf, MatchNumber, special
+from .leaves import NUMBER, Leaf, MatchAggregate, MatchNumber, special
 
 if TYPE_CHECKING:
     from .binding import Binder
@@ -30,7 +30,7 @@ _DIVISIBLE = frozenset(
 """Aggregates that follow from those over parts of the rows."""
 
 
-def spelled_out(binder: Binder, node: Any, leaf: Aggregate, leaves: list[Leaf]) -> Any:
+def spelled_out(binder: Binder, node: Any, leaf: MatchAggregate, leaves: list[Leaf]) -> Any:
     """An aggregate over CLASSIFIER() or MATCH_NUMBER(), for the matcher, which has neither.
 
     Within the rows of one variable CLASSIFIER() is a constant: ``max(f(CLASSIFIER()))`` is the
@@ -40,7 +40,7 @@ def spelled_out(binder: Binder, node: Any, leaf: Aggregate, leaves: list[Leaf]) 
     function = leaf.function
     if leaf.argument is not None and leaf.argument.column == NUMBER and leaf.plain:
         rows = binder.place(
-            Aggregate("count", "count(*)", None, (), leaf.variables, False, True, True), leaves
+            MatchAggregate("count", "count(*)", None, (), leaf.variables, False, True, True), leaves
         )
         number = binder.place(MatchNumber(), leaves)
         if function == "count":
@@ -61,7 +61,7 @@ def spelled_out(binder: Binder, node: Any, leaf: Aggregate, leaves: list[Leaf]) 
 
 
 def _for_each_variable(
-    binder: Binder, node: Any, leaf: Aggregate, function: str, leaves: list[Leaf]
+    binder: Binder, node: Any, leaf: MatchAggregate, function: str, leaves: list[Leaf]
 ) -> Any:
     """One aggregate a variable, and what they come to together."""
     if not leaf.basic or function not in _DIVISIBLE:

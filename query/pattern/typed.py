@@ -29,7 +29,15 @@ from ...errors import SqlError
 from ...ticks import TICKS_PER_SECOND
 from ..sql.dialect import to_text
 from ..sql.rendering import literal
-from .binding import CLASSIFIER, PSEUDO, Aggregate, Leaf, MatchNumber, Navigation, RowExpression
+from .binding import (
+    CLASSIFIER,
+    PSEUDO,
+    Leaf,
+    MatchAggregate,
+    MatchNumber,
+    Navigation,
+    RowExpression,
+)
 from .cells import Dimension, Tabulated
 from .functions import ONE, TWO
 from .scalar import column_types, evaluate, quote
@@ -76,7 +84,7 @@ class Unsupported(Exception):
         self.node = node
 
 
-def aggregated(leaf: Aggregate) -> RowExpression | None:
+def aggregated(leaf: MatchAggregate) -> RowExpression | None:
     """What an aggregate takes from a row: its argument, NULL where FILTER leaves the row out."""
     if leaf.condition is None:
         return leaf.argument

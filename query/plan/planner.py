@@ -31,7 +31,7 @@ from ..contract.catalog import Catalog
 from ..relational.interface import RelationalExecutor
 from ..sql.parameters import NOW, bind_values
 from .nodes import Leaf, PassThrough, QueryPlan, Relational, Root, Scan, TreeAggregate
-from .prepared import Prepared, Written, prepare
+from .prepared import PreparedQuery, Written, prepare
 from .scans import plan_scan, row_bounds
 
 __all__ = ["Planners", "Planning", "plan_query"]
@@ -78,7 +78,7 @@ class Planning:
     @classmethod
     def of(
         cls,
-        prepared: Prepared,
+        prepared: PreparedQuery,
         params: Any,
         catalog: Catalog,
         executor: RelationalExecutor,
@@ -121,7 +121,7 @@ class Planning:
         return self.executor.constant(written.sql, self.given(written.parameters), self.control)
 
 
-def plan_query(prepared: Prepared, planning: Planning) -> QueryPlan:
+def plan_query(prepared: PreparedQuery, planning: Planning) -> QueryPlan:
     """What an execution of a prepared query does."""
     if prepared.plan is not None and not planning.bounds:
         return prepared.plan
@@ -144,7 +144,7 @@ def plan_query(prepared: Prepared, planning: Planning) -> QueryPlan:
     return plan
 
 
-def _scan(prepared: Prepared, site: Site, planning: Planning) -> Scan:
+def _scan(prepared: PreparedQuery, site: Site, planning: Planning) -> Scan:
     known = prepared.scans.get(site.index)
     if known is None:
         known = plan_scan(site, prepared.bound.names, planning.folder)
@@ -162,7 +162,7 @@ def _bounded(scan: Scan, planning: Planning) -> Scan:
 
 
 def _leaf(
-    prepared: Prepared,
+    prepared: PreparedQuery,
     site: Site,
     scans: dict[int, Scan],
     answered: frozenset[int],
@@ -189,7 +189,7 @@ def _operator(bound: BoundOperator, planning: Planning) -> Leaf:
 
 
 def _root(
-    prepared: Prepared, leaves: list[Leaf], answered: frozenset[int], planning: Planning
+    prepared: PreparedQuery, leaves: list[Leaf], answered: frozenset[int], planning: Planning
 ) -> Root:
     if len(leaves) == 1:
         leaf = leaves[0]

@@ -2,7 +2,7 @@
 
 Purpose
     :func:`prepare` takes a tree through the gate, names its parameters, binds it, and finds ad-hoc
-    aggregates and limits that scans can use.  The :class:`Prepared` query is kept by text;
+    aggregates and limits that scans can use.  The :class:`PreparedQuery` is kept by text;
     :mod:`.planner` makes a plan of it under the values of one execution.
 
 Guarantee
@@ -21,7 +21,7 @@ from typing import Any
 from sqlglot import exp
 
 from ...schema import StreamSchema
-from ..binding.binder import Bound, bind, is_plain
+from ..binding.binder import BoundQuery, bind, is_plain
 from ..binding.from_operator import Binders
 from ..binding.scope import Names, Site
 from ..binding.tree_aggregates import Candidate, find_candidate, rewritten
@@ -35,7 +35,7 @@ from .cuts import cut_of
 from .nodes import QueryPlan, Scan
 from .pass_through import picked_columns
 
-__all__ = ["Prepared", "Rows", "Written", "prepare"]
+__all__ = ["PreparedQuery", "RowLimit", "Written", "prepare"]
 
 NODE_BYTES = 1200
 """About what a node of a tree takes, with its dictionaries."""
@@ -46,7 +46,7 @@ _LOCAL = ("localtimestamp", "current_localtimestamp")
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowLimit:
     """How many events a SELECT can need from its one stream.
 
     Attributes
@@ -82,17 +82,17 @@ class Written:
 
 
 @dataclass
-class Prepared:
+class PreparedQuery:
     """A query that can be planned; see :func:`prepare`.
 
     Attributes
     ----------
     text : str
-    bound : Bound
+    bound : BoundQuery
     parameters : tuple of str
     candidates : dict of int to Candidate
         SELECTs that the tree may answer, by site.
-    rows : dict of int to Rows
+    rows : dict of int to RowLimit
         How many events are needed, by site.
     static : bool
         Whether every execution is the same: without parameters, and without asking for the time.
@@ -107,10 +107,10 @@ class Prepared:
     """
 
     text: str
-    bound: Bound
+    bound: BoundQuery
     parameters: tuple[str, ...]
     candidates: dict[int, Candidate]
-    rows: dict[int, Rows]
+    rows: dict[int, RowLimit]
     static: bool
     cut: str
     reason: str
@@ -149,7 +149,7 @@ class Prepared:
 
 def prepare(
     root: Any, text: str, catalog: Catalog, operators: Binders, *, inner: bool = False
-) -> Prepared:
+) -> PreparedQuery:
     """Prepare a query.
 
     Parameters
@@ -178,7 +178,7 @@ def prepare(
         cut, reason = "whole", "it asks for the time, which is one for all rows"
     _name_distances(root)
     bound = bind(root, text, catalog, operators)
-    rows: dict[int, Rows] = {}
+    rows: dict[int, RowLimit] = {}
     candidates: dict[int, Candidate] = {}
     for site in bound.sites:
         candidate = find_candidate(site, bound.names)
@@ -190,7 +190,7 @@ def prepare(
                 rows[site.index] = found
     size = NODE_BYTES * sum(1 for _ in bound.root.walk()) + 8 * len(text)
     static = not parameters and not uses_now
-    prepared = Prepared(text, bound, parameters, candidates, rows, static, cut, reason, size)
+    prepared = PreparedQuery(text, bound, parameters, candidates, rows, static, cut, reason, size)
     prepared.write(frozenset(), lambda _: [])  # what has no form is refused now
     return prepared
 
@@ -241,7 +241,7 @@ def _keep_name(node: Any) -> None:
         alias.set("this", projection)
 
 
-def _rows(site: Site, names: Names) -> Rows | None:
+def _rows(site: Site, names: Names) -> RowLimit | None:
     """Order and limit of a SELECT over one stream; drops an ORDER BY that scans give anyway."""
     select, schema = site.select, site.schema
     assert schema is not None
@@ -275,7 +275,7 @@ def _rows(site: Site, names: Names) -> Rows | None:
         return None
     if limit.expression is None or limit.args.get("expressions"):
         return None
-    return Rows(limit.expression, None if offset is None else offset.expression, newest)
+    return RowLimit(limit.expression, None if offset is None else offset.expression, newest)
 
 
 def _hidden(select: Any, column: Any, names: Names) -> bool:

@@ -25,7 +25,7 @@ from ..conditions.constants import Folder, Kind
 from ..conditions.predicates import PredicateCompiler
 from ..conditions.ranges import only_time, time_bounds
 from .nodes import Scan
-from .prepared import Rows
+from .prepared import RowLimit
 
 __all__ = ["plan_scan", "row_bounds"]
 
@@ -101,7 +101,7 @@ def _without_time(prune: Prune | None, schema: StreamSchema) -> Prune | None:
     return kept[0] if len(kept) == 1 else AllOf(kept)
 
 
-def row_bounds(rows: Rows, folder: Folder) -> int | None:
+def row_bounds(rows: RowLimit, folder: Folder) -> int | None:
     """How many events a SELECT needs at most; None when that cannot be told."""
     total = 0
     for node in (rows.limit, rows.offset):

@@ -22,7 +22,7 @@ from ..binding.window_fusion import Fused
 from ..conditions.bounds import all_of
 from ..conditions.predicates import PredicateCompiler
 from ..conditions.ranges import half_open, only_time, time_bounds
-from ..windows.aggregation import Selected
+from ..windows.aggregation import SelectedRange
 from ..windows.cost import Costs, estimate, load_calibration
 from ..windows.fields import in_tree
 from ..windows.spec import SessionWindows, TimeWindows, Windows
@@ -104,7 +104,7 @@ def _choice(
         return "replay", "conditions on attributes", None
     names = dict.fromkeys(a.attribute for a in fused.aggregates if a.attribute is not None)
     names.pop(snapshot.schema.time, None)
-    selected = Selected(scan.low, scan.high) if scan.low <= scan.high else Selected(0, 0)
+    selected = SelectedRange(scan.low, scan.high) if scan.low <= scan.high else SelectedRange(0, 0)
     calibration = load_calibration(planning.catalog.path)
     costs = estimate(snapshot, windows, selected, tuple(names), calibration)
     if bound.strategy in ("replay", "index"):

@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from ...isolation.batches import pack, schema_of, unpack
 from ...isolation.channel import ChannelClosed, Garbage
-from ...isolation.pool import Lease, Pool, PoolSpec, open_pool
+from ...isolation.pool import Pool, PoolSpec, WorkerLease, open_pool
 from ..contract.cancellation import QueryControl
 from .datasets import ScanDataset
 from .interface import Answer, RelationalExecutor, translated
@@ -96,7 +96,9 @@ class IsolatedExecutor(RelationalExecutor):
         self, sql: str, relations: Mapping[str, Scanned], values: Mapping[str, Any], text: str
     ) -> list[tuple[str, str]]:
         """Names and DuckDB types of a query's columns, without running it."""
-        job = _Job(self.pool, self._read_filter, relations, text, QueryControl(), FailureBox())
+        job = _WorkerQuery(
+            self.pool, self._read_filter, relations, text, QueryControl(), FailureBox()
+        )
         with closing(job):
             job.begin("columns", sql, values)
             message, _ = job.answer()
@@ -114,7 +116,7 @@ class IsolatedExecutor(RelationalExecutor):
         analyze: bool,
     ) -> str:
         """DuckDB's own plan of a query as JSON; with ``analyze`` the query runs."""
-        job = _Job(self.pool, self._read_filter, relations, text, control, failures)
+        job = _WorkerQuery(self.pool, self._read_filter, relations, text, control, failures)
         with closing(job):
             job.begin("explain", sql, values, analyze=analyze)
             message, _ = job.answer()
@@ -143,7 +145,7 @@ class IsolatedExecutor(RelationalExecutor):
         control: QueryControl,
         failures: FailureBox,
     ) -> Answer:
-        job = _Job(self.pool, self._read_filter, relations, text, control, failures)
+        job = _WorkerQuery(self.pool, self._read_filter, relations, text, control, failures)
         try:
             job.begin("run", sql, values, given)
             head, data = job.answer()
@@ -193,7 +195,7 @@ class _Scan:
         self.ahead: pa.RecordBatch | None = None
 
 
-class _Job:
+class _WorkerQuery:
     """One piece of work in one worker: its messages, and the inputs that it asks for."""
 
     def __init__(
@@ -213,7 +215,7 @@ class _Job:
         self._scans: dict[int, _Scan] = {}
         self._closing = threading.Lock()
         self._done = False
-        self._lease: Lease = pool.lease()
+        self._lease: WorkerLease = pool.lease()
         self._limits = ExitStack()
         self._limits.enter_context(control.interrupting(self._lease.kill))
 

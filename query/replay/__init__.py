@@ -2,12 +2,12 @@
 
 Reading order: ``spans`` (sets of positions), ``timeline`` (positions and times), ``symbols`` (what
 every match contains), ``applicability`` (which clauses), ``cost`` (weights and the model),
-``context`` (what is planned on), ``coarse`` (what leaves rule out), ``evaluated`` (conditions
+``context`` (what is planned on), ``coarse`` (what leaves rule out), ``event_lookup`` (conditions
 without an index), ``candidates`` (Algorithm 3.1), ``rates`` and ``offers`` (terms to look up),
 ``base_reader``, ``partition_keys`` and ``partition_spans`` (under PARTITION BY), ``choice``,
 ``replay_plan`` (the outcome), ``pricing``, ``term_selection`` (Algorithm 3.2), ``choosing``,
 ``lookups``, ``intervals``, ``stream_intervals``, ``partition_intervals``, ``late_ranges``,
-``planning`` (all of it in order); ``gather``, ``reader``, ``partition_reader``, ``masked`` and
-``running`` (the replay itself); ``filtering`` (WHERE through indexes), ``subqueries``,
-``calibration``.
+``planning`` (all of it in order); ``column_gather``, ``reader``, ``partition_reader``,
+``interval_stream`` and ``run_plan`` (the replay itself); ``filtering`` (WHERE through indexes),
+``subqueries``, ``calibration``.
 """

@@ -39,7 +39,7 @@ from .partition_keys import PartitionKeys
 from .planning import plan_match
 from .reader import read_spans
 from .replay_plan import ReplayIntervals
-from .running import run_match
+from .run_plan import run_match
 from .spans import Spans
 from .timeline import Timeline
 

@@ -41,7 +41,7 @@ from ...indexes.runs import Run
 from ...indexes.stream_indexes import Catalogue, StreamIndexes
 from ...schema import StreamSchema
 from .coarse import CoarseMap
-from .evaluated import mark_events
+from .event_lookup import mark_events
 from .spans import Spans
 from .symbols import Term
 from .timeline import Timeline
@@ -50,7 +50,7 @@ __all__ = [
     "Candidates",
     "ChosenBlock",
     "ChosenTerm",
-    "Chunk",
+    "LookupRange",
     "chunks_of",
     "find_candidates",
     "in_any_order",
@@ -105,7 +105,7 @@ class ChosenBlock:
 
 
 @dataclass(frozen=True)
-class Chunk:
+class LookupRange:
     """Positions that are looked up in one way.
 
     Attributes
@@ -146,7 +146,9 @@ class Candidates:
     partition: Ints
 
 
-def chunks_of(catalogue: Catalogue, timeline: Timeline, attributes: Sequence[str]) -> list[Chunk]:
+def chunks_of(
+    catalogue: Catalogue, timeline: Timeline, attributes: Sequence[str]
+) -> list[LookupRange]:
     """Stretches of the base events for which all of some attributes are indexed."""
     found = []
     for part in timeline.parts:
@@ -168,16 +170,16 @@ def chunks_of(catalogue: Catalogue, timeline: Timeline, attributes: Sequence[str
             end = min([timed_end, events, *ends])
             if end > first:
                 runs = {name: c[first] for name, c in zip(attributes, columns, strict=True)}
-                found.append(Chunk(part.start + first, part.start + end, runs))
+                found.append(LookupRange(part.start + first, part.start + end, runs))
     found.sort(key=lambda chunk: chunk.start)
     return found
 
 
-def unindexed(chunks: Sequence[Chunk], total: int) -> list[Chunk]:
+def unindexed(chunks: Sequence[LookupRange], total: int) -> list[LookupRange]:
     """What some chunks leave of the base events, in pieces."""
     rest = Spans.of([c.start for c in chunks], [c.end for c in chunks]).complement(total)
     return [
-        Chunk(at, min(end, at + EVALUATED_EVENTS), {})
+        LookupRange(at, min(end, at + EVALUATED_EVENTS), {})
         for start, end in zip(rest.starts.tolist(), rest.ends.tolist(), strict=True)
         for at in range(start, end, EVALUATED_EVENTS)
     ]
@@ -185,7 +187,7 @@ def unindexed(chunks: Sequence[Chunk], total: int) -> list[Chunk]:
 
 def occurrences(
     block: ChosenBlock,
-    chunks: Sequence[Chunk],
+    chunks: Sequence[LookupRange],
     wanted: npt.NDArray[np.bool_],
     timeline: Timeline,
     indexes: StreamIndexes | None,
@@ -199,7 +201,7 @@ def occurrences(
     Parameters
     ----------
     block : ChosenBlock
-    chunks : sequence of Chunk
+    chunks : sequence of LookupRange
     wanted : bool[chunks]
         Chunks in which occurrences matter.
     timeline : Timeline
@@ -268,7 +270,7 @@ def _keys_of(
 
 def _mark_term(
     chosen: ChosenTerm,
-    chunk: Chunk,
+    chunk: LookupRange,
     keys: dict[str, KeyRanges],
     origin: int,
     size: int,

@@ -11,11 +11,11 @@ from .cost import Estimate
 if TYPE_CHECKING:
     from .offers import Offer
 
-__all__ = ["Choice"]
+__all__ = ["TermChoice"]
 
 
 @dataclass(frozen=True)
-class Choice:
+class TermChoice:
     """What is looked up, and why.
 
     Attributes

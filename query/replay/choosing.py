@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .choice import Choice
+from .choice import TermChoice
 from .cost import CostModel, Model, coarser, priced
 from .offers import Offer
 from .pricing import Pricing
@@ -40,7 +40,7 @@ Picker = Callable[[Sequence[Offer]], Sequence[int]]
 
 def choose_terms(
     pricing: Pricing, strategy: str, picker: Picker | None = None
-) -> tuple[Choice, Judge | None]:
+) -> tuple[TermChoice, Judge | None]:
     """The terms to look up, and who judges what lookups find.
 
     Parameters
@@ -53,13 +53,13 @@ def choose_terms(
     offers = pricing.offers.items
     auto = strategy == "auto"
     if picker is not None:
-        return Choice(offers, tuple(offers[i] for i in picker(offers))), None
+        return TermChoice(offers, tuple(offers[i] for i in picker(offers))), None
     if strategy == "none" or not offers:
         left, total = pricing.coarse.allowed.total, pricing.context.total
         if auto and left > 0.9 * total:
             reason = "no index can be used and the coarse pattern map excludes too little"
-            return _probing(pricing, Choice(offers, None, reason)), None
-        return Choice(offers, ()), None
+            return _probing(pricing, TermChoice(offers, None, reason)), None
+        return TermChoice(offers, ()), None
     by_block: list[list[Offer]] = [[] for _ in pricing.context.pattern.blocks]
     for offer in offers:
         by_block[offer.block].append(offer)
@@ -68,7 +68,7 @@ def choose_terms(
     model = pricing.model(by_block)
     counts, examined = _counts(pricing, strategy, by_block, model)
     estimate = priced(model, counts)
-    choice = Choice(
+    choice = TermChoice(
         offers,
         tuple(offer for listed, n in zip(by_block, counts, strict=True) for offer in listed[:n]),
         counts=counts,
@@ -111,7 +111,7 @@ def _cheap(pricing: Pricing) -> bool:
     return pricing.coarse.allowed.total * pricing.event_ns < pricing.context.weights.query
 
 
-def _probing(pricing: Pricing, choice: Choice) -> Choice:
+def _probing(pricing: Pricing, choice: TermChoice) -> TermChoice:
     """The rarest term in place of a full replay, where looking it up is cheap beside one.
 
     A term often holds for many events of few partitions (an aircraft that is low stays low),
@@ -126,13 +126,15 @@ def _probing(pricing: Pricing, choice: Choice) -> Choice:
     return replace(choice, picked=(rarest,), probe=True)
 
 
-def probe_pays(pricing: Pricing, choice: Choice, intervals: ReplayIntervals) -> tuple[bool, Choice]:
+def probe_pays(
+    pricing: Pricing, choice: TermChoice, intervals: ReplayIntervals
+) -> tuple[bool, TermChoice]:
     """Whether the intervals that a probe has found are clearly cheaper than a full replay.
 
     Returns
     -------
     bool
-    Choice
+    TermChoice
         With what is known now.
     """
     if intervals.partitions is None:

@@ -35,9 +35,9 @@ from ...store.layout import ROW_COUNT, ROW_FIRST, ROW_LAST
 from ...store.prune import Prune, Pruner
 from .spans import Spans
 from .symbols import Outline
-from .timeline import Part, Timeline
+from .timeline import Timeline, TimelinePart
 
-__all__ = ["CoarseMap", "Entries", "coarse_map"]
+__all__ = ["Buckets", "CoarseMap", "coarse_map"]
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -47,12 +47,12 @@ ZONED_LEAVES = 64
 
 
 @dataclass(frozen=True)
-class Entries:
+class Buckets:
     """Buckets of one part of the timeline, and the index entries that describe them.
 
     Attributes
     ----------
-    part : Part
+    part : TimelinePart
     starts, ends : int64[buckets]
         Positions.
     first, last : int64[buckets]
@@ -61,7 +61,7 @@ class Entries:
         Entries, as :mod:`chronicle.store.layout` has them; None for the tail.
     """
 
-    part: Part
+    part: TimelinePart
     starts: Ints
     ends: Ints
     first: Ints
@@ -69,7 +69,7 @@ class Entries:
     table: Ints | None
 
     @classmethod
-    def of(cls, part: Part) -> Entries:
+    def of(cls, part: TimelinePart) -> Buckets:
         """One bucket per leaf; one for the tail, of which only the times are known."""
         leaves = part.leaves
         if leaves is not None:
@@ -88,7 +88,7 @@ class Entries:
         assert self.part.view is not None
         return Pruner(prune, self.part.view.file.schema).mask(self.table)
 
-    def zoned(self, chosen: Mask) -> Entries:
+    def zoned(self, chosen: Mask) -> Buckets:
         """With the zones of some leaves in place of the leaves."""
         leaves = self.part.leaves
         if self.table is None or leaves is None or not chosen.any():
@@ -108,7 +108,7 @@ class Entries:
         table = np.concatenate(tables, axis=1)
         begins = np.concatenate(starts)
         ends = begins + table[ROW_COUNT]
-        return Entries(self.part, begins, ends, table[ROW_FIRST], table[ROW_LAST], table)
+        return Buckets(self.part, begins, ends, table[ROW_FIRST], table[ROW_LAST], table)
 
 
 class CoarseMap:
@@ -116,7 +116,7 @@ class CoarseMap:
 
     Attributes
     ----------
-    parts : sequence of Entries
+    parts : sequence of Buckets
         The buckets by part of the timeline, with what is known of them.
     starts, ends : int64[buckets]
         Positions.
@@ -131,7 +131,7 @@ class CoarseMap:
     """
 
     def __init__(
-        self, parts: Sequence[Entries], starts: Ints, ends: Ints, first: Ints, last: Ints,
+        self, parts: Sequence[Buckets], starts: Ints, ends: Ints, first: Ints, last: Ints,
         alive: list[Mask], possible: list[Mask], allowed: Spans,
     ) -> None:  # fmt: skip
         self.parts = parts
@@ -180,7 +180,7 @@ def coarse_map(
     zones : bool
         Whether to look at the zones of the leaves that are left.
     """
-    parts = [Entries.of(part) for part in timeline.parts]
+    parts = [Buckets.of(part) for part in timeline.parts]
     found = _mapped(parts, pattern, low, high)
     left = Spans(found.starts, found.ends).touches(found.allowed)
     if zones and 0 < left.sum() <= min(ZONED_LEAVES, len(left) // 2):
@@ -192,7 +192,7 @@ def coarse_map(
     return found
 
 
-def _mapped(parts: Sequence[Entries], pattern: Outline, low: int, high: int) -> CoarseMap:
+def _mapped(parts: Sequence[Buckets], pattern: Outline, low: int, high: int) -> CoarseMap:
     if not parts:
         none = np.zeros(0, np.int64)
         return CoarseMap(parts, none, none, none, none, [], [], Spans.empty())

@@ -30,8 +30,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...compiled import kernel
+from ...store.atomic_file import replace_file
 from ...store.files import RealFiles
-from ...store.replacing import replace_file
 
 __all__ = [
     "WEIGHTS_FILE",

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .candidates import ChosenBlock, ChosenTerm, Chunk, chunks_of, occurrences, unindexed
+from .candidates import ChosenBlock, ChosenTerm, LookupRange, chunks_of, occurrences, unindexed
 from .coarse import CoarseMap
 from .context import PlanContext
 from .offers import Offer
@@ -55,7 +55,7 @@ class Lookups:
     context : PlanContext
     coarse : CoarseMap
     picked : tuple of Offer
-    chunks : list of Chunk
+    chunks : list of LookupRange
         The stream in pieces, in order.
     bounds : Spans
         Of the chunks.
@@ -66,7 +66,7 @@ class Lookups:
     context: PlanContext
     coarse: CoarseMap
     picked: tuple[Offer, ...]
-    chunks: list[Chunk]
+    chunks: list[LookupRange]
     bounds: Spans
     indexed: int
 
@@ -75,7 +75,7 @@ class Lookups:
         """For the terms that were picked."""
         names = {name for offer in picked for name in offer.term.attributes}
         known = sorted(names & set(context.indexed))
-        chunks: list[Chunk] = []
+        chunks: list[LookupRange] = []
         if known:
             assert context.catalogue is not None
             chunks = chunks_of(context.catalogue, context.timeline, known)

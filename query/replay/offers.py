@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...indexes.kernels import count_bits
-from .candidates import Chunk, chunks_of
+from .candidates import LookupRange, chunks_of
 from .coarse import CoarseMap
 from .context import PlanContext
-from .evaluated import mark_events
+from .event_lookup import mark_events
 from .rates import RateMap
 from .spans import Spans
 from .symbols import Term
@@ -72,14 +72,14 @@ class Offers:
     Attributes
     ----------
     items : tuple of Offer
-    chunks : tuple of Chunk
+    chunks : tuple of LookupRange
         Indexed stretches that the coarse map leaves.
     covered : int
         Base events that the indexes of the offers cover, whatever the coarse map leaves.
     """
 
     items: tuple[Offer, ...] = ()
-    chunks: tuple[Chunk, ...] = ()
+    chunks: tuple[LookupRange, ...] = ()
     covered: int = 0
 
 
@@ -98,7 +98,7 @@ def list_offers(context: PlanContext, coarse: CoarseMap, evaluated: bool = False
         return Offers()
     places = _places(context, evaluated)
     names = sorted({name for _, _, _, term in places for name in term.attributes} & set(known))
-    chunks: list[Chunk] = []
+    chunks: list[LookupRange] = []
     if names:
         assert context.catalogue is not None
         chunks = chunks_of(context.catalogue, context.timeline, names)

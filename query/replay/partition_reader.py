@@ -31,7 +31,7 @@ from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
 from ...ticks import INT64_MAX
 from .base_reader import read_arrays
-from .gather import Piece
+from .column_gather import Piece
 from .partition_spans import PartitionSpans, RowFlags
 from .replay_plan import ReplayIntervals
 from .timeline import Timeline, near

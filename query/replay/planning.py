@@ -11,7 +11,7 @@ Layout
         Outline    -> PlanContext      context.PlanContext.of     of one snapshot and its indexes
         context    -> CoarseMap        coarse.coarse_map          where leaves leave room for it
         + map      -> Offers           offers.list_offers         terms, and how often they hold
-        + offers   -> Choice           choosing.choose_terms      terms to look up
+        + offers   -> TermChoice           choosing.choose_terms      terms to look up
         + choice   -> spans            stream_intervals, partition_intervals
         + spans    -> ReplayIntervals  late_ranges                with what is late
         everything -> ReplayPlan       planning.plan_intervals

@@ -34,7 +34,7 @@ from ...indexes.stream_indexes import StreamIndexes
 from ...schema import Storage, StreamSchema
 from ...store.layout import ROW_ATTRIBUTES, ROWS_PER_ATTRIBUTE
 from ...store.prune import Range
-from .candidates import Chunk
+from .candidates import LookupRange
 from .coarse import CoarseMap
 from .symbols import Term
 
@@ -55,7 +55,7 @@ class RateMap:
     ----------
     schema : StreamSchema
     coarse : CoarseMap
-    chunks : sequence of Chunk
+    chunks : sequence of LookupRange
         What is indexed.
     indexes : StreamIndexes, optional
         Needed where there are chunks.
@@ -65,7 +65,7 @@ class RateMap:
         self,
         schema: StreamSchema,
         coarse: CoarseMap,
-        chunks: Sequence[Chunk],
+        chunks: Sequence[LookupRange],
         indexes: StreamIndexes | None,
     ) -> None:
         self._schema = schema

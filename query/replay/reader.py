@@ -3,7 +3,7 @@
 Purpose
     :func:`read_spans` yields batches in stream order, with flags which rows belong to an interval
     and which only surround one.  Base events are read by position, straight from the leaves, short
-    spans together (see :mod:`.gather`); spans near late events are read by time through the
+    spans together (see :mod:`.column_gather`); spans near late events are read by time through the
     snapshot, which merges them in.
 
 Guarantee
@@ -22,7 +22,7 @@ from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
 from ...ticks import INT64_MAX
 from .base_reader import read_positions
-from .gather import Gathered, Piece
+from .column_gather import Gathered, Piece
 from .replay_plan import ReplayIntervals
 from .timeline import Timeline
 

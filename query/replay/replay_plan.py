@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...indexes.lookup import IndexMetrics
-from .choice import Choice
+from .choice import TermChoice
 from .partition_spans import PartitionSpans
 from .spans import Spans
 from .symbols import Outline
@@ -66,7 +66,7 @@ class ReplayPlan:
         What is replayed; None for the whole stream.
     outline : Outline or None
     timeline : Timeline or None
-    choice : Choice
+    choice : TermChoice
         Terms that could have been looked up, and those that were to be.
     picked : tuple of Offer
         Terms that were looked up: a lookup may find that further ones are not worth it.
@@ -91,7 +91,7 @@ class ReplayPlan:
     intervals: ReplayIntervals | None = None
     outline: Outline | None = None
     timeline: Timeline | None = None
-    choice: Choice = field(default_factory=Choice)
+    choice: TermChoice = field(default_factory=TermChoice)
     picked: tuple[Offer, ...] = ()
     show: Callable[[Offer], str] = str
     unavailable: str = ""

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from ...compiled import kernel
 from .cost import Estimate, Model
 
-__all__ = ["Selected", "greedy", "optimal"]
+__all__ = ["Assignment", "greedy", "optimal"]
 
 Counts = tuple[int, ...]
 """Terms taken of each block, rarest first."""
@@ -36,7 +36,7 @@ PRIMARY, SECONDARY = 5, 6
 
 
 @dataclass(frozen=True)
-class Selected:
+class Assignment:
     """The cheapest assignment of a number of terms to every block.
 
     Attributes
@@ -118,11 +118,11 @@ class _Examiner:
 
 def _selected(
     counts: npt.NDArray[np.int64], priced: npt.NDArray[np.float64], examined: int
-) -> Selected:
-    return Selected(tuple(counts.tolist()), Estimate(*priced.tolist()), examined)
+) -> Assignment:
+    return Assignment(tuple(counts.tolist()), Estimate(*priced.tolist()), examined)
 
 
-def optimal(sizes: Sequence[int], model: Model) -> Selected:
+def optimal(sizes: Sequence[int], model: Model) -> Assignment:
     """The cheapest assignment by Algorithm 3.2.
 
     Parameters
@@ -144,7 +144,7 @@ def optimal(sizes: Sequence[int], model: Model) -> Selected:
     return _selected(nothing[0], taken, examiner.examined)
 
 
-def greedy(order: Sequence[int], sizes: Sequence[int], model: Model) -> Selected:
+def greedy(order: Sequence[int], sizes: Sequence[int], model: Model) -> Assignment:
     """The cheapest of taking the 0, 1, 2, ... rarest terms.
 
     Parameters

@@ -36,13 +36,13 @@ from ...store.segment import SegmentView
 from ...store.snapshot import Snapshot
 from ...store.tail import MemoryLeaf
 
-__all__ = ["Part", "Timeline", "near"]
+__all__ = ["Timeline", "TimelinePart", "near"]
 
 Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Part:
+class TimelinePart:
     """A segment, or the tail, at its place among the base events.
 
     Attributes
@@ -66,7 +66,7 @@ class Part:
 class _Piece:
     start: int
     end: int
-    part: Part
+    part: TimelinePart
     times: TimeRange | None
 
 
@@ -88,7 +88,7 @@ class Timeline:
         catalogue: Catalogue | None = None,
     ) -> None:
         self._indexes = indexes
-        self.parts: list[Part] = []
+        self.parts: list[TimelinePart] = []
         pieces: list[_Piece] = []
         firsts: list[int] = []
         lasts: list[int] = []
@@ -98,7 +98,7 @@ class Timeline:
             if not view.events:
                 continue
             leaves = leaf_map(view)
-            part = Part(at, at + view.events, view, leaves, None)
+            part = TimelinePart(at, at + view.events, view, leaves, None)
             self.parts.append(part)
             known = () if catalogue is None else catalogue.times.get(view.file.segment_id, ())
             done = 0
@@ -115,7 +115,7 @@ class Timeline:
             at += view.events
         if state.tail is not None and state.tail_events:
             tail = state.tail()
-            part = Part(at, at + tail.events, None, None, tail)
+            part = TimelinePart(at, at + tail.events, None, None, tail)
             self.parts.append(part)
             pieces.append(_Piece(at, at + tail.events, part, None))
             at += tail.events

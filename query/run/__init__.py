@@ -1,6 +1,6 @@
 """Plan to rows: one operator for each node.
 
-Reading order: ``context`` (what operators are opened with), ``relations`` (scans, one-row
+Reading order: ``context`` (what operators are opened with), ``scan_relations`` (scans, one-row
 aggregates, and operators as the executor reads them), ``window_operator``, ``match_operator``,
 ``relational_plan`` (the executor's own plan, for EXPLAIN), ``execution``.
 """

@@ -30,7 +30,7 @@ from ..relational.scans import FailureBox
 from ..sql.sql_types import conform, declared_types, settle_types
 from .context import Openers, RunContext
 from .relational_plan import OpenLeaf, plan_of
-from .relations import AggregateRelation, OperatorRelation, StreamRelation
+from .scan_relations import AggregateRelation, OperatorRelation, StreamRelation
 
 __all__ = ["Execution", "Surroundings"]
 

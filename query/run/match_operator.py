@@ -16,9 +16,9 @@ from ..contract.explanation import Operator
 from ..pattern.compiled import MatchLimits
 from ..plan.nodes import Match
 from ..replay.replay_plan import ReplayPlan
-from ..replay.running import ReplayRun, run_match
+from ..replay.run_plan import ReplayRun, run_match
 from .context import RunContext
-from .relations import figures_of
+from .scan_relations import figures_of
 
 __all__ = ["MatchOperator"]
 

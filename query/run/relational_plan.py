@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from ..contract.explanation import Operator
 from ..relational.scans import Scanned
-from .relations import AggregateRelation, OperatorRelation, StreamRelation
+from .scan_relations import AggregateRelation, OperatorRelation, StreamRelation
 
 __all__ = ["OpenLeaf", "plan_of"]
 

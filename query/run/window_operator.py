@@ -24,7 +24,7 @@ from ..sql.rendering import identifier
 from ..windows.aggregation import (
     IndexAggregation,
     ReplayAggregation,
-    Selected,
+    SelectedRange,
     WindowAggregation,
 )
 from ..windows.expand import expand_counts, expand_sessions, expand_times
@@ -53,12 +53,12 @@ class _Events:
         self._derived = node.derived if isinstance(node, WindowAggregate) else frozenset()
 
     @property
-    def selected(self) -> Selected | None:
+    def selected(self) -> SelectedRange | None:
         """The range of time whose events are windowed, when that is all that is asked of them."""
         plan = self._plan
         if not isinstance(plan, Scan) or plan.low > plan.high:
             return None
-        return Selected(plan.low, plan.high)
+        return SelectedRange(plan.low, plan.high)
 
     def resolved(self, windows: Windows) -> Windows:
         """The windows with their origin at the first event, where that is wanted."""

@@ -42,7 +42,7 @@ from ...store.snapshot import Snapshot
 from ...store.tail import ticks_of_column
 from ..pattern.compiled import CompiledMatch, MatchLimits
 from ..pattern.matcher import Groups, Matches
-from ..replay.masked import IntervalStream
+from ..replay.interval_stream import IntervalStream
 from ..sql.match_clause import Skip
 from .parts import Cut
 from .reach import MOST, Reach
@@ -90,7 +90,7 @@ def find_cut(
     count = reach.events(low, high)
     if count > PROBE_EVENTS:
         return None, 0
-    probe = Probe(compiled, check)
+    probe = CutProbe(compiled, check)
     try:
         for first, last, within in (
             (low, begin - 1, False), (begin, end, True), (end + 1, high, False)
@@ -110,7 +110,7 @@ def find_cut(
     return probe.cut(tick, until, follow), count
 
 
-class Probe(IntervalStream):
+class CutProbe(IntervalStream):
     """Finds the match from every row, and where a search goes on after it."""
 
     def __init__(self, compiled: CompiledMatch, check: Callable[[], None] | None) -> None:

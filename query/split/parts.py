@@ -43,9 +43,9 @@ from ...store.snapshot import Snapshot
 from ..pattern.compiled import CompiledMatch, MatchLimits
 from ..pattern.match_stream import MatchStream
 from ..pattern.matcher import Groups, Matches
-from ..replay.masked import IntervalStream
+from ..replay.interval_stream import IntervalStream
 from ..replay.replay_plan import ReplayIntervals
-from ..replay.running import ReplayRun, run_intervals
+from ..replay.run_plan import ReplayRun, run_intervals
 from ..replay.spans import Spans
 from ..replay.timeline import Timeline
 from .reach import MOST

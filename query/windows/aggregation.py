@@ -43,7 +43,7 @@ from ...store.snapshot import Snapshot
 from ...store.tail import MemoryLeaf
 from .fields import Aggregate, FieldPlan, aggregate_column, key_column
 from .sessions import session_slices
-from .slices import Chunk, WindowMetrics, in_pieces, merge_slices, replay_slices
+from .slices import SliceChunk, WindowMetrics, in_pieces, merge_slices, replay_slices
 from .slide import Slider
 from .spec import TICK_MAX, TICK_MIN, CountWindows, SessionWindows, TimeWindows, Windows
 from .sweep import Sweep
@@ -51,7 +51,7 @@ from .sweep import Sweep
 __all__ = [
     "IndexAggregation",
     "ReplayAggregation",
-    "Selected",
+    "SelectedRange",
     "WindowAggregation",
     "result_schema",
     "times_array",
@@ -75,7 +75,7 @@ def _threads() -> ThreadPoolExecutor:
 
 
 @dataclass(frozen=True)
-class Selected:
+class SelectedRange:
     """The range of time whose events are windowed: ticks, both inclusive."""
 
     start: int = TICK_MIN
@@ -148,7 +148,7 @@ class WindowAggregation(ABC):
         self.schema = result_schema(self.plan, windows, keys)
 
     @abstractmethod
-    def _sources(self, windows: TimeWindows | CountWindows) -> list[Iterator[Chunk]]:
+    def _sources(self, windows: TimeWindows | CountWindows) -> list[Iterator[SliceChunk]]:
         """Slices of time or count windows."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -166,7 +166,7 @@ class WindowAggregation(ABC):
                 first, last = self.plan.span(words[:kept])
                 yield self._batch(numbers[:kept], first, last, words[:kept])
 
-    def _merged(self, windows: TimeWindows | CountWindows) -> Iterator[Chunk]:
+    def _merged(self, windows: TimeWindows | CountWindows) -> Iterator[SliceChunk]:
         for ids, words in merge_slices(self._sources(windows), self.plan, self._check):
             self.metrics.slices += len(ids)
             yield ids, words
@@ -181,7 +181,7 @@ class WindowAggregation(ABC):
             arrays.insert(0, pa.array(numbers))
         return pa.RecordBatch.from_arrays([*arrays, *self.plan.columns(words)], schema=self.schema)
 
-    def _replayed(self, batches: Iterator[pa.RecordBatch], slicing: Words) -> Iterator[Chunk]:
+    def _replayed(self, batches: Iterator[pa.RecordBatch], slicing: Words) -> Iterator[SliceChunk]:
         """Slices of batches that go on from the position reached so far."""
         for batch in in_pieces(batches, self._check):
             at = self._events
@@ -215,7 +215,7 @@ class ReplayAggregation(WindowAggregation):
         snapshot: Snapshot,
         windows: Windows,
         aggregates: Sequence[Aggregate],
-        selected: Selected,
+        selected: SelectedRange,
         check: Check = lambda: None,
     ) -> ReplayAggregation:
         """Over the events of a snapshot in a range of time."""
@@ -228,7 +228,7 @@ class ReplayAggregation(WindowAggregation):
     def _events_in_order(self) -> Iterator[pa.RecordBatch]:
         return self._scan([self.plan.schema.time, *self.plan.names])
 
-    def _sources(self, windows: TimeWindows | CountWindows) -> list[Iterator[Chunk]]:
+    def _sources(self, windows: TimeWindows | CountWindows) -> list[Iterator[SliceChunk]]:
         return [self._replayed(self._events_in_order(), windows.kernel_form())]
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -250,7 +250,7 @@ class IndexAggregation(WindowAggregation):
     Parameters
     ----------
     snapshot : Snapshot
-    selected : Selected
+    selected : SelectedRange
     halves : bool
         Sweep the earlier and the later half of the base at the same time, in two threads; for few
         slices, because those of the later half wait in memory.
@@ -261,7 +261,7 @@ class IndexAggregation(WindowAggregation):
         snapshot: Snapshot,
         windows: TimeWindows | CountWindows,
         aggregates: Sequence[Aggregate],
-        selected: Selected,
+        selected: SelectedRange,
         check: Check = lambda: None,
         *,
         halves: bool = False,
@@ -271,7 +271,7 @@ class IndexAggregation(WindowAggregation):
         self._snapshot = snapshot
         self._selected = selected
 
-    def _sources(self, windows: TimeWindows | CountWindows) -> list[Iterator[Chunk]]:
+    def _sources(self, windows: TimeWindows | CountWindows) -> list[Iterator[SliceChunk]]:
         slicing = windows.kernel_form()
         if isinstance(windows, CountWindows):
             return [self._counted(slicing)]
@@ -301,11 +301,11 @@ class IndexAggregation(WindowAggregation):
         middle = int(windows.bounds(number)[0][0])
         return middle if first < middle <= last else None
 
-    def _in_halves(self, slicing: Words, middle: int) -> Iterator[Chunk]:
+    def _in_halves(self, slicing: Words, middle: int) -> Iterator[SliceChunk]:
         """As :meth:`_in_order`, the base before and from ``middle`` on in two threads."""
         state, selected = self._snapshot.state, self._selected
 
-        def swept(start: int, last: int, metrics: WindowMetrics) -> list[Chunk]:
+        def swept(start: int, last: int, metrics: WindowMetrics) -> list[SliceChunk]:
             sweep = Sweep(self.plan, slicing, start, last, metrics, self._check)
             chunks = [chunk for view in state.segments for chunk in sweep.run(view)]
             return [*chunks, *sweep.finish()]
@@ -323,7 +323,7 @@ class IndexAggregation(WindowAggregation):
             tail = self._of_memory(state.tail(), selected.start, selected.last)
             yield from self._replayed(tail, slicing)
 
-    def _in_order(self, slicing: Words, start: int, last: int) -> Iterator[Chunk]:
+    def _in_order(self, slicing: Words, start: int, last: int) -> Iterator[SliceChunk]:
         """Slices of the base and the tail."""
         state = self._snapshot.state
         yield from self._swept(state.segments, slicing, start, last)
@@ -332,7 +332,7 @@ class IndexAggregation(WindowAggregation):
 
     def _swept(
         self, views: Sequence[SegmentView], slicing: Words, start: int, last: int
-    ) -> Iterator[Chunk]:
+    ) -> Iterator[SliceChunk]:
         sweep = Sweep(self.plan, slicing, start, last, self.metrics, self._check, self._events)
         for view in views:
             yield from sweep.run(view)
@@ -343,7 +343,7 @@ class IndexAggregation(WindowAggregation):
         first, end = leaf.rows(start, last)
         yield leaf.batch.slice(first, end - first)
 
-    def _counted(self, slicing: Words) -> Iterator[Chunk]:
+    def _counted(self, slicing: Words) -> Iterator[SliceChunk]:
         """Slices by position: ranges that late events fall into are replayed, the others swept."""
         start, last = self._selected.start, self._selected.last
         columns = [self.plan.schema.time, *self.plan.names]

@@ -32,7 +32,7 @@ from ...schema import StreamSchema
 from ...store import Store, StreamOptions
 from ...store.memory_files import MemoryFiles
 from ...store.snapshot import Snapshot
-from .aggregation import IndexAggregation, ReplayAggregation, Selected
+from .aggregation import IndexAggregation, ReplayAggregation, SelectedRange
 from .cost import Calibration, priced, shape_of, terms
 from .fields import Aggregate
 from .spec import TimeWindows
@@ -119,7 +119,7 @@ def _measure(snapshot: Snapshot, events: int, check: Callable[[], None]) -> list
     overlapping = [(slide, 1_000 * slide) for slide in SLIDES[:3]]
     measured = []
     for names in ((), ("x",), ("x", "y")):
-        shape = shape_of(snapshot, Selected(), names)
+        shape = shape_of(snapshot, SelectedRange(), names)
         for slide, size in (*tumbling, *(overlapping if len(names) == 1 else ())):
             windows = TimeWindows(size, slide)
             for indexed, operations in enumerate(terms(shape, windows, float(slide), len(names))):
@@ -135,9 +135,9 @@ def _run(snapshot: Snapshot, windows: TimeWindows, names: tuple[str, ...], index
     aggregates = [Aggregate("count"), *(Aggregate("sum", name) for name in names)]
     made: IndexAggregation | ReplayAggregation
     if indexed:
-        made = IndexAggregation(snapshot, windows, aggregates, Selected())
+        made = IndexAggregation(snapshot, windows, aggregates, SelectedRange())
     else:
-        made = ReplayAggregation.of(snapshot, windows, aggregates, Selected())
+        made = ReplayAggregation.of(snapshot, windows, aggregates, SelectedRange())
     return sum(batch.num_rows for batch in made.batches())
 
 

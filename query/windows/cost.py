@@ -35,6 +35,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from ...store.atomic_file import replace_file
 from ...store.files import RealFiles
 from ...store.layout import (
     NODE_FANOUT,
@@ -45,10 +46,9 @@ from ...store.layout import (
     ZONE_EVENTS,
     Codec,
 )
-from ...store.replacing import replace_file
 from ...store.segment import SegmentView
 from ...store.snapshot import Snapshot
-from .aggregation import Selected
+from .aggregation import SelectedRange
 from .spec import CountWindows, TimeWindows
 
 __all__ = [
@@ -168,7 +168,7 @@ class Costs:
 def estimate(
     snapshot: Snapshot,
     windows: TimeWindows | CountWindows,
-    selected: Selected,
+    selected: SelectedRange,
     names: tuple[str, ...],
     calibration: Calibration,
 ) -> Costs:
@@ -243,7 +243,7 @@ def _break_even(costs: Callable[[float], tuple[float, float]], span: float) -> f
     return high
 
 
-def shape_of(snapshot: Snapshot, selected: Selected, names: tuple[str, ...]) -> Shape:
+def shape_of(snapshot: Snapshot, selected: SelectedRange, names: tuple[str, ...]) -> Shape:
     inside = snapshot.aggregate((), selected.start, selected.end)
     first, last = inside.first, inside.last
     if first is None or last is None:

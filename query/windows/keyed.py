@@ -29,7 +29,7 @@ from . import keyed_kernels as kk
 from .aggregation import Check, WindowAggregation, times_array
 from .fields import Aggregate, FieldPlan
 from .keys import KeyTable
-from .slices import BatchColumns, Chunk, frozen, in_pieces, ticks_of
+from .slices import BatchColumns, SliceChunk, frozen, in_pieces, ticks_of
 from .slide import BUFFER_BYTES_MAX, STEPS_AT_ONCE, WINDOWS_AT_ONCE
 from .spec import TICK_MIN, CountWindows, TimeWindows
 
@@ -71,7 +71,7 @@ class KeyedAggregation(WindowAggregation):
         self._slider = _KeyedSlider(windows, self.plan, check)
         self._edges = _Edges(windows) if isinstance(windows, CountWindows) else None
 
-    def _sources(self, windows: TimeWindows | CountWindows) -> list[Iterator[Chunk]]:
+    def _sources(self, windows: TimeWindows | CountWindows) -> list[Iterator[SliceChunk]]:
         raise AssertionError("groups do not come from slices without keys")
 
     def batches(self) -> Iterator[pa.RecordBatch]:

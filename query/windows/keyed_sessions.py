@@ -35,7 +35,7 @@ from .expand import with_bounds
 from .fields import Aggregate
 from .keyed import KEYS_IDLE_MAX, fold_rows
 from .keys import KeyTable
-from .slices import Chunk, in_pieces, ticks_of
+from .slices import SliceChunk, in_pieces, ticks_of
 from .spec import TICK_MAX, CountWindows, SessionWindows, TimeWindows
 
 __all__ = ["KeyedSessionAggregation", "Pieces", "SessionNumbers", "expand_keyed_sessions"]
@@ -151,7 +151,7 @@ class KeyedSessionAggregation(WindowAggregation):
         self._table = KeyTable([schema.attribute(name).type for name in keys])
         self._sessions = SessionNumbers(windows.gap)
 
-    def _sources(self, windows: TimeWindows | CountWindows) -> list[Iterator[Chunk]]:
+    def _sources(self, windows: TimeWindows | CountWindows) -> list[Iterator[SliceChunk]]:
         raise AssertionError("sessions of keys do not come from slices")
 
     def batches(self) -> Iterator[pa.RecordBatch]:

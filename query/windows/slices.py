@@ -31,7 +31,7 @@ from .fields import FieldPlan
 
 __all__ = [
     "BatchColumns",
-    "Chunk",
+    "SliceChunk",
     "WindowMetrics",
     "frozen",
     "in_pieces",
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 Words = npt.NDArray[np.int64]
-Chunk = tuple[Words, Words]
+SliceChunk = tuple[Words, Words]
 
 EVENTS_AT_ONCE = 1 << 19
 """Events that kernels fold before a query may be ended."""
@@ -166,7 +166,7 @@ def replay_slices(
     slicing: Words,
     metrics: WindowMetrics,
     position: int = 0,
-) -> Iterator[Chunk]:
+) -> Iterator[SliceChunk]:
     """Fold batches in time order into slices.
 
     Parameters
@@ -204,10 +204,10 @@ def replay_slices(
 # ------------------------------------------------------------------------------- merging
 
 
-class _Source:
+class _SliceSource:
     """A source with its chunk at hand."""
 
-    def __init__(self, chunks: Iterator[Chunk], fields: Words) -> None:
+    def __init__(self, chunks: Iterator[SliceChunk], fields: Words) -> None:
         self._chunks = chunks
         self._fields = fields
         self.ids = np.empty(0, np.int64)
@@ -233,14 +233,14 @@ class _Source:
         else:
             self.ids, self.words = chunk
 
-    def take(self, rows: int) -> Chunk:
+    def take(self, rows: int) -> SliceChunk:
         """Take the first rows off."""
         head = self.ids[:rows], self.words[:rows]
         self.ids, self.words = self.ids[rows:], self.words[rows:]
         return head
 
 
-def _joined(chunks: Sequence[Chunk], fields: Words) -> Chunk:
+def _joined(chunks: Sequence[SliceChunk], fields: Words) -> SliceChunk:
     """One chunk of several, equal numbers merged in the order of the chunks."""
     ids = np.concatenate([ids for ids, _ in chunks])
     words = np.concatenate([words for _, words in chunks])
@@ -252,8 +252,8 @@ def _joined(chunks: Sequence[Chunk], fields: Words) -> Chunk:
 
 
 def merge_slices(
-    sources: Sequence[Iterator[Chunk]], plan: FieldPlan, check: Callable[[], None]
-) -> Iterator[Chunk]:
+    sources: Sequence[Iterator[SliceChunk]], plan: FieldPlan, check: Callable[[], None]
+) -> Iterator[SliceChunk]:
     """Merge sources of slices; the result holds every number once, ascending.
 
     Parameters
@@ -264,7 +264,7 @@ def merge_slices(
         Called between chunks; may raise to end the query.
     """
     fields = plan.own.fields
-    active = [_Source(source, fields) for source in sources]
+    active = [_SliceSource(source, fields) for source in sources]
     while True:
         check()
         for source in active:

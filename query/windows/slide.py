@@ -27,7 +27,7 @@ import numpy.typing as npt
 from ...errors import ResourceLimit
 from .fields import FieldPlan
 from .kernels import fill_identity
-from .slices import Chunk
+from .slices import SliceChunk
 from .slide_kernels import slide_windows
 from .spec import TICK_MIN, CountWindows, TimeWindows
 
@@ -69,7 +69,7 @@ class Slider:
         first = 0 if isinstance(windows, CountWindows) else TICK_MIN
         self._state = np.array([0, 0, 0, first, 0], np.int64)
 
-    def windows(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+    def windows(self, chunks: Iterable[SliceChunk]) -> Iterator[SliceChunk]:
         """Give out (window numbers, partials) chunk by chunk."""
         if self._windows.slices == 1:
             for ids, words in chunks:
@@ -80,7 +80,7 @@ class Slider:
         nothing = np.empty(0, np.int64), np.empty((0, self._width), np.int64)
         yield from self._slide(*nothing, True)
 
-    def _slide(self, ids: Words, words: Words, finish: bool) -> Iterator[Chunk]:
+    def _slide(self, ids: Words, words: Words, finish: bool) -> Iterator[SliceChunk]:
         at = 0
         while True:
             self._check()

@@ -45,7 +45,7 @@ from ...store.leaf import LeafReader
 from ...store.segment import SegmentFile, SegmentView
 from . import sweep_kernels as k
 from .fields import FieldPlan, SchemaFields
-from .slices import Chunk, WindowMetrics, frozen, words_of
+from .slices import SliceChunk, WindowMetrics, frozen, words_of
 
 __all__ = ["Sweep"]
 
@@ -146,7 +146,7 @@ class Sweep:
         """Events passed so far."""
         return int(self._state[k.POSITION])
 
-    def run(self, view: SegmentView) -> Iterator[Chunk]:
+    def run(self, view: SegmentView) -> Iterator[SliceChunk]:
         """Sweep one tree; what is complete is given out when enough of it has gathered."""
         if view.last < self._start or view.first > self._last or not view.events:
             return
@@ -155,7 +155,7 @@ class Sweep:
         for level, table in view.fragments:
             yield from self._descend(view.file, own, level, _contiguous(table))
 
-    def finish(self) -> Iterator[Chunk]:
+    def finish(self) -> Iterator[SliceChunk]:
         """Give out what is left, the open slice included."""
         rows = int(self._state[k.ROWS])
         if rows:
@@ -173,7 +173,7 @@ class Sweep:
         state[k.MERGES] = state[k.ZONES_READ] = 0
         state[k.EVENTS_FOLDED] = state[k.LEAVES_CUT] = 0
 
-    def _flush(self) -> Iterator[Chunk]:
+    def _flush(self) -> Iterator[SliceChunk]:
         """Give out all but the last slice, which may go on."""
         rows = int(self._state[k.ROWS])
         if rows > 1:
@@ -184,7 +184,7 @@ class Sweep:
 
     def _descend(
         self, file: SegmentFile, own: SchemaFields, level: int, table: Words
-    ) -> Iterator[Chunk]:
+    ) -> Iterator[SliceChunk]:
         self._check()
         if level == 1:
             yield from self._leaves(file, own, table)
@@ -206,7 +206,7 @@ class Sweep:
             yield from self._descend(file, own, level - 1, frozen(below))
             child += 1
 
-    def _leaves(self, file: SegmentFile, own: SchemaFields, table: Words) -> Iterator[Chunk]:
+    def _leaves(self, file: SegmentFile, own: SchemaFields, table: Words) -> Iterator[SliceChunk]:
         ready = _ready(file, int(table[ROW_OFFSET, 0]), own.names)
         known = ready
         given = _NOTHING

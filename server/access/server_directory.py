@@ -10,7 +10,7 @@ Layout
             transactions/<job>/       parts of transactions; see .transactions
 
 Guarantee
-    A file that is replaced is never seen half written; see :mod:`chronicle.store.replacing`.
+    A file that is replaced is never seen half written; see :mod:`chronicle.store.atomic_file`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ...store import replacing
+from ...store import atomic_file
 from ...store.files import RealFiles
 
 __all__ = ["replace_file", "server_directory"]
@@ -34,4 +34,4 @@ def server_directory(store: str | os.PathLike[str], *, create: bool = False) -> 
 
 def replace_file(path: Path, content: bytes) -> None:
     """Replace a file's content at once; only its owner may read the new one."""
-    replacing.replace_file(RealFiles(path.parent), path.name, content, private=True)
+    atomic_file.replace_file(RealFiles(path.parent), path.name, content, private=True)

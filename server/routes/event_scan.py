@@ -28,7 +28,7 @@ from ...schema import StreamSchema
 from ..access.statement_rights import check_predicate
 from ..service.running_queries import RunningQuery
 from ..service.state import Server
-from .row_responses import Rows
+from .row_responses import RowSource
 
 __all__ = ["Patience", "ScanRange", "distinct_columns", "open_scan"]
 
@@ -58,7 +58,7 @@ class ScanRange:
     version: int | None = None
 
 
-def open_scan(server: Server, stream: str, wanted: ScanRange, query: RunningQuery) -> Rows:
+def open_scan(server: Server, stream: str, wanted: ScanRange, query: RunningQuery) -> RowSource:
     """Begin to read; blocks until the snapshot is taken.
 
     Raises
@@ -80,7 +80,7 @@ def open_scan(server: Server, stream: str, wanted: ScanRange, query: RunningQuer
                 found.name, snapshot, wanted.where, start, end, columns, wanted.limit, patience
             )
         arrow = pa.schema([schema.arrow.field(name) for name in columns])
-        return Rows(arrow, patience.watch(batches), stack.pop_all().close)
+        return RowSource(arrow, patience.watch(batches), stack.pop_all().close)
     raise AssertionError("unreachable")
 
 

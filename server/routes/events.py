@@ -48,7 +48,7 @@ from .parameters import (
     column_names,
     to_ticks,
 )
-from .row_responses import Rows, send_rows
+from .row_responses import RowSource, send_rows
 
 __all__ = ["clip", "router"]
 
@@ -179,7 +179,7 @@ async def read_stream(
         version,
     )
 
-    def open_rows(query: RunningQuery) -> Rows:
+    def open_rows(query: RunningQuery) -> RowSource:
         return open_scan(server, stream, wanted, query)
 
     text = f"events of {stream}" + (f" where {where}" if where else "")

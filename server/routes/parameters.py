@@ -26,7 +26,7 @@ from ...suggestion import did_you_mean
 from ...ticks import INT64_MAX, TICKS_PER_SECOND
 from ..access.auth import Requester
 from ..http.negotiation import answer_format, wants_gzip
-from ..service.encoding import Encoding
+from ..service.encoding import RowEncoding
 
 __all__ = [
     "Columns",
@@ -118,7 +118,7 @@ def column_names(given: list[str] | None) -> list[str] | None:
     return names
 
 
-def _encoding(*, envelope: bool) -> Callable[..., Encoding]:
+def _encoding(*, envelope: bool) -> Callable[..., RowEncoding]:
     """A dependency that reads how the rows of an answer are to be written."""
 
     def read(
@@ -127,9 +127,9 @@ def _encoding(*, envelope: bool) -> Callable[..., Encoding]:
         end_marker: EndMarker = False,
         int64_as_string: Int64AsString = False,
         compression: Compression = "none",
-    ) -> Encoding:
+    ) -> RowEncoding:
         name = answer_format(request)
-        return Encoding(
+        return RowEncoding(
             name,
             envelope=envelope and name == "json",
             end_marker=end_marker and name == "ndjson",
@@ -141,9 +141,9 @@ def _encoding(*, envelope: bool) -> Callable[..., Encoding]:
     return read
 
 
-EventEncoding = Annotated[Encoding, Depends(_encoding(envelope=False))]
+EventEncoding = Annotated[RowEncoding, Depends(_encoding(envelope=False))]
 """How the rows of a read are written."""
-ResultEncoding = Annotated[Encoding, Depends(_encoding(envelope=True))]
+ResultEncoding = Annotated[RowEncoding, Depends(_encoding(envelope=True))]
 """How the rows of a query are written: JSON with the envelope of :mod:`.encoding`."""
 
 

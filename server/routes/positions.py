@@ -31,7 +31,7 @@ from .parameters import (
     column_names,
     to_ticks,
 )
-from .row_responses import Rows, send_rows
+from .row_responses import RowSource, send_rows
 
 __all__ = ["router"]
 
@@ -123,7 +123,7 @@ async def read_changes(
     principal.require("read", stream)
     server = server_of(request)
 
-    def open_rows(query: RunningQuery) -> Rows:
+    def open_rows(query: RunningQuery) -> RowSource:
         schema: StreamSchema = server.database.stream(stream).event_schema
         names = distinct_columns(schema, column_names(columns))
         patience = Patience(query, server.settings.query_timeout)
@@ -139,7 +139,7 @@ async def read_changes(
             limit,
             patience.check,
         )
-        return Rows(pa.schema([schema.arrow.field(n) for n in names]), patience.watch(batches))
+        return RowSource(pa.schema([schema.arrow.field(n) for n in names]), patience.watch(batches))
 
     return await send_rows(
         request,

@@ -30,7 +30,7 @@ from .parameters import (
     Limit,
     ResultEncoding,
 )
-from .row_responses import Rows, send_rows
+from .row_responses import RowSource, send_rows
 
 __all__ = ["router"]
 
@@ -105,7 +105,7 @@ async def _run(
     server = server_of(request)
     timeout = _timeout(server.settings.query_timeout, spec.timeout_ms)
 
-    def open_rows(query: RunningQuery) -> Rows:
+    def open_rows(query: RunningQuery) -> RowSource:
         statement = authorize(server.database, principal, spec.sql)
         dropped = statement.target if statement.kind == "DropStream" else None
         with contextlib.nullcontext() if dropped is None else server.drops.dropping(dropped):
@@ -119,7 +119,7 @@ async def _run(
             )
         if dropped is not None:
             server.forget_stream(dropped)
-        return Rows(result.schema, result.batches(), result.close)
+        return RowSource(result.schema, result.batches(), result.close)
 
     return await send_rows(
         request,

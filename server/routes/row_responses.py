@@ -44,18 +44,18 @@ from ..access.limits import Gate
 from ..http.body_pipe import BodyPipe
 from ..http.problems import Problem
 from ..service.bodies import Pace
-from ..service.encoding import Encoding, Tally, encode
+from ..service.encoding import RowEncoding, Tally, encode
 from ..service.middleware import ABORT, BrokenAnswer, note_time
 from ..service.running_queries import RunningQuery
 from ..service.state import Server, server_of
 
-__all__ = ["Rows", "send_rows"]
+__all__ = ["RowSource", "send_rows"]
 
 logger = logging.getLogger("chronicle.server")
 
 
 @dataclass
-class Rows:
+class RowSource:
     """What an answer is made of.
 
     Attributes
@@ -77,8 +77,8 @@ async def send_rows(
     gate: Gate,
     kind: str,
     text: str,
-    open_rows: Callable[[RunningQuery], Rows],
-    encoding: Encoding,
+    open_rows: Callable[[RunningQuery], RowSource],
+    encoding: RowEncoding,
     *,
     limit: int | None = None,
     looks_ahead: bool = True,
@@ -94,7 +94,7 @@ async def send_rows(
         What runs, for the list of running queries.
     open_rows : callable
         Called in a worker thread; what it raises becomes the answer.
-    encoding : Encoding
+    encoding : RowEncoding
         Format and form of the rows.
     limit : int, optional
         Rows that the client wants at most.
@@ -176,7 +176,7 @@ async def _watch(request: Request, query: RunningQuery, pipe: BodyPipe) -> None:
 def _account(
     server: Server,
     kind: str,
-    encoding: Encoding,
+    encoding: RowEncoding,
     tally: Tally,
     error: BaseException | None,
     seconds: float,
@@ -205,7 +205,7 @@ class _Stream(Response):
         query: RunningQuery,
         watch: asyncio.Task[None],
         headers: Mapping[str, str],
-        encoding: Encoding,
+        encoding: RowEncoding,
         server: Server,
     ) -> None:
         self._first: bytes | None = first

@@ -38,11 +38,11 @@ from ...errors import QueryCancelled, ResourceLimit
 from ..http.body_pipe import BodyPipe
 from .running_queries import RunningQuery
 
-__all__ = ["Encoding", "Tally", "encode"]
+__all__ = ["RowEncoding", "Tally", "encode"]
 
 
 @dataclass(frozen=True)
-class Encoding:
+class RowEncoding:
     """How rows are written.
 
     Attributes
@@ -163,7 +163,7 @@ class _Gzip:
 def encode(
     schema: pa.Schema,
     batches: Iterator[pa.RecordBatch],
-    encoding: Encoding,
+    encoding: RowEncoding,
     tally: Tally,
     pipe: BodyPipe,
     query: RunningQuery,
@@ -204,7 +204,11 @@ def encode(
 
 
 def _encode_arrow(
-    schema: pa.Schema, batches: Iterator[pa.RecordBatch], encoding: Encoding, tally: Tally, out: Any
+    schema: pa.Schema,
+    batches: Iterator[pa.RecordBatch],
+    encoding: RowEncoding,
+    tally: Tally,
+    out: Any,
 ) -> None:
     """An IPC stream; a last, empty batch with metadata tells that rows were cut off."""
     options = pa.ipc.IpcWriteOptions(compression=encoding.compression)

@@ -26,12 +26,12 @@ from .bodies import Body
 if TYPE_CHECKING:
     from ...formats.isolated import IsolatedReader
 
-__all__ = ["BadRows", "bad_row_json", "batches_of", "read_events"]
+__all__ = ["RefusedRows", "bad_row_json", "batches_of", "read_events"]
 
 ROWS_LISTED = 20
 
 
-class BadRows(InvalidData):
+class RefusedRows(InvalidData):
     """Rows that are no events.
 
     Parameters
@@ -138,7 +138,7 @@ def read_events(
 
     Raises
     ------
-    BadRows, InvalidData, SchemaMismatch, ResourceLimit
+    RefusedRows, InvalidData, SchemaMismatch, ResourceLimit
     """
     if precision is not None and schema.time_unit is None:
         raise InvalidArgument(
@@ -177,5 +177,5 @@ def read_events(
     except pa.ArrowException as error:
         raise InvalidData(f"the body cannot be read as {format}: {error}") from None
     if bad and not skip:
-        raise BadRows(bad, more)
+        raise RefusedRows(bad, more)
     return pa.Table.from_batches(batches, schema=schema.arrow), bad, rejected

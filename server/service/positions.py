@@ -15,7 +15,7 @@ Guarantee
 Layout
     A position's name is its commit position, 16 random digits, and 8 that a hash makes of these and
     its owner: ``57-03ab5c7d9e1f2a4b6c8d0e2f``.  It is the same kind of file that followers of a
-    path leave beside the stream (:mod:`chronicle.store.kept_pins`).
+    path leave beside the stream (:mod:`chronicle.store.pin_files`).
 
 Limits
     A position ends ``CHRONICLE_POSITION_TTL_HOURS`` after it was made or last renewed.  While it
@@ -46,8 +46,8 @@ from ...errors import (
 )
 from ...store import EventStream
 from ...store.changes import NewRange, new_events, new_ranges
-from ...store.kept_pins import drop_pin, keep_pin, kept_pins, load_pin, renew_pin, sweep_pins
-from ...store.pinned import Pin
+from ...store.pin_files import drop_pin, keep_pin, kept_pins, load_pin, renew_pin, sweep_pins
+from ...store.pins import Pin
 from ...store.recovery import load
 
 if TYPE_CHECKING:

@@ -293,7 +293,7 @@ def test_a_result_that_is_dropped_ends_its_worker(apart: Database) -> None:
 
 
 def test_an_error_of_a_scan_is_raised_as_it_was(apart: Database, monkeypatch: Any) -> None:
-    from chronicle.query.run.relations import StreamRelation
+    from chronicle.query.run.scan_relations import StreamRelation
 
     def broken(*_: Any) -> Iterator[pa.RecordBatch]:
         raise chronicle.errors.CorruptBlock("damaged")

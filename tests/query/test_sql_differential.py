@@ -15,7 +15,7 @@ import pytest
 import chronicle
 from chronicle.query.plan import planner
 from chronicle.query.plan.nodes import Scan
-from chronicle.query.plan.prepared import Prepared
+from chronicle.query.plan.prepared import PreparedQuery
 
 ROWS = 4_000
 START = dt.datetime(1969, 12, 31, 23, 0)
@@ -405,8 +405,8 @@ def test_without_pruning_the_answers_are_the_same(pair, monkeypatch):
 
     monkeypatch.setattr(planner, "plan_scan", everything)
     forgotten = property(lambda self: {}, lambda self, scans: None)
-    monkeypatch.setattr(Prepared, "scans", forgotten, raising=False)
-    monkeypatch.setattr(Prepared, "plan", property(lambda self: None, lambda self, plan: None))
+    monkeypatch.setattr(PreparedQuery, "scans", forgotten, raising=False)
+    monkeypatch.setattr(PreparedQuery, "plan", property(lambda self: None, lambda self, plan: None))
     for sql, table in zip(statements, pruned, strict=True):
         assert repr(database.sql(sql).fetchall()) == repr(
             list(zip(*[column.to_pylist() for column in table.columns], strict=True))

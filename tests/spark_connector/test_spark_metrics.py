@@ -13,7 +13,7 @@ from chronicle.errors import InvalidArgument
 from chronicle.schema import StreamSchema
 from chronicle.spark_connector.measuring import plan_read, read_metrics
 from chronicle.spark_connector.options import Options
-from chronicle.spark_connector.reader import EventReader
+from chronicle.spark_connector.reader import ScanReader
 from chronicle.spark_connector.types import spark_schema
 from chronicle.store import Store, StreamOptions
 
@@ -38,7 +38,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(store: Path, records: Path, **options: str) -> list[int]:
     """Read without Spark; what it gives."""
     raw = {"path": str(store), "stream": "s", "metricsPath": str(records), **options}
-    reader = EventReader(Options.parse(raw, "r"), spark_schema(SCHEMA.arrow))
+    reader = ScanReader(Options.parse(raw, "r"), spark_schema(SCHEMA.arrow))
     return [
         n
         for partition in reader.partitions()

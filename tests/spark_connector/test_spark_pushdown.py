@@ -15,7 +15,7 @@ from chronicle.store import AnyOf, IsNull, NotNull, Range
 
 spark = pytest.importorskip("pyspark.sql.datasource", reason="pyspark is not installed")
 pushdown = pytest.importorskip("chronicle.spark_connector.pushdown")
-Scan = pytest.importorskip("chronicle.spark_connector.backend").Scan
+ScanRequest = pytest.importorskip("chronicle.spark_connector.backend").ScanRequest
 
 UTC = dt.timezone.utc
 SCHEMA = StreamSchema(
@@ -37,7 +37,7 @@ SCHEMA = StreamSchema(
 
 
 def narrowed(item: Any, **scan: Any) -> Any:
-    return pushdown.narrow(Scan(("t",), **scan), item, SCHEMA)
+    return pushdown.narrow(ScanRequest(("t",), **scan), item, SCHEMA)
 
 
 def at(second: float) -> dt.datetime:
@@ -103,4 +103,4 @@ def test_other_columns_become_bounds(item: Any, prune: Any) -> None:
 
 
 def test_a_limit_is_taken_before_sparks_filter() -> None:
-    assert narrowed(spark.EqualTo(("n",), 7), limit=3) == Scan(("t",), limit=3)
+    assert narrowed(spark.EqualTo(("n",), 7), limit=3) == ScanRequest(("t",), limit=3)

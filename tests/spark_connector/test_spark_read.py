@@ -15,10 +15,10 @@ import pytest
 import chronicle
 from chronicle.errors import SnapshotExpired, SqlError
 from chronicle.schema import StreamSchema
-from chronicle.spark_connector.backend import Scan
+from chronicle.spark_connector.backend import ScanRequest
 from chronicle.spark_connector.local import LocalBackend
 from chronicle.spark_connector.options import Options
-from chronicle.spark_connector.reader import EventReader
+from chronicle.spark_connector.reader import ScanReader
 from chronicle.spark_connector.types import spark_schema
 from chronicle.store import EventStream, Store
 
@@ -186,11 +186,11 @@ def test_a_wrong_filter_is_told_when_the_read_is_planned(tmp_path: Path) -> None
         database.create_stream("s", arrow, "t").append([{"t": 1, "x": 1.5}])
     options = Options.parse({"path": str(tmp_path / "s"), "stream": "s"}, "r")
     backend = LocalBackend(options)
-    assert len(backend.plan(Scan(("t", "x"), filter="x > 1 AND t < 5"))) == 1
+    assert len(backend.plan(ScanRequest(("t", "x"), filter="x > 1 AND t < 5"))) == 1
     with pytest.raises(SqlError, match="no column 'speed'"):
-        backend.plan(Scan(("t",), filter="speed > 1"))
+        backend.plan(ScanRequest(("t",), filter="speed > 1"))
     with pytest.raises(SqlError):
-        backend.plan(Scan(("t",), filter="x >"))
+        backend.plan(ScanRequest(("t",), filter="x >"))
 
 
 def test_an_earlier_commit_is_read_as_far_back_as_the_log_tells(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_an_earlier_commit_is_read_as_far_back_as_the_log_tells(tmp_path: Path) 
 
     def read_as_of(position: int) -> list[int]:
         raw = {"path": str(tmp_path / "store"), "stream": "s", "asOf": str(position)}
-        reader = EventReader(Options.parse(raw, "r"), spark_schema(schema.arrow))
+        reader = ScanReader(Options.parse(raw, "r"), spark_schema(schema.arrow))
         return [
             n
             for partition in reader.partitions()

@@ -19,7 +19,7 @@ from chronicle.errors import (
     StreamNotFound,
 )
 from chronicle.schema import StreamSchema
-from chronicle.spark_connector.backend import Scan
+from chronicle.spark_connector.backend import ScanRequest
 from chronicle.spark_connector.options import Options
 from chronicle.spark_connector.server_backend import ServerBackend
 from chronicle.spark_connector.types import spark_schema
@@ -82,7 +82,7 @@ def write(url: str, stream: str, *parts: tuple[int, int], **how: Any) -> None:
 
 
 def numbers(backend: ServerBackend, **scan: Any) -> list[int]:
-    asked = Scan(("n", "t"), **scan)
+    asked = ScanRequest(("n", "t"), **scan)
     return [
         number
         for part in backend.plan(asked)
@@ -95,7 +95,7 @@ def test_parts_are_pinned_and_cover_the_stream(url: str) -> None:
     write(url, "pinned", (0, 5000), (5000, 9000))
     backend = ServerBackend(options(url, "pinned"))
     assert backend.describe() == SCHEMA
-    scan = Scan(("n",), parts=4)
+    scan = ScanRequest(("n",), parts=4)
     plan = backend.plan(scan)
     write(url, "pinned", (9000, 9500))
     found = [
@@ -139,7 +139,7 @@ def test_errors_keep_their_class(url: str) -> None:
     with pytest.raises(SqlError, match="speed"):
         numbers(ServerBackend(options(url, "errors")), filter="speed > 1")
     with pytest.raises(SqlError, match="speed"):  # before any part is read
-        ServerBackend(options(url, "errors")).plan(Scan(("n",), filter="speed > 1"))
+        ServerBackend(options(url, "errors")).plan(ScanRequest(("n",), filter="speed > 1"))
     with pytest.raises(InvalidArgument, match="in one piece"):
         ServerBackend(options(url, "errors")).plan_query("SELECT 1", 2)
     with pytest.raises(SchemaMismatch, match="time attribute is 't'"):

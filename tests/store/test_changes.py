@@ -14,7 +14,7 @@ from chronicle.schema import StreamSchema
 from chronicle.store import EventStream, Store, StreamOptions, staging
 from chronicle.store.changes import changed_spans, new_events, new_ranges
 from chronicle.store.memory_files import MemoryFiles
-from chronicle.store.pinned import Pin, pin_stream
+from chronicle.store.pins import Pin, pin_stream
 
 SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64())]), "t")
 SMALL = StreamOptions(leaf_bytes=512, segment_bytes=8 << 10, late_events_max=20)

@@ -131,7 +131,7 @@ def test_nearly_sorted_batches(times: list[int], nulls: bool, rising: bool) -> N
 
 @pytest.mark.parametrize("share", [0.001, 0.1, 0.5, 0.9])
 @pytest.mark.parametrize("span", [40, 5_000, 2**62])
-def test_large_pieces_are_woven_as_a_stable_sort_would(share: float, span: int) -> None:
+def test_large_pieces_are_merged_as_a_stable_sort_would(share: float, span: int) -> None:
     rng = np.random.default_rng(int(share * 1000) + span % 97)
     count = 3000
     times = np.sort(rng.integers(0, span, count))

@@ -13,7 +13,7 @@ from chronicle.store import dictionary as dictionary_module
 from chronicle.store import node as node_module
 from chronicle.store import segment_writer
 from chronicle.store.memory_files import MemoryFiles
-from chronicle.store.segment import TICK_MAX, TICK_MIN, SegmentFile, SegmentView, Selection
+from chronicle.store.segment import TICK_MAX, TICK_MIN, AggregatedColumns, SegmentFile, SegmentView
 from chronicle.store.segment_writer import Extent, SegmentWriter
 
 SCHEMA = StreamSchema(
@@ -47,7 +47,7 @@ def writer_of(files: MemoryFiles, leaf_bytes: int = 512, codec: str = "lz4") -> 
 def compare(view: SegmentView, table: pa.Table, seed: int) -> None:
     assert scan(view).equals(table)
     times = table["t"].to_numpy()
-    selection = Selection(SCHEMA, ["x", "b", "s"])
+    selection = AggregatedColumns(SCHEMA, ["x", "b", "s"])
     rng = np.random.default_rng(seed)
     for _ in range(6):
         low, high = sorted(rng.integers(times[0] - 3, times[-1] + 4, 2).tolist())

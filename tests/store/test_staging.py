@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from chronicle.errors import InvalidArgument, SchemaMismatch, SnapshotExpired, StorageFailed
 from chronicle.store import EventStream, Store, StreamOptions, staging
 from chronicle.store.memory_files import MemoryFiles
-from chronicle.store.pinned import open_pinned, pin_stream
+from chronicle.store.pins import open_pinned, pin_stream
 
 from .conftest import SCHEMA, batch_of
 

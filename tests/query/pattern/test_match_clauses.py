@@ -101,13 +101,25 @@ def test_integer_sums_stay_integers_and_overflow(match: Any) -> None:
         ("TO U", [(1, 3), (3, 5), (5, 7)]),
     ],
 )
-def test_skip_modes(match: Any, skip: str, expected: list[tuple[int, int]]) -> None:
+@pytest.mark.parametrize("define", ["", "DEFINE B AS B.t > A.t"], ids=["rows", "path"])
+def test_skip_modes(match: Any, skip: str, define: str, expected: list[tuple[int, int]]) -> None:
     rows = match(
         f"ORDER BY t MEASURES FIRST(t) AS a, LAST(t) AS b AFTER MATCH SKIP {skip} "
-        "PATTERN (A B B) SUBSET U = (A, B)",
+        f"PATTERN (A B B) SUBSET U = (A, B) {define}",
         X,
     )
     assert [(r["a"], r["b"]) for r in rows] == expected
+
+
+@pytest.mark.parametrize("define", ["", ", B AS B.t > A.t"], ids=["rows", "path"])
+@pytest.mark.parametrize(("skip", "starts"), [("TO FIRST B", range(1, 7)), ("TO LAST B", [1])])
+def test_skip_to_a_name_of_many_rows(match: Any, skip: str, define: str, starts: Any) -> None:
+    rows = match(
+        f"ORDER BY t MEASURES FIRST(t) AS a, LAST(t) AS b AFTER MATCH SKIP {skip} "
+        f"PATTERN (A B+ C) DEFINE C AS t = 8{define}",
+        X,
+    )
+    assert [(r["a"], r["b"]) for r in rows] == [(start, 8) for start in starts]
 
 
 def test_skip_that_leads_nowhere_is_an_error_at_run_time(match: Any) -> None:

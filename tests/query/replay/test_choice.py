@@ -30,7 +30,7 @@ from chronicle.query.replay.cost import (
     save_weights,
 )
 from chronicle.query.replay.planning import plan_match
-from chronicle.query.replay.running import run_match
+from chronicle.query.replay.run_plan import run_match
 from chronicle.query.replay.term_selection import greedy, optimal
 from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.query.windows.cost import Calibration, load_calibration

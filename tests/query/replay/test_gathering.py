@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from chronicle.query.replay import gather
-from chronicle.query.replay.gather import read_ranges
-from chronicle.query.replay.timeline import Part, Timeline
+from chronicle.query.replay import column_gather
+from chronicle.query.replay.column_gather import read_ranges
+from chronicle.query.replay.timeline import Timeline, TimelinePart
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
 
@@ -34,9 +34,11 @@ def test_ranges_over_many_segments_are_those_of_a_scan(
         schema=SCHEMA.arrow,
     )
     asked = []
-    plain = gather._read_part
+    plain = column_gather._read_part
     monkeypatch.setattr(
-        gather, "_read_part", lambda part, *rest: (asked.append(part.start), plain(part, *rest))
+        column_gather,
+        "_read_part",
+        lambda part, *rest: (asked.append(part.start), plain(part, *rest)),
     )
     with Store.open(tmp_path, "rw") as store:
         options = StreamOptions(leaf_bytes=1024, segment_bytes=4096, codec=codec)
@@ -76,9 +78,10 @@ def test_parts_that_nothing_is_wanted_of_are_not_looked_at() -> None:
             self.looked += 1
             return super().__getitem__(index)
 
-    parts = Watched(Part(10 * n, 10 * n + 10, None, None, None) for n in range(100_000))
+    parts = Watched(TimelinePart(10 * n, 10 * n + 10, None, None, None) for n in range(100_000))
     ranges = [(7 * n, 7 * n + 2) for n in range(70_000, 71_000)]
-    found = [(part.start + a, part.start + b) for part, some in gather._by_part(parts, ranges)
+    pieces = column_gather._by_part(parts, ranges)
+    found = [(part.start + a, part.start + b) for part, some in pieces
              for a, b in some]  # fmt: skip
     assert sum(b - a for a, b in found) == 2000
     assert parts.looked < 20 * 1000

@@ -15,7 +15,7 @@ from chronicle.query.pattern.compiled import compile_match
 from chronicle.query.replay.coarse import coarse_map
 from chronicle.query.replay.planning import plan_match
 from chronicle.query.replay.replay_plan import ReplayPlan
-from chronicle.query.replay.running import run_match
+from chronicle.query.replay.run_plan import run_match
 from chronicle.query.replay.symbols import outline
 from chronicle.query.replay.timeline import Timeline
 from chronicle.query.sql.match_clause import clause_of_text

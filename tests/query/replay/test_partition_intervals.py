@@ -16,7 +16,7 @@ from chronicle.query.pattern.compiled import compile_match
 from chronicle.query.replay.partition_keys import PartitionKeys
 from chronicle.query.replay.partition_spans import positions, ranks
 from chronicle.query.replay.planning import plan_match
-from chronicle.query.replay.running import ReplayRun, run_match
+from chronicle.query.replay.run_plan import ReplayRun, run_match
 from chronicle.query.replay.timeline import Timeline
 from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema

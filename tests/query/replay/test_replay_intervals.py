@@ -20,10 +20,10 @@ from chronicle.errors import ResourceLimit, SqlError
 from chronicle.indexes import stream_indexes
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.query.pattern.compiled import MatchLimits, compile_match
-from chronicle.query.replay import gather, reader
+from chronicle.query.replay import column_gather, reader
 from chronicle.query.replay.cost import Weights
 from chronicle.query.replay.planning import plan_match
-from chronicle.query.replay.running import run_match
+from chronicle.query.replay.run_plan import run_match
 from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
@@ -262,8 +262,8 @@ def test_every_plan_gives_the_rows_of_a_full_replay(
         gap = rng.choice([0, 0, 5, 200])
         told["clauses"] += 1
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(gather, "DECODED_GAP", rng.choice([0, 20, 4096]))
-            patch.setattr(gather, "GATHERED_FIRST", rng.choice([1, 50, 4096]))
+            patch.setattr(column_gather, "DECODED_GAP", rng.choice([0, 20, 4096]))
+            patch.setattr(column_gather, "GATHERED_FIRST", rng.choice([1, 50, 4096]))
             patch.setattr(reader, "ALONE_EVENTS", rng.choice([1, 100, 1 << 14]))
             try:
                 compiled = compile_match(clause_of_text(text), SCHEMA)

@@ -28,7 +28,7 @@ from chronicle.query.split.shares import shares_of
 from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
-from chronicle.store.pinned import Pin, open_pinned, pin_stream
+from chronicle.store.pins import Pin, open_pinned, pin_stream
 from chronicle.store.segment import ScanMetrics
 
 NIGHTLY = os.environ.get("CHRONICLE_HYPOTHESIS") == "nightly"

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from chronicle.query.windows import slices, slide, sweep
-from chronicle.query.windows.aggregation import IndexAggregation, ReplayAggregation, Selected
+from chronicle.query.windows.aggregation import IndexAggregation, ReplayAggregation, SelectedRange
 from chronicle.query.windows.expand import expand_times
 from chronicle.query.windows.fields import Aggregate
 from chronicle.query.windows.spec import CountWindows, TimeWindows
@@ -76,7 +76,7 @@ def test_ends_of_time(snapshots: dict[str, Any], where: str) -> None:
             SCHEMA, windows, SUMS, lambda names: iter([batch_of(ticks).select(names)])
         )
         assert rows_of(made) == wanted, windows
-        index = IndexAggregation(snapshots[where], windows, SUMS, Selected())
+        index = IndexAggregation(snapshots[where], windows, SUMS, SelectedRange())
         assert rows_of(index) == wanted, windows
         events = expand_times(
             [batch_of(ticks)], windows, "t", ["window_start", "window_end", "x"], lambda: None
@@ -109,9 +109,9 @@ def test_ends_of_time_in_long_windows(snapshots: dict[str, Any], where: str) -> 
     for slide_, size, origin in product(lengths, lengths, (0, 1, -1, HIGH)):
         windows = TimeWindows(size, slide_, origin)
         wanted = expected(ticks, windows)
-        index = IndexAggregation(snapshots[where], windows, SUMS, Selected())
+        index = IndexAggregation(snapshots[where], windows, SUMS, SelectedRange())
         assert rows_of(index) == wanted, windows
-        made = ReplayAggregation.of(snapshots[where], windows, SUMS, Selected())
+        made = ReplayAggregation.of(snapshots[where], windows, SUMS, SelectedRange())
         assert rows_of(made) == wanted, windows
 
 
@@ -156,9 +156,9 @@ def test_kernels_stop_and_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
                 for strategy in ("index", "replay"):
                     checks = 0
                     run = (
-                        IndexAggregation(snapshot, windows, wanted, Selected(), check)
+                        IndexAggregation(snapshot, windows, wanted, SelectedRange(), check)
                         if strategy == "index"
-                        else ReplayAggregation.of(snapshot, windows, wanted, Selected(), check)
+                        else ReplayAggregation.of(snapshot, windows, wanted, SelectedRange(), check)
                     )
                     made.append(pa.Table.from_batches(list(run.batches())))
                     if small:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from chronicle.errors import QueryTimeout
 from chronicle.query.windows import kernels, slide_kernels, sweep_kernels
-from chronicle.query.windows.aggregation import IndexAggregation, ReplayAggregation, Selected
+from chronicle.query.windows.aggregation import IndexAggregation, ReplayAggregation, SelectedRange
 from chronicle.query.windows.fields import Aggregate, FieldPlan
 from chronicle.query.windows.slide import Slider
 from chronicle.query.windows.spec import CountWindows, SessionWindows, TimeWindows
@@ -27,7 +27,7 @@ from chronicle.store.memory_files import MemoryFiles
 from . import oracles_windows as oracle
 
 LOW, HIGH = -(2**63), 2**63 - 1
-WHOLE = Selected()
+WHOLE = SelectedRange()
 FUNCTIONS = ("count", "sum", "min", "max", "avg")
 TYPES = {
     "double": pa.float64(),
@@ -130,7 +130,7 @@ def check(found: list[tuple[Any, ...]], expected: list[tuple[Any, ...]], kind: s
             assert same(got, want, scale), (name, got, want, row, values[:9])
 
 
-def both(snapshot: Any, windows: Any, selected: Selected = WHOLE) -> list[tuple[Any, ...]]:
+def both(snapshot: Any, windows: Any, selected: SelectedRange = WHOLE) -> list[tuple[Any, ...]]:
     """Rows of replay and index, which must be the same."""
     replay = rows_of(ReplayAggregation.of(snapshot, windows, AGGREGATES, selected))
     if isinstance(windows, SessionWindows):
@@ -188,9 +188,9 @@ def test_random_streams(stores: Any, seed: int) -> None:
     low = events[len(events) // 4][0]
     high = events[3 * len(events) // 4][0]
     part = [event for event in events if low <= event[0] <= high]
-    found = both(snapshot, TimeWindows(40, 15), Selected(low, high))
+    found = both(snapshot, TimeWindows(40, 15), SelectedRange(low, high))
     check(found, oracle.time_windows(part, 40, 15, 0), kind)
-    found = both(snapshot, CountWindows(64, 20), Selected(low, high))
+    found = both(snapshot, CountWindows(64, 20), SelectedRange(low, high))
     check(found, oracle.count_windows(part, 64, 20), kind)
 
 
@@ -268,8 +268,8 @@ def test_attribute_added_later(tmp_path: Path) -> None:
         ]
         windows = TimeWindows(2000, 500)
         with stream.snapshot() as snapshot:
-            index = rows_of(IndexAggregation(snapshot, windows, wanted, Selected()))
-            replay = rows_of(ReplayAggregation.of(snapshot, windows, wanted, Selected()))
+            index = rows_of(IndexAggregation(snapshot, windows, wanted, SelectedRange()))
+            replay = rows_of(ReplayAggregation.of(snapshot, windows, wanted, SelectedRange()))
         assert index == replay
         assert index[0] == (-1500, 500, 500, 0, None, None)
         assert index[-1] == (9500, 11500, 500, 500, sum(range(4500, 5000)) / 2, 2499.5)
@@ -281,12 +281,12 @@ def test_cost_follows_slices_not_events(stores: Any) -> None:
         [(i, float(i)) for i in range(start, start + 20_000)] for start in (0, 20_000, 40_000)
     ]
     snapshot = stores("double", batches, "none", 16384, 2)
-    few = IndexAggregation(snapshot, TimeWindows(60_000, 10_000), AGGREGATES, Selected())
+    few = IndexAggregation(snapshot, TimeWindows(60_000, 10_000), AGGREGATES, SelectedRange())
     rows = rows_of(few)
     assert len(rows) == 11
     assert few.metrics.events <= 512 * 6
     assert few.metrics.zones <= 6
-    whole = IndexAggregation(snapshot, TimeWindows(10**6, 10**6), AGGREGATES, Selected())
+    whole = IndexAggregation(snapshot, TimeWindows(10**6, 10**6), AGGREGATES, SelectedRange())
     assert len(rows_of(whole)) == 1
     assert whole.metrics.events == 0
 
@@ -314,10 +314,10 @@ def test_check_ends_every_operator(stores: Any) -> None:
 
     for windows in (TimeWindows(100, 10), CountWindows(100, 10), SessionWindows(5)):
         with pytest.raises(QueryTimeout):
-            rows_of(ReplayAggregation.of(snapshot, windows, AGGREGATES, Selected(), expired))
+            rows_of(ReplayAggregation.of(snapshot, windows, AGGREGATES, SelectedRange(), expired))
     for windows in (TimeWindows(100, 10), CountWindows(100, 10)):
         with pytest.raises(QueryTimeout):
-            rows_of(IndexAggregation(snapshot, windows, AGGREGATES, Selected(), expired))
+            rows_of(IndexAggregation(snapshot, windows, AGGREGATES, SelectedRange(), expired))
 
 
 def test_slider_holds_one_window_of_slices() -> None:

@@ -33,7 +33,7 @@ from ...store.layout import Codec, Encoding
 from ...store.leaf import LeafReader
 from ...store.leaf_map import LeafMap
 from ...store.segment import ScanMetrics
-from .timeline import Part, Timeline
+from .timeline import Timeline, TimelinePart
 
 __all__ = ["Gathered", "Piece", "read_ranges"]
 
@@ -131,13 +131,13 @@ def read_ranges(
 
 
 def _by_part(
-    parts: Sequence[Part], ranges: Sequence[tuple[int, int]]
-) -> Iterator[tuple[Part, Ranges]]:
+    parts: Sequence[TimelinePart], ranges: Sequence[tuple[int, int]]
+) -> Iterator[tuple[TimelinePart, Ranges]]:
     """Parts that ranges touch, with what is wanted of each, in its own positions.
 
     Every range is looked at once for each part that it touches, however many parts there are.
     """
-    part: Part | None = None
+    part: TimelinePart | None = None
     here: Ranges = []
     for first, end in ranges:
         while first < end:
@@ -152,12 +152,12 @@ def _by_part(
         yield part, here
 
 
-def _end_of(part: Part) -> int:
+def _end_of(part: TimelinePart) -> int:
     return part.end
 
 
 def _read_part(
-    part: Part,
+    part: TimelinePart,
     columns: pa.Schema,
     ranges: Ranges,
     gathered: list[list[pa.Array]],

@@ -1,9 +1,9 @@
-"""The shape of an append: what a stream asks of events, and how others are brought into it.
+"""The rules of an append: what a stream asks of events, and how others are brought into it.
 
 Purpose
-    :class:`Shape` holds what every append needs to know of the stream's schema and options, worked
-    out once; :func:`conform` makes one batch in exactly the stream's columns and types out of what
-    a caller has.
+    :class:`AppendRules` holds what every append needs to know of the stream's schema and options,
+    worked out once; :func:`conform` makes one batch in exactly the stream's columns and types out
+    of what a caller has.
 
 Guarantee
     A batch passes without a copy where its columns are the stream's.  Casts lose nothing; a column
@@ -22,11 +22,11 @@ from .catalog import StreamManifest
 from .options import retention_limits
 from .segment_writer import leaf_events, plain_row_bytes
 
-__all__ = ["Shape", "conform", "widened"]
+__all__ = ["AppendRules", "conform", "widened"]
 
 
 @dataclass(frozen=True)
-class Shape:
+class AppendRules:
     """What an append needs to know of a stream, worked out once.
 
     Attributes
@@ -53,8 +53,8 @@ class Shape:
     retention_ticks: int | None
 
     @classmethod
-    def of(cls, manifest: StreamManifest) -> Shape:
-        """Work it out."""
+    def of(cls, manifest: StreamManifest) -> AppendRules:
+        """The rules that a manifest sets."""
         schema, options = manifest.schema, manifest.options
         ticks, size = retention_limits(options.retention, schema)
         segment_bytes = options.segment_bytes
@@ -71,14 +71,14 @@ class Shape:
         )
 
 
-def conform(data: pa.RecordBatch | pa.Table, shape: Shape) -> pa.RecordBatch:
+def conform(data: pa.RecordBatch | pa.Table, rules: AppendRules) -> pa.RecordBatch:
     """One batch in the stream's schema, without a copy where the columns are contiguous."""
-    arrow = shape.arrow
+    arrow = rules.arrow
     if isinstance(data, pa.RecordBatch) and data.schema.equals(arrow):
         batch = data
     else:
         batch = _conformed(data, arrow)
-    for position in shape.required:
+    for position in rules.required:
         if batch.column(position).null_count:
             row = batch.column(position).is_valid().index(False).as_py() + 1
             raise InvalidData(

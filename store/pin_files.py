@@ -32,10 +32,10 @@ from contextlib import suppress
 from dataclasses import replace
 
 from ..errors import CorruptStore, SnapshotExpired
+from .atomic_file import replace_file
 from .file_contract import Files
 from .lock import Lease, ReaderLease
-from .pinned import Pin, below_of, pin_stream
-from .replacing import replace_file
+from .pins import Pin, below_of, pin_stream
 
 __all__ = [
     "KEPT_SECONDS",
@@ -70,7 +70,7 @@ def keep_pin(
     directory : str
         Of the stream.
     position : int, optional
-        As for :func:`~chronicle.store.pinned.pin_stream`.
+        As for :func:`~chronicle.store.pins.pin_stream`.
     suffix : str, optional
         What is unique in the name; random by default.
     """

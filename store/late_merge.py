@@ -1,10 +1,10 @@
-"""Weaving: the columns of two sorted batches become those of one.
+"""Kernels of merging: the columns of two sorted batches become those of one.
 
 Purpose
     The kernels of :mod:`~chronicle.store.merge`.  Where each row of the second batch goes is found
-    once, from the times; every column of plain words is then woven in the same call.
+    once, from the times; every column of plain words is then merged in the same call.
     :func:`sort_late` is the same for a batch of which some rows are late: they are taken out and
-    woven in again.
+    merged in again.
 
 Guarantee
     Ties are the first batch's: it arrived earlier.  A column of any fixed width of 1, 2, 4 or 8
@@ -43,7 +43,7 @@ MOVED = 32
 QUARTERS = 4
 """Parts whose places are looked for side by side."""
 
-__all__ = ["Loom", "Side", "sort_late"]
+__all__ = ["BatchMerger", "Side", "sort_late"]
 
 
 @intrinsic
@@ -118,8 +118,8 @@ def _places(first, second, places):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _weave_words(first, second, places, out):  # type: ignore[no-untyped-def]
-    """Weave one column.
+def _merge_words(first, second, places, out):  # type: ignore[no-untyped-def]
+    """Merge one column.
 
     Between two places a constant number of values is copied at once, more than lie there as a rule:
     to copy too many costs less than a loop whose end the processor cannot foresee.  What is copied
@@ -156,8 +156,8 @@ def _weave_words(first, second, places, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _weave_columns(ticks, first, end, other_ticks, low, high, places, ours, theirs, outs, widths):  # type: ignore[no-untyped-def]
-    """Find the places, then weave columns given by address and width in bytes.
+def _merge_columns(ticks, first, end, other_ticks, low, high, places, ours, theirs, outs, widths):  # type: ignore[no-untyped-def]
+    """Find the places, then merge columns given by address and width in bytes.
 
     Rows [first, end) of the one side and [low, high) of the other.
     """
@@ -170,28 +170,28 @@ def _weave_columns(ticks, first, end, other_ticks, low, high, places, ours, thei
         other = _pointer(theirs[column] + np.uint64(low) * width)
         out = _pointer(outs[column])
         if width == 8:
-            _weave_words(
+            _merge_words(
                 numba.carray(one, rows, np.uint64),
                 numba.carray(other, more, np.uint64),
                 places,
                 numba.carray(out, rows + more, np.uint64),
             )
         elif width == 4:
-            _weave_words(
+            _merge_words(
                 numba.carray(one, rows, np.uint32),
                 numba.carray(other, more, np.uint32),
                 places,
                 numba.carray(out, rows + more, np.uint32),
             )
         elif width == 2:
-            _weave_words(
+            _merge_words(
                 numba.carray(one, rows, np.uint16),
                 numba.carray(other, more, np.uint16),
                 places,
                 numba.carray(out, rows + more, np.uint16),
             )
         else:
-            _weave_words(
+            _merge_words(
                 numba.carray(one, rows, np.uint8),
                 numba.carray(other, more, np.uint8),
                 places,
@@ -201,7 +201,7 @@ def _weave_columns(ticks, first, end, other_ticks, low, high, places, ours, thei
 
 @kernel
 def _without(column, late, fresh):  # type: ignore[no-untyped-def]
-    """Leave some rows, given by rising positions, out; copies as :func:`_weave_words` does."""
+    """Leave some rows, given by rising positions, out; copies as :func:`_merge_words` does."""
     i = 0
     for j in range(late.size):
         stop = late[j]
@@ -227,11 +227,11 @@ def _without(column, late, fresh):  # type: ignore[no-untyped-def]
 
 @kernel
 def _sort_words(column, late, order, places, fresh, picked, out):  # type: ignore[no-untyped-def]
-    """Sort one column: take the late rows out and weave them in again, in their order."""
+    """Sort one column: take the late rows out and merge them in again, in their order."""
     _without(column, late, fresh)
     for j in range(order.size):
         picked[j] = column[order[j]]
-    _weave_words(fresh, picked, places, out)
+    _merge_words(fresh, picked, places, out)
 
 
 @kernel
@@ -298,7 +298,7 @@ def _sort_columns(ticks, late, order, places, ours, outs, widths, scratch):  # t
 
 
 class Side:
-    """A batch as one side of a weaving, looked at once and woven from piece by piece.
+    """A batch as one side of a merge, looked at once and merged from piece by piece.
 
     Attributes
     ----------
@@ -330,8 +330,8 @@ class Side:
         self.plain = 0 not in found
 
 
-class Loom:
-    """Weaves batches of one schema.
+class BatchMerger:
+    """Merges batches of one schema.
 
     Parameters
     ----------
@@ -344,7 +344,7 @@ class Loom:
         self._schema: pa.Schema | None = None
 
     def side(self, batch: pa.RecordBatch) -> Side:
-        """Make a batch with rows ready to be woven."""
+        """Make a batch with rows ready to be merged."""
         if self._schema is None:
             self._schema = batch.schema
             self._position = batch.schema.get_field_index(self._time)
@@ -353,10 +353,10 @@ class Loom:
             self._widths = np.array(self._each, np.uint64)
         return Side(batch, self._each, ticks_of_column(batch.column(self._position)))
 
-    def weave(
+    def merge(
         self, one: Side, first: int, end: int, other: Side, low: int, high: int
     ) -> pa.RecordBatch:
-        """Weave rows [first, end) of one side with [low, high) of another; ties are the one's."""
+        """Merge rows [first, end) of one side with [low, high) of another; ties are the one's."""
         plain: list[int] | None = None
         ours, theirs, widths, each = one.addresses, other.addresses, self._widths, self._each
         if not (one.plain and other.plain):
@@ -368,16 +368,16 @@ class Loom:
         # One buffer for each column: larger ones would come as fresh pages every time.
         buffers = [pa.allocate_buffer(total * width) for width in each]
         outs = np.array([buffer.address for buffer in buffers], np.uint64)
-        _weave_columns(
+        _merge_columns(
             *(one.ticks, first, end, other.ticks, low, high), places, ours, theirs, outs, widths
         )
         types = self._types if plain is None else [self._types[i] for i in plain]
-        woven = [
+        merged = [
             pa.Array.from_buffers(type_, total, [None, buffer])
             for type_, buffer in zip(types, buffers, strict=True)
         ]
         if plain is not None:
-            found = dict(zip(plain, woven, strict=True))
+            found = dict(zip(plain, merged, strict=True))
             order = pa.array(_order_of(places, end - first))
             for i in range(len(self._each)):
                 if i not in found:
@@ -386,8 +386,8 @@ class Loom:
                         other.batch.column(i).slice(low, high - low),
                     ]
                     found[i] = pc.take(pa.concat_arrays(pair), order)
-            woven = [found[i] for i in range(len(self._each))]
-        return pa.RecordBatch.from_arrays(woven, schema=self._schema)
+            merged = [found[i] for i in range(len(self._each))]
+        return pa.RecordBatch.from_arrays(merged, schema=self._schema)
 
 
 def sort_late(
@@ -441,7 +441,7 @@ def _plain_width(type_: pa.DataType) -> int:
 
 
 def _order_of(places: npt.NDArray[np.int64], rows: int) -> npt.NDArray[np.int64]:
-    """The weaving as positions in both sides joined."""
+    """The merge as positions in both sides joined."""
     order = np.empty(rows + places.size, np.int64)
     second = np.zeros(order.size, np.bool_)
     second[places + np.arange(places.size)] = True

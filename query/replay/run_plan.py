@@ -11,7 +11,7 @@ import pyarrow as pa
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
 from ..pattern.compiled import CompiledMatch, MatchLimits
-from .masked import IntervalStream
+from .interval_stream import IntervalStream
 from .partition_reader import read_partitions
 from .reader import read_spans
 from .replay_plan import ReplayIntervals, ReplayPlan

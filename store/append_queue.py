@@ -1,4 +1,4 @@
-"""Combining: threads that want the same lock have one of them do the work of all.
+"""The queue of appends: threads that want one lock have one of them do the work of all.
 
 Purpose
     A short piece of work under a lock is cheap; to wake a thread that shall do it is not.  When
@@ -21,7 +21,7 @@ How it goes
 
 Guarantee
     Every job is performed once, under the lock.  Its failure is raised in the thread that submitted
-    it and in no other.  When :meth:`Combiner.submit` returns, the job is settled.
+    it and in no other.  When :meth:`AppendQueue.submit` returns, the job is settled.
 
 Interrupts
     A thread that is interrupted (Ctrl-C) while its job waits takes it back; nothing has happened.
@@ -44,14 +44,14 @@ from typing import Generic, TypeVar
 from ..errors import StorageFailed
 from ..ownership import OwnedLock
 
-__all__ = ["Combiner", "Job"]
+__all__ = ["AppendQueue", "QueuedAppend"]
 
 JOBS_MAX = 64
 """Jobs after which a leader takes on no more."""
 
 
-class Job(ABC):
-    """Something to be done under the lock of a :class:`Combiner`.
+class QueuedAppend(ABC):
+    """Something to be done under the lock of an :class:`AppendQueue`.
 
     Parameters
     ----------
@@ -81,17 +81,17 @@ class Job(ABC):
             self.error = error
         self.performed = True
 
-    def rouse(self) -> None:
+    def wake_up(self) -> None:
         """Wake its thread, if that sleeps."""
         wake, self.wake = self.wake, None
         if wake is not None:
             wake.release()
 
 
-J = TypeVar("J", bound=Job)
+J = TypeVar("J", bound=QueuedAppend)
 
 
-class Combiner(Generic[J]):
+class AppendQueue(Generic[J]):
     """Performs jobs under one lock, and those that wait for it together.
 
     Parameters
@@ -153,13 +153,13 @@ class Combiner(Generic[J]):
                 together = [each for each in done if each.patient and each.error is None]
                 for each in done:
                     if each.error is not None or not each.patient:
-                        each.rouse()
+                        each.wake_up()
                 self._settle(together)
                 for each in together:
                     each.settled = True
         finally:  # who wakes up unsettled settles its job itself, and meets the same failure
             for each in done:
-                each.rouse()
+                each.wake_up()
 
     def _perform(self, job: J, done: list[J]) -> None:
         mine = deque((job,))
@@ -183,7 +183,7 @@ class Combiner(Generic[J]):
                     "were appended is not known; look for them before you append them again"
                 )
                 current.performed = True
-                current.rouse()
+                current.wake_up()
             raise
         finally:
             if leads:  # interrupted
@@ -192,4 +192,4 @@ class Combiner(Generic[J]):
                     mine.extend(self._waiting)
                     self._waiting.clear()
             for each in mine:  # not begun: their threads try again
-                each.rouse()
+                each.wake_up()

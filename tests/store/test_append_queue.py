@@ -1,4 +1,4 @@
-"""Combining: each job once, its outcome to its own thread, and nobody sleeps for ever."""
+"""Queued appends: each once, its outcome to its own thread, and nobody sleeps for ever."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import pytest
 from chronicle.errors import InvalidData, StorageFailed
 from chronicle.schema import StreamSchema
 from chronicle.store import EventStream, Store
-from chronicle.store.combining import JOBS_MAX, Combiner, Job
+from chronicle.store.append_queue import JOBS_MAX, AppendQueue, QueuedAppend
 from chronicle.store.faulty_files import FaultPlan, FaultyFiles
 from chronicle.store.memory_files import MemoryFiles
 
 
-class Note(Job):
+class Note(QueuedAppend):
     """Writes its name into a book."""
 
     __slots__ = ("act", "book", "name")
@@ -43,7 +43,7 @@ class Note(Job):
 
 
 class Desk:
-    """A combiner whose lock somebody else holds, with the threads that wait for it."""
+    """A queue whose lock somebody else holds, with the threads that wait for it."""
 
     def __init__(self, settle: Callable[[Sequence[Note]], None] | None = None) -> None:
         self.lock = threading.RLock()
@@ -52,7 +52,7 @@ class Desk:
         self.outcomes: dict[Any, BaseException | None] = {}
         self.threads: list[threading.Thread] = []
         self.settle = settle
-        self.combiner: Combiner[Note] = Combiner(self.lock, self._settle)
+        self.queue: AppendQueue[Note] = AppendQueue(self.lock, self._settle)
 
     def _settle(self, jobs: Sequence[Note]) -> None:
         if self.settle is not None:
@@ -64,7 +64,7 @@ class Desk:
 
         def run() -> None:
             try:
-                self.combiner.submit(Note(self.book, name, act, **more))
+                self.queue.submit(Note(self.book, name, act, **more))
                 self.outcomes[name] = None
             except BaseException as error:
                 self.outcomes[name] = error
@@ -77,14 +77,14 @@ class Desk:
 
     def waiting(self) -> int:
         """Threads that wait, the leader with them."""
-        return len(self.combiner._waiting) + self.combiner._led
+        return len(self.queue._waiting) + self.queue._led
 
     def join(self) -> None:
         for thread in self.threads:
             thread.join(20)
             assert not thread.is_alive()
-        assert not self.combiner._led
-        assert not self.combiner._waiting
+        assert not self.queue._led
+        assert not self.queue._waiting
 
 
 def until(holds: Callable[[], bool]) -> None:
@@ -164,7 +164,7 @@ def test_the_holder_of_the_lock_may_submit_while_others_wait() -> None:
     with desk.lock:
         desk.submit("leader")
         desk.submit("other")
-        desk.combiner.submit(Note(desk.book, "holder"))
+        desk.queue.submit(Note(desk.book, "holder"))
         assert desk.book == ["holder"]
     desk.join()
     assert desk.book == ["holder", "leader", "other"]
@@ -206,7 +206,7 @@ def test_an_interrupted_leader_gives_back_what_it_has_not_begun() -> None:
 
 def test_an_interrupted_waiter_takes_its_job_back(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = Desk()
-    sleep = desk.combiner._sleep
+    sleep = desk.queue._sleep
 
     class Interrupted:
         """A lock whose waiter gets Ctrl-C."""
@@ -217,9 +217,9 @@ def test_an_interrupted_waiter_takes_its_job_back(monkeypatch: pytest.MonkeyPatc
     with desk.lock:
         desk.submit("leader")
         desk.submit("before")
-        monkeypatch.setattr(desk.combiner, "_sleep", lambda job, wake: sleep(job, Interrupted()))
+        monkeypatch.setattr(desk.queue, "_sleep", lambda job, wake: sleep(job, Interrupted()))
         with pytest.raises(KeyboardInterrupt):
-            in_thread(lambda: desk.combiner.submit(Note(desk.book, "victim")))
+            in_thread(lambda: desk.queue.submit(Note(desk.book, "victim")))
         monkeypatch.undo()
         desk.submit("after")
     desk.join()
@@ -234,7 +234,7 @@ def test_many_threads_lose_and_repeat_nothing() -> None:
         try:
             for count in range(300):
                 job = Note(desk.book, (which, count), patient=(which + count) % 3 != 0)
-                desk.combiner.submit(job)
+                desk.queue.submit(job)
                 assert job.performed
         except BaseException as error:
             errors.append(error)
