@@ -16,6 +16,6 @@
 
 Reading order: each folder's own, in the order above; then ``operators`` (the table of what
 may stand in FROM), ``statement_cache``, ``engine`` (the roof: text in, result out) and
-``statements`` (those that are not queries).  docs/architecture.md follows one query from text to
-rows.
+``live_statements`` and ``statements`` (those that are not queries).  docs/architecture.md follows
+one query from text to rows.
 """

@@ -51,6 +51,8 @@ from .binding import (
     RowExpression,
 )
 from .conditions import ConditionPlan, number_of, plan_conditions
+from .leaves import MatchIdentity
+from .match_identity import Naming
 from .match_stream import MatchStream
 from .matcher import MatchLimits
 from .program import Program, compile_program
@@ -122,6 +124,8 @@ class CompiledMatch:
         Rows before the first and after the last event of a match that may be read.
     selecting : Selecting
         What the statement asks of SKIP TILL ANY MATCH; of one run only.
+    seed : bytes
+        Stands for the pattern and its input in the identities of matches.
     """
 
     clause: MatchClause
@@ -140,6 +144,7 @@ class CompiledMatch:
     history: int = 0
     lookahead: int = 0
     selecting: Selecting = field(default_factory=Selecting)
+    seed: bytes = b""
     _schema: pa.Schema = field(default=None, repr=False)
 
     @property
@@ -152,6 +157,20 @@ class CompiledMatch:
         if self._schema is None:
             self._schema = MatchStream(self, MatchLimits()).empty().schema
         return self._schema
+
+    @property
+    def naming(self) -> Naming | None:
+        """How matches are named; None where no measure asks for that."""
+        asked = {
+            leaf.kind
+            for bound in self.measures
+            for leaf in bound.leaves
+            if isinstance(leaf, MatchIdentity)
+        }
+        if not asked:
+            return None
+        every = "match_id" in asked and self.clause.selection is not None
+        return Naming(self.seed, self.partition_by, str(self.columns.time), every)
 
     @property
     def input_columns(self) -> list[str]:
@@ -267,6 +286,8 @@ def _leaf_text(leaf: Leaf, variable: str) -> str:
     if isinstance(leaf, MatchAggregate):
         chosen = leaf.variables
         return leaf.sql if chosen is None else f"{leaf.sql} OVER {'|'.join(sorted(chosen))}"
+    if isinstance(leaf, MatchIdentity):
+        return f"{leaf.kind.upper()}()"
     return "MATCH_NUMBER()"
 
 
@@ -284,8 +305,9 @@ _PSEUDO_TYPES = {CLASSIFIER: pa.string(), NUMBER: pa.int64()}
 class _Types:
     """Arrow types of row expressions and bound expressions over one schema."""
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, time: str | None = None) -> None:
         self.schema = schema
+        self.time = time
         self.known: dict[RowExpression, pa.DataType] = {}
 
     def __call__(self, row: RowExpression) -> pa.DataType:
@@ -307,6 +329,10 @@ class _Types:
             return self(leaf.row)
         if isinstance(leaf, MatchAggregate):
             return column_types([leaf.sql], self._with_pseudo(leaf.columns))[0]
+        if isinstance(leaf, MatchIdentity):
+            if leaf.kind == "match_time" and self.time is not None:
+                return self.schema.field(self.time).type
+            return pa.binary()
         return pa.int64()
 
     def bound(self, bound: Bound) -> pa.DataType:
@@ -443,7 +469,7 @@ def compile_match(
     plain = pa.schema([pa.field(f.name, _plain(f.type), f.nullable) for f in columns.arrow])
     columns = InputColumns(plain, columns.time, columns.ordered)
     known = known_variables(clause)
-    types = _Types(plain)
+    types = _Types(plain, columns.time)
     names = {**known, **{d.variable: frozenset({d.variable}) for d in clause.definitions}}
     binder = Binder(columns, names, clause.sql)
     definitions = {
@@ -482,6 +508,7 @@ def compile_match(
             clause.at,
         )
     _check_output_names(clause, columns, partition)
+    _check_identities(measures, clause, columns.time is not None and in_time_order)
     shifts = [
         leaf.shift
         for bound in [*definitions.values(), *measures]
@@ -522,6 +549,19 @@ def _resolve(columns: InputColumns, name: str, clause: MatchClause, at: int | No
         return columns.resolve(name)
     except AttributeNotFound as error:
         raise position_error(str(error), clause.sql, clause.at if at is None else at) from None
+
+
+def _check_identities(measures: Sequence[Bound], clause: MatchClause, ordered: bool) -> None:
+    """Identities are made of ranks in the order of arrival."""
+    for bound in () if ordered else measures:
+        for leaf in bound.leaves:
+            if isinstance(leaf, MatchIdentity):
+                raise position_error(
+                    f"{leaf.kind.upper()}() needs events in the order of time: match a stream, "
+                    "ordered by its time",
+                    clause.sql,
+                    bound.at,
+                )
 
 
 def _check_absences(automaton: Automaton, clause: MatchClause) -> None:

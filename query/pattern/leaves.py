@@ -17,10 +17,12 @@ from sqlglot import exp
 
 __all__ = [
     "CLASSIFIER",
+    "IDENTITIES",
     "NUMBER",
     "PSEUDO",
     "Leaf",
     "MatchAggregate",
+    "MatchIdentity",
     "MatchNumber",
     "Navigation",
     "RowExpression",
@@ -107,7 +109,16 @@ class MatchNumber:
     """MATCH_NUMBER()."""
 
 
-Leaf = Navigation | MatchAggregate | MatchNumber
+@dataclass(frozen=True)
+class MatchIdentity:
+    """MATCH_ID() and its kin, see :mod:`.match_identity`: ``kind`` is the function's name."""
+
+    kind: str
+
+
+IDENTITIES = ("match_id", "match_time", "match_event")
+
+Leaf = MatchIdentity | Navigation | MatchAggregate | MatchNumber
 
 
 def special(node: Any) -> str:
@@ -120,6 +131,7 @@ def special(node: Any) -> str:
         name = str(node.this).lower()
         if name in (
             "prev", "next", "classifier", "match_number", "running", "final", "first", "last",
+            *IDENTITIES,
         ):  # fmt: skip
             return name
     return ""

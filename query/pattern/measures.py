@@ -41,6 +41,8 @@ from .binding import (
     RowExpression,
 )
 from .columns import flat
+from .leaves import MatchIdentity
+from .match_identity import Naming, identity_column
 from .matcher import Matches
 from .scalar import evaluate, quote
 from .typed import leaf_index, substitute
@@ -79,6 +81,8 @@ class Context:
         Per match: the rows of its partition.
     names : list of str
         Variable of each position.
+    naming : Naming or None
+        How matches are named, where a measure asks for that.
     """
 
     matches: Matches
@@ -87,6 +91,7 @@ class Context:
     begin: IntArray
     end: IntArray
     names: Sequence[str]
+    naming: Naming | None = None
 
 
 @kernel
@@ -238,6 +243,9 @@ class _Leaves:
                 self.known[leaf] = pa.array(context.matches.number[context.rows.match])
             elif isinstance(leaf, Navigation):
                 self.known[leaf] = self._navigation(leaf)
+            elif isinstance(leaf, MatchIdentity):
+                assert self.context.naming is not None
+                self.known[leaf] = identity_column(leaf, self.context.naming, self.context)
             else:
                 self.known[leaf] = self._aggregate(leaf)
         return self.known[leaf]

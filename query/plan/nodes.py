@@ -17,6 +17,7 @@ Layout
                | WindowAggregate  windows with their aggregates
                | WindowedEvents   events, once for each window that holds them
                | Match            what a row pattern gives
+               | NetRows          what holds of a live query's results
 
     Windows and row patterns that do not read a stream as it is have a :class:`QueryPlan` below.
 
@@ -47,6 +48,7 @@ from ..windows.spec import Windows
 __all__ = [
     "Leaf",
     "Match",
+    "NetRows",
     "PassThrough",
     "QueryPlan",
     "Relational",
@@ -206,7 +208,26 @@ class Match:
         return self.compiled.output_schema
 
 
-Leaf = Scan | TreeAggregate | WindowAggregate | WindowedEvents | Match
+@dataclass(frozen=True)
+class NetRows:
+    """What holds of the results that were put out.
+
+    Attributes
+    ----------
+    scan : Scan
+        The changes.
+    schema : pyarrow.Schema
+        Of what holds.
+    revoked : bool
+        Whether the stream tells of results that were taken back.
+    """
+
+    scan: Scan
+    schema: pa.Schema
+    revoked: bool
+
+
+Leaf = Scan | TreeAggregate | WindowAggregate | WindowedEvents | Match | NetRows
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,7 @@ from .rendering import Refused, render
 from .statement_nodes import (
     AlterStream,
     CreateIndexOn,
+    CreateLive,
     CreateStream,
     DescribeLive,
     DescribeStream,
@@ -66,6 +67,7 @@ __all__ = [
     "AlterStream",
     "Chronicle",
     "CreateIndexOn",
+    "CreateLive",
     "CreateStream",
     "DescribeStream",
     "DropIndexOn",
@@ -229,8 +231,8 @@ class Chronicle(DuckDB):  # type: ignore[misc]
                     CreateIndexOn(this=stream, column=column, options=options, exists=exists)
                 )
             return self.raise_error(
-                "CREATE makes a STREAM, an INDEX or a LIVE QUERY here (CREATE STREAM s (...) TIMESTAMP "
-                f"BY t; CREATE INDEX ON s (a)), found {self._curr.text!r}"
+                "CREATE makes a STREAM, an INDEX or a LIVE QUERY here (CREATE STREAM s (...) "
+                f"TIMESTAMP BY t; CREATE INDEX ON s (a)), found {self._curr.text!r}"
                 if self._curr
                 else "expected STREAM or INDEX after CREATE"
             )

@@ -107,7 +107,7 @@ def _value(parser: Any, what: str) -> Any:
     token = parser._curr
     node = parser._parse_unary() if token else None
     if node is None:
-        parser.raise_error(f"expected {what}")
+        return parser.raise_error(f"expected {what}")
     if "start" not in node.meta:
         node.meta["start"] = token.start
     return node
