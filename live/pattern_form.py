@@ -87,7 +87,8 @@ class PatternForm(Form):
 
     def _ended(self, result: Result, low: int, high: int) -> tuple[pa.Table, Ticks]:
         """The matches of a result that end in a range of ticks."""
-        return self._table(result, low, high, lambda table: ticks_of(table, TIME))
+        table, ticks = self._table(result, low, high, lambda table: ticks_of(table, TIME))
+        return table, ticks
 
     def begin(self, snapshot: Snapshot, watermark: int) -> int:
         """Matches that are open at a watermark have begun within their reach before it."""
