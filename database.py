@@ -245,6 +245,7 @@ class Database(LiveDatabase):
         read_only: bool = False,
         cancellation: Cancellation | None = None,
         visible: Callable[[str], bool] | None = None,
+        allowed: Callable[[Access], None] | None = None,
     ) -> Result:
         """Run one SQL statement.
 
@@ -262,6 +263,9 @@ class Database(LiveDatabase):
             A token by which another thread can end the query with :class:`QueryCancelled`.
         visible : callable, optional
             Says by name which streams exist for this caller; all unless given.
+        allowed : callable, optional
+            Called with what the statement reads and changes, before it is run; raises when it may
+            not be.
 
         Returns
         -------
@@ -276,7 +280,14 @@ class Database(LiveDatabase):
         return (
             self._query_engine()
             .seen_by(visible)
-            .run(text, params, timeout, read_only=read_only, cancellation=cancellation)
+            .run(
+                text,
+                params,
+                timeout,
+                read_only=read_only,
+                cancellation=cancellation,
+                allowed=allowed,
+            )
         )
 
     def access(self, text: str, visible: Callable[[str], bool] | None = None) -> Access:
@@ -295,8 +306,11 @@ class Database(LiveDatabase):
         params: Parameters | None = None,
         timeout: float | None = None,
         visible: Callable[[str], bool] | None = None,
+        allowed: Callable[[Access], None] | None = None,
     ) -> Plan:
         """Plan a query, and with ``analyze`` run it and say what it read.
+
+        ``visible`` and ``allowed`` as of :meth:`sql`.
 
         Returns
         -------
@@ -304,7 +318,7 @@ class Database(LiveDatabase):
             ``str(plan)`` is a tree for people, ``plan.to_dict()`` the same for programs.
         """
         engine = self._query_engine().seen_by(visible)
-        return engine.explain(text, params, analyze=analyze, timeout=timeout)
+        return engine.explain(text, params, analyze=analyze, timeout=timeout, allowed=allowed)
 
     def snapshot(self, name: str) -> Snapshot:
         """A consistent view of a stream as of now, beside and below all writing."""

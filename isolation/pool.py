@@ -39,6 +39,7 @@ from typing import Any
 from ..errors import ChronicleError, MissingDependency, StoreClosed, WorkerLost
 from .channel import Channel, ChannelClosed, Garbage
 from .nursery import Nursery, NurseryLost, exit_reason
+from .region import Region
 
 __all__ = ["Pool", "PoolSpec", "WorkerLease", "open_pool"]
 
@@ -98,6 +99,7 @@ class _Worker:
     born: float = field(default_factory=time.monotonic)
     leases: int = 0
     base_bytes: int = 0
+    region: Region | None = None
     doom: str = ""
     """Why it was killed, when it was."""
     buried: bool = False
@@ -116,6 +118,8 @@ class _Worker:
             self.buried = True
             os.close(self.pidfd)
         self.channel.close()
+        if self.region is not None:
+            self.region.close()
         if self.directory is not None:
             shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -152,6 +156,24 @@ class WorkerLease:
     def pid(self) -> int:
         """The worker's process."""
         return self._worker.pid
+
+    def share(self) -> Region:
+        """Memory for inputs, empty; the worker is told of it before its work.
+
+        Raises
+        ------
+        ChannelClosed
+        """
+        worker = self._worker
+        if worker.region is None:
+            region = worker.region = Region()
+            file = region.descriptor()
+            try:
+                self.channel.send({"region": region.size}, file=file)
+            finally:
+                os.close(file)
+        worker.region.reset()
+        return worker.region
 
     def kill(self, doom: str = "stopped") -> None:
         """End the worker, at once and from any thread; the lease itself ends by :meth:`discard`."""
@@ -425,6 +447,8 @@ class Pool:
         for worker in (*self._idle, *self._leased.values(), *self._dead):
             worker.channel.forget()
             os.close(worker.pidfd)
+            if worker.region is not None:
+                worker.region.close()
         self._idle, self._leased, self._dead = [], {}, []
         if self._nursery is not None:
             self._nursery.forget()

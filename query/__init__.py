@@ -15,7 +15,7 @@
     run/          plan to rows: one operator for each node
 
 Reading order: each folder's own, in the order above; then ``operators`` (the table of what
-may stand in FROM), ``statement_cache``, ``engine`` (the roof: text in, result out) and
-``live_statements`` and ``statements`` (those that are not queries).  docs/architecture.md follows
-one query from text to rows.
+may stand in FROM), ``statement_cache``, ``engine`` (the roof: text in, result out),
+``insertion``, ``live_statements`` and ``statements`` (those that are not queries).
+docs/architecture.md follows one query from text to rows.
 """

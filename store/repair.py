@@ -62,7 +62,7 @@ from .journal import (
     RecordKind,
     append_of,
     decode_batch,
-    encode_state,
+    encode_checkpoint,
     events_after,
 )
 from .layout import (
@@ -80,7 +80,6 @@ from .manifest import write_manifest
 from .recovery import journal_from, open_entry, stream_manifest
 from .segment import SegmentFile, SegmentView
 from .segment_writer import SegmentWriter
-from .tail import concat_batches, sort_batch
 
 __all__ = ["QUARANTINE", "Loss", "repair_stream"]
 
@@ -470,37 +469,29 @@ class _Repair:
 
     def _commit(self, manifest: StreamManifest, journal: Journal) -> None:
         """Name what was saved; only then are the damaged files moved aside."""
-        schema = manifest.schema
+        position = journal.position + 1
         manifest = replace(
             manifest,
             version=manifest.version + 1,
             log=manifest.log + 1,
             next_id=self._next_id,
             events=sum(entry.events for entry in (*manifest.segments, *manifest.runs))
-            + (journal.extent.events if journal.extent is not None else 0)
-            + journal.tail.rows
-            + sum(batch.num_rows for batch in journal.late),
-            position=journal.position + 1,
+            + journal.rows,
+            position=position,
+        )
+        journal = replace(
+            journal,
+            position=position,
+            events=manifest.events,
+            identity=manifest.identity,
         )
         path = self._path(log_name(manifest.log))
         with suppress(FileNotFoundError):
             self._files.remove(path)
         self._made.append(log_name(manifest.log))
-        late = concat_batches(journal.late, schema.arrow) if journal.late else None
-        tail = journal.tail.batch() if journal.tail.rows else None
         log = LogWriter.create(self._files, path, manifest.log)
         try:
-            parts = encode_state(
-                journal.extent,
-                journal.last,
-                journal.position + 1,
-                journal.late_total,
-                tail,
-                None if late is None else sort_batch(late, schema),
-                manifest.events,
-                manifest.identity,
-            )
-            log.append(RecordKind.CHECKPOINT, parts)
+            log.append(RecordKind.CHECKPOINT, encode_checkpoint(journal))
             log.sync()
         finally:
             log.close()

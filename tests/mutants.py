@@ -91,9 +91,9 @@ MUTANTS = [
     # -- syncs ------------------------------------------------------------------------------------
     Mutant(
         "segment not synced before the log names its bytes",
-        "store/stream.py",
-        "                writer.sync()\n",
-        "                pass\n",
+        "store/leaf_append.py",
+        "            active.writer.sync()\n",
+        "            pass\n",
     ),
     Mutant(
         "sealed segment not synced",
@@ -277,9 +277,9 @@ MUTANTS = [
     ),
     Mutant(
         "a failed append is not taken back",
-        "store/stream.py",
-        "                self.commits.undo(mark if not sealed else None, first_id)\n",
-        "                pass\n",
+        "store/draft.py",
+        "            self._commits.take_back(self.active, self._mark, self._first_id)\n",
+        "            pass\n",
     ),
     Mutant(
         "ties of two sources change places",

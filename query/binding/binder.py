@@ -33,6 +33,7 @@ from sqlglot import exp
 from ...errors import StreamNotFound
 from ...schema import StreamSchema
 from ...suggestion import did_you_mean
+from ..contract.cancellation import checkpoint
 from ..contract.catalog import Catalog
 from ..pattern.any_choice import REGIMES
 from ..sql.dialect import MatchRelation, error_at, position_of
@@ -446,6 +447,7 @@ class _Binder:
     # -------------------------------------------------------------------- expressions
 
     def _expression(self, node: Any, scope: Scope, ctes: Ctes) -> None:
+        checkpoint()
         if isinstance(node, exp.Query):
             self.query(node, ctes, scope)
             return

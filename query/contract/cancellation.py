@@ -4,7 +4,9 @@ Purpose
     :class:`Cancellation` is the token a caller keeps to end a query from another thread.
     :class:`QueryControl` is what one running query asks: scans call :meth:`QueryControl.check`
     between blocks, and whatever runs outside of Python (the relational executor, kernels) is
-    interrupted through a callback for as long as it runs.
+    interrupted through a callback for as long as it runs.  What reads and plans a statement is deep
+    in recursive functions that know of no query: it calls :func:`checkpoint`, which asks the
+    control that :func:`checked_by` has put in charge of the thread.
 
 Guarantee
     Once the limit has passed or the token is cancelled, every ``check`` raises, and an attached
@@ -23,12 +25,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import TypeVar
 
 from ...errors import InvalidArgument, QueryCancelled, QueryTimeout
 from ...ownership import Owner
 
-__all__ = ["Cancellation", "QueryControl", "interruptibly"]
+__all__ = ["Cancellation", "QueryControl", "checked_by", "checkpoint", "interruptibly"]
 
 Answer = TypeVar("Answer")
 
@@ -145,6 +148,29 @@ class QueryControl:
                 timer.cancel()
             if self.cancellation is not None:
                 self.cancellation._forget(cancelled)
+
+
+_in_charge: ContextVar[QueryControl | None] = ContextVar("control", default=None)
+
+
+@contextmanager
+def checked_by(control: QueryControl) -> Iterator[None]:
+    """Have a control decide, in this thread and for a while, whether work goes on."""
+    token = _in_charge.set(control)
+    try:
+        yield
+    finally:
+        _in_charge.reset(token)
+
+
+def checkpoint() -> None:
+    """Raise when the query that this thread works for has to end; see :meth:`QueryControl.check`.
+
+    Takes less than a microsecond: call it for every node of a tree.
+    """
+    control = _in_charge.get()
+    if control is not None:
+        control.check()
 
 
 def interruptibly(call: Callable[[], Answer], interrupt: Callable[[], None]) -> Answer:

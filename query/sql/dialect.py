@@ -24,7 +24,8 @@ Layout
     queries are nodes of :mod:`.statement_nodes`.
 
     ``MATCH_RECOGNIZE`` belongs to the FROM item in front of it and becomes a
-    :class:`MatchRelation`; the clause itself is read by :mod:`.match_clause`.
+    :class:`MatchRelation`; the clause itself is read by :mod:`.match_clause`.  Expressions are read
+    by :mod:`.expression_parser`.
 
 Limits
     One statement a text; how long and how deep it may be is said in :mod:`.nesting`.
@@ -42,6 +43,8 @@ from sqlglot.tokens import TokenType
 
 from ...errors import SqlError
 from ...suggestion import did_you_mean
+from ..contract.cancellation import checkpoint
+from .expression_parser import ExpressionParser
 from .live_clause import parse_alter_live, parse_create_live, parse_drop_live
 from .match_clause import parse_match_clause
 from .nesting import balanced, headroom, measure
@@ -89,6 +92,8 @@ __all__ = [
 RETREATS_MAX = 50_000
 """Tokens that the parser may read again, beside 50 for each token there is."""
 
+STEPS_BETWEEN_CHECKS = 1 << 8
+
 _STATEMENTS = (
     "SELECT", "FROM", "WITH", "VALUES", "CREATE", "DROP", "ALTER", "SHOW", "DESCRIBE", "INSERT",
     "EXPLAIN",
@@ -104,6 +109,10 @@ class MatchRelation(exp.Expression):  # type: ignore[misc]
     def alias(self) -> str:
         """Name of the result, as other clauses refer to it; empty when it has none."""
         return str(self.args["match"].alias)
+
+
+class _MethodCall(exp.Expression):  # type: ignore[misc]
+    """``.f(y)`` behind an operand or a name, until :func:`_settled`."""
 
 
 class Chronicle(DuckDB):  # type: ignore[misc]
@@ -123,7 +132,7 @@ class Chronicle(DuckDB):  # type: ignore[misc]
         }
         COMMANDS: frozenset[Any] = frozenset()  # nothing may pass unread
 
-    class Parser(DuckDB.Parser):  # type: ignore[misc]
+    class Parser(ExpressionParser):
         FUNCTIONS: dict[str, Any] = {}  # noqa: RUF012
         FUNC_TOKENS = {*DuckDB.Parser.FUNC_TOKENS, TokenType.SESSION}  # noqa: RUF012
         FUNCTION_PARSERS = {  # noqa: RUF012
@@ -155,6 +164,14 @@ class Chronicle(DuckDB):  # type: ignore[misc]
             error.token = None if at_end or found is None else found
             raise error
 
+        _steps = 0
+
+        def _advance(self, times: int = 1) -> None:
+            self._steps += 1
+            if not self._steps % STEPS_BETWEEN_CHECKS:
+                checkpoint()
+            super()._advance(times)
+
         def _retreat(self, index: int) -> None:
             """Go back; a text that makes the parser try again and again is refused."""
             self._again = getattr(self, "_again", 0) + abs(self._index - index)
@@ -168,6 +185,16 @@ class Chronicle(DuckDB):  # type: ignore[misc]
             if node is not None and token:
                 node.meta["start"] = token.start
             return node
+
+        def _parse_field(
+            self, any_token: bool = False, tokens: Any = None, anonymous_func: bool = False
+        ) -> Any:
+            """Wrap a call behind a dot; sqlglot would copy all that stands before it, each time."""
+            dotted = anonymous_func and self._prev.token_type == TokenType.DOT
+            field = super()._parse_field(any_token, tokens, anonymous_func)
+            if dotted and isinstance(field, (exp.Func, exp.Window)):
+                return self.expression(_MethodCall(this=field))
+            return field
 
         # ------------------------------------------------------------ FROM items
 
@@ -408,13 +435,10 @@ def _parse(text: str, into: Any) -> list[Any]:
 
 def _settled(root: Any) -> Any:
     """A tree as the rest of the house knows it: calls in one form, long chains shallow."""
-    for node in list(root.find_all(exp.Dot)):
-        call = node.expression
-        if isinstance(call, exp.Anonymous):  # x.f(y) is f(x, y)
-            made = exp.Anonymous(
-                this=call.this, expressions=[_receiver(node.this), *call.expressions]
-            )
-            made.meta.update(call.meta)
+    dotted = {id(call.parent): call.parent for call in root.find_all(_MethodCall)}
+    for node in dotted.values():
+        if isinstance(node, (exp.Dot, exp.Column)):
+            made = _called(node)
             if node is root:
                 root = made
             else:
@@ -422,16 +446,28 @@ def _settled(root: Any) -> Any:
     return balanced(root)
 
 
-def _receiver(node: Any) -> Any:
-    """What stands before the dot of a method call; a name there is a column."""
-    parts: list[Any] = []
-    inner = node
-    while isinstance(inner, exp.Dot) and isinstance(inner.expression, exp.Identifier):
-        parts.append(inner.expression)
-        inner = inner.this
-    if not isinstance(inner, exp.Identifier) or len(parts) > 3:
-        return node
-    names = [inner, *reversed(parts)]
+def _called(node: Any) -> Any:
+    """What was read as ``a.b.f(x).c``: the field c of the call f(a.b, x)."""
+    names: list[Any] = []
+    made: Any = None
+    if isinstance(node, exp.Dot):
+        made, parts = node.this, [node.expression]
+    else:
+        parts = [node.args.get(key) for key in ("catalog", "db", "table", "this")]
+    for part in parts:
+        if isinstance(part, _MethodCall):
+            made = _column(names) if made is None else made
+            call = part.this.this if isinstance(part.this, exp.Window) else part.this
+            call.set("expressions", [made, *call.expressions])  # x.f(y) is f(x, y)
+            made = part.this
+        elif made is not None:
+            made = exp.Dot(this=made, expression=part)
+        elif part is not None:
+            names.append(part)
+    return made
+
+
+def _column(names: list[Any]) -> Any:
     column = exp.column(*reversed(names), copy=False)
     starts = [name.meta["start"] for name in names if "start" in name.meta]
     if starts:

@@ -4,12 +4,16 @@ Purpose
     The parser, the binder and the renderer are recursive Python.  :func:`measure` counts tokens
     and brackets of a text in one cheap pass, so that a text which would keep the parser busy for
     seconds is refused before it starts; :func:`headroom` gives the frames that the rest needs;
-    :func:`balanced` makes long chains of AND and OR shallow.
+    :func:`balanced` makes long chains of AND and OR shallow; :func:`turn` has long texts wait for
+    each other.
 
 Guarantee
-    No text costs more than parsing :data:`TOKENS_MAX` tokens does, a second or two; none of at most
-    :data:`BRACKETS_MAX` brackets inside each other fails for want of stack, wherever in the
-    caller's own stack it is run.
+    No text costs more than reading :data:`TOKENS_MAX` tokens does, at about a tenth of a
+    millisecond each; the query's time limit holds meanwhile (the loops over tokens and nodes call
+    :func:`~..contract.cancellation.checkpoint`).  Of the texts that take longer than half a second
+    one is read at a time, so that a crowd of them leaves the interpreter to everybody else.  No
+    text of at most :data:`BRACKETS_MAX` brackets inside each other fails for want of stack,
+    wherever in the caller's own stack it is run.
 
 Limits
     :func:`headroom` raises the interpreter's limit of recursion while such a statement is at work,
@@ -28,8 +32,17 @@ from sqlglot import exp
 
 from ...errors import SqlError
 from ...ownership import ModuleLock
+from ..contract.cancellation import QueryControl, checked_by
 
-__all__ = ["BRACKETS_MAX", "TEXT_LENGTH_MAX", "TOKENS_MAX", "balanced", "headroom", "measure"]
+__all__ = [
+    "BRACKETS_MAX",
+    "TEXT_LENGTH_MAX",
+    "TOKENS_MAX",
+    "balanced",
+    "headroom",
+    "measure",
+    "turn",
+]
 
 TEXT_LENGTH_MAX = 1 << 20
 """Longest SQL text that is read, in characters."""
@@ -39,6 +52,11 @@ TOKENS_MAX = 100_000
 
 BRACKETS_MAX = 100
 """Most brackets inside each other."""
+
+LONG_CHARACTERS = 1 << 14
+"""Texts beyond this length are read one at a time."""
+
+LOOK_S = 0.05
 
 _FRAMES = 8_000
 """Room for the recursion of parser (20 frames a bracket), binder and renderer."""
@@ -92,6 +110,32 @@ def measure(text: Any) -> None:
                 )
         elif first in ")]}":
             depth -= 1
+
+
+class _Turn(ModuleLock):
+    """A lock for which a query waits no longer than it may."""
+
+    def take(self, control: QueryControl) -> None:
+        while not self._lock.acquire(timeout=LOOK_S):
+            control.check()
+
+
+_long = _Turn()
+
+
+@contextmanager
+def turn(text: str, control: QueryControl) -> Iterator[None]:
+    """Read a statement or prepare it, under its query's limits; long texts one at a time."""
+    control.check()
+    with checked_by(control):
+        if len(text) <= LONG_CHARACTERS:
+            yield
+            return
+        _long.take(control)
+        try:
+            yield
+        finally:
+            _long.__exit__()
 
 
 _guard = ModuleLock()
