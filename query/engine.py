@@ -296,7 +296,7 @@ class QueryEngine:
 
     def prepared(self, tree: Any, text: str) -> PreparedQuery:
         """Prepare a query tree, to be evaluated over regions; the tree is changed."""
-        return self._prepare(tree, text)
+        return self._prepare(tree, text, QueryControl())
 
     def over(
         self, prepared: PreparedQuery, region: Region, control: QueryControl | None = None
