@@ -52,7 +52,7 @@ from .binding import (
 )
 from .conditions import ConditionPlan, number_of, plan_conditions
 from .leaves import MatchIdentity
-from .match_identity import Naming
+from .match_identity import Naming, check_identities, naming_of
 from .match_stream import MatchStream
 from .matcher import MatchLimits
 from .program import Program, compile_program
@@ -161,16 +161,8 @@ class CompiledMatch:
     @property
     def naming(self) -> Naming | None:
         """How matches are named; None where no measure asks for that."""
-        asked = {
-            leaf.kind
-            for bound in self.measures
-            for leaf in bound.leaves
-            if isinstance(leaf, MatchIdentity)
-        }
-        if not asked:
-            return None
-        every = "match_id" in asked and self.clause.selection is not None
-        return Naming(self.seed, self.partition_by, str(self.columns.time), every)
+        time, selection = str(self.columns.time), self.clause.selection
+        return naming_of(self.measures, self.seed, self.partition_by, time, selection)
 
     @property
     def input_columns(self) -> list[str]:
@@ -508,7 +500,7 @@ def compile_match(
             clause.at,
         )
     _check_output_names(clause, columns, partition)
-    _check_identities(measures, clause, columns.time is not None and in_time_order)
+    check_identities(measures, clause.sql, columns.time is not None and in_time_order)
     shifts = [
         leaf.shift
         for bound in [*definitions.values(), *measures]
@@ -549,19 +541,6 @@ def _resolve(columns: InputColumns, name: str, clause: MatchClause, at: int | No
         return columns.resolve(name)
     except AttributeNotFound as error:
         raise position_error(str(error), clause.sql, clause.at if at is None else at) from None
-
-
-def _check_identities(measures: Sequence[Bound], clause: MatchClause, ordered: bool) -> None:
-    """Identities are made of ranks in the order of arrival."""
-    for bound in () if ordered else measures:
-        for leaf in bound.leaves:
-            if isinstance(leaf, MatchIdentity):
-                raise position_error(
-                    f"{leaf.kind.upper()}() needs events in the order of time: match a stream, "
-                    "ordered by its time",
-                    clause.sql,
-                    bound.at,
-                )
 
 
 def _check_absences(automaton: Automaton, clause: MatchClause) -> None:

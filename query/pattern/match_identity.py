@@ -24,6 +24,7 @@ Limits
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...identity import digests, event_bytes
+from ..sql.pattern_parser import position_error
+from .binding import Bound
 from .columns import flat, numbers
 from .groups import KeyCodes
 from .leaves import MatchIdentity
@@ -39,7 +42,7 @@ from .leaves import MatchIdentity
 if TYPE_CHECKING:
     from .measures import Context
 
-__all__ = ["RANK", "EventRanks", "Naming", "identity_column"]
+__all__ = ["RANK", "EventRanks", "Naming", "check_identities", "identity_column", "naming_of"]
 
 IntArray = npt.NDArray[np.int64]
 RANK = "@rank"
@@ -63,6 +66,40 @@ class Naming:
     partition_by: tuple[str, ...]
     time: str
     every_event: bool
+
+
+def naming_of(
+    measures: Sequence[Bound],
+    seed: bytes,
+    partition_by: tuple[str, ...],
+    time: str,
+    selection: str | None,
+) -> Naming | None:
+    """How matches are named; None where no measure asks for that."""
+    asked = {leaf.kind for leaf, _ in _identities(measures)}
+    every = "match_id" in asked and selection is not None
+    return Naming(seed, partition_by, time, every) if asked else None
+
+
+def check_identities(measures: Sequence[Bound], sql: str, ordered: bool) -> None:
+    """Refuse identities where events do not come in the order of time: ranks count arrivals."""
+    for leaf, at in () if ordered else _identities(measures):
+        raise position_error(
+            f"{leaf.kind.upper()}() needs events in the order of time: match a stream, ordered by "
+            "its time",
+            sql,
+            at,
+        )
+
+
+def _identities(measures: Sequence[Bound]) -> list[tuple[MatchIdentity, int]]:
+    """Leaves that ask for identities, with the place of their measure."""
+    return [
+        (leaf, bound.at)
+        for bound in measures
+        for leaf in bound.leaves
+        if isinstance(leaf, MatchIdentity)
+    ]
 
 
 class EventRanks:
