@@ -37,29 +37,41 @@ from .contract.catalog import Catalog
 from .contract.explanation import Plan
 from .contract.result import Result
 from .operators import BINDERS, OPENERS, PLANNERS
+from .pattern.compiled import CompiledMatch
 from .plan.nodes import QueryPlan
 from .plan.planner import Planning, plan_query
 from .plan.prepared import PreparedQuery, prepare
 from .relational.evaluation import evaluated_by
 from .relational.interface import RelationalExecutor
 from .run.execution import Execution, Surroundings
+from .split.parts import MatchPart
 from .sql.dialect import Explain, StatementNode, error_at, parse_predicate, parse_statement
 from .sql.nesting import headroom, turn
 from .sql.sql_types import conform
 from .statement_cache import StatementCache
 
-__all__ = ["QueryEngine"]
+__all__ = ["QueryEngine", "Region"]
 
 Parameters = Mapping[str, Any] | Sequence[Any] | None
 
 
 @dataclasses.dataclass(frozen=True)
-class _Fixed:
-    """A stream as of a snapshot, and only a half-open range of its ticks."""
+class Region:
+    """Where a query is evaluated, instead of everywhere as of now.
 
-    stream: str
-    snapshot: Snapshot
-    bounds: tuple[int | None, int | None]
+    Attributes
+    ----------
+    snapshots : mapping of str to Snapshot
+        Streams as they are to be seen.
+    bounds : mapping of str to (int or None, int or None)
+        Half-open ranges of ticks outside of which their events do not count.
+    part : callable, optional
+        From a snapshot and a row pattern over it to the share of its matches that is looked for.
+    """
+
+    snapshots: Mapping[str, Snapshot]
+    bounds: Mapping[str, tuple[int | None, int | None]] = dataclasses.field(default_factory=dict)
+    part: Callable[[Snapshot, CompiledMatch], MatchPart] | None = None
 
 
 class QueryEngine:
@@ -244,15 +256,16 @@ class QueryEngine:
         prepared: PreparedQuery,
         params: Parameters,
         control: QueryControl,
-        fixed: _Fixed | None = None,
+        region: Region | None = None,
     ) -> tuple[QueryPlan, Callable[[str], Snapshot]]:
         """Plan one execution; gives the snapshots that the plan was made on, too."""
         planning = Planning.of(
             prepared, params, self.catalog, self.executor, BINDERS, PLANNERS, control
         )
-        if fixed is not None:
-            planning.snapshots[fixed.stream] = fixed.snapshot
-            planning.bounds[fixed.stream] = fixed.bounds
+        if region is not None:
+            planning.snapshots.update(region.snapshots)
+            planning.bounds.update(region.bounds)
+            planning.part = region.part
         return plan_query(prepared, planning), planning.snapshot
 
     def _execution(
@@ -270,16 +283,26 @@ class QueryEngine:
         prepared: PreparedQuery,
         params: Parameters,
         control: QueryControl,
-        fixed: _Fixed | None = None,
+        region: Region | None = None,
     ) -> Result:
         control.check()
         with self._careful(prepared.text, control):
-            planned = self._planning(prepared, params, control, fixed)
+            planned = self._planning(prepared, params, control, region)
             return self._execution(*planned, control).result()
 
     def query(self, tree: Any, text: str, params: Parameters, control: QueryControl) -> Result:
         """Run a query tree that is part of another statement."""
         return self._run(self._prepare(tree, text, control), params, control)
+
+    def prepared(self, tree: Any, text: str) -> PreparedQuery:
+        """Prepare a query tree, to be evaluated over regions; the tree is changed."""
+        return self._prepare(tree, text, QueryControl())
+
+    def over(
+        self, prepared: PreparedQuery, region: Region, control: QueryControl | None = None
+    ) -> Result:
+        """Evaluate a prepared query over a region."""
+        return self._run(prepared, None, control or QueryControl(), region)
 
     def scan(
         self,
@@ -307,8 +330,7 @@ class QueryEngine:
             if limit is not None:
                 select.set("limit", exp.Limit(expression=exp.Literal.number(limit)))
             prepared = self._prepared.keep(key, self._prepare(select, predicate, control))
-        fixed = _Fixed(name, snapshot, (start, end))
-        result = self._run(prepared, None, control, fixed)
+        result = self.over(prepared, Region({name: snapshot}, {name: (start, end)}), control)
         schema = snapshot.schema.arrow
         output = pa.schema([schema.field(column) for column in columns])
         for batch in result.batches():

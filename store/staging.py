@@ -342,7 +342,7 @@ def _tell(
     if truncate:
         tap.cut(result.position)
     spans = united(tuple((item.entry.first, item.entry.last) for item in staged))
-    tap.note(Arrival(result.position - 1, result.position, spans, None))
+    tap.note(Arrival(result.position - 1, result.position, spans, None, result.late))
 
 
 def _check(stream: EventStream, staged: Sequence[StagedSegment]) -> None:

@@ -278,7 +278,7 @@ class EventStream:
         if commits.tap is not None:
             position = commits.journal.position
             span = None if fresh is None else (int(ticks[cut]), int(ticks[-1]))
-            commits.tap.note(Arrival(position - 1, position, tick_ranges(ticks[:cut]), span))
+            commits.tap.note(Arrival(position - 1, position, tick_ranges(ticks[:cut]), span, cut))
         self._tidy_quietly(rules)
         job.late = cut
         job.state = commits.state()
