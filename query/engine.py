@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from sqlglot import exp
 
 from ..errors import SqlError, StreamNotFound
@@ -42,7 +43,14 @@ from .plan.prepared import PreparedQuery, prepare
 from .relational.evaluation import evaluated_by
 from .relational.interface import RelationalExecutor
 from .run.execution import Execution, Surroundings
-from .sql.dialect import Explain, StatementNode, error_at, parse_predicate, parse_statement
+from .sql.dialect import (
+    Explain,
+    StatementNode,
+    error_at,
+    parse_predicate,
+    parse_statement,
+    position_of,
+)
 from .sql.nesting import headroom
 from .sql.sql_types import conform
 from .statement_cache import StatementCache
@@ -50,6 +58,7 @@ from .statement_cache import StatementCache
 __all__ = ["QueryEngine"]
 
 Parameters = Mapping[str, Any] | Sequence[Any] | None
+_NO_CONDITION = "where is a condition on one event; write a query for anything more"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -268,24 +277,60 @@ class QueryEngine:
         control: QueryControl | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Events of a stream that satisfy a SQL predicate, in time order; ticks in, batches out."""
-        key = (name, predicate, tuple(columns), limit)
-        prepared = self._known(key)
-        if prepared is None:
-            condition = parse_predicate(predicate)
-            projections = [exp.column(exp.to_identifier(c, quoted=True)) for c in columns]
-            select = exp.select(*projections).from_(
-                exp.Table(this=exp.to_identifier(name, quoted=True))
-            )
-            select.set("where", exp.Where(this=condition))
-            if limit is not None:
-                select.set("limit", exp.Limit(expression=exp.Literal.number(limit)))
-            prepared = self._prepared.keep(key, self._prepare(select, predicate))
+        prepared = self._selecting(name, predicate, tuple(columns), limit)
         fixed = _Fixed(name, snapshot, (start, end))
         result = self._run(prepared, None, control or QueryControl(), fixed)
         schema = snapshot.schema.arrow
         output = pa.schema([schema.field(column) for column in columns])
         for batch in result.batches():
             yield conform(batch, output)
+
+    def passing(
+        self, name: str, snapshot: Snapshot, predicate: str, control: QueryControl | None = None
+    ) -> pa.BooleanArray:
+        """Of each event of a snapshot, in its order, whether it satisfies a SQL predicate.
+
+        Raises
+        ------
+        SqlError
+            Also for what is no condition on one event.
+        """
+        prepared = self._selecting(name, predicate, None, None)
+        fixed = _Fixed(name, snapshot, (None, None))
+        result = self._run(prepared, None, control or QueryControl(), fixed)
+        parts = [batch.column(1) for batch in result.batches()]
+        if sum(map(len, parts)) != snapshot.count:
+            raise error_at(predicate, 0, _NO_CONDITION)
+        return pc.fill_null(pa.concat_arrays([*parts, pa.array([], pa.bool_())]), False)
+
+    def _selecting(
+        self, name: str, predicate: str, columns: tuple[str, ...] | None, limit: int | None
+    ) -> PreparedQuery:
+        """Columns of the events that satisfy a predicate; without columns: of all, whether they do.
+
+        The time beside it keeps aggregates that the parser does not know out of the predicate.
+        """
+        key = (name, predicate, columns, limit)
+        prepared = self._known(key)
+        if prepared is not None:
+            return prepared
+        condition = parse_predicate(predicate)
+        chosen = (self.catalog.stream_schema(name).time,) if columns is None else columns
+        projections = [exp.column(exp.to_identifier(c, quoted=True)) for c in chosen]
+        select = exp.select(*projections).from_(
+            exp.Table(this=exp.to_identifier(name, quoted=True))
+        )
+        if columns is None:
+            more = condition.find(exp.Query, exp.Subquery, exp.Window, exp.AggFunc)
+            if more is not None:
+                raise error_at(predicate, position_of(more), _NO_CONDITION)
+            truth = exp.Cast(this=exp.paren(condition), to=exp.DataType.build("boolean"))
+            select = select.select(exp.alias_(truth, "passes", quoted=True))
+        else:
+            select.set("where", exp.Where(this=condition))
+        if limit is not None:
+            select.set("limit", exp.Limit(expression=exp.Literal.number(limit)))
+        return self._prepared.keep(key, self._prepare(select, predicate))
 
     # ---------------------------------------------------------------------- prepared
 

@@ -56,6 +56,7 @@ from .log import LogWriter
 from .manifest import read_manifest, write_manifest
 from .merge import join_late
 from .options import StreamOptions, retention_limits
+from .recent import RecentCommits
 from .recovery import Recovered, load, open_entry
 from .retention import retained
 from .segment import SegmentFile, SegmentView
@@ -121,6 +122,8 @@ class Commits:
         How late events have been of late, in ticks; 0 while unknown.
     tap : CommitTap or None
         Hears of every commit that brings events, once somebody has asked for one.
+    recent : RecentCommits or None
+        The latest commits with their events, while somebody follows the stream.
     """
 
     def __init__(self, files: Files, directory: str) -> None:
@@ -130,6 +133,7 @@ class Commits:
         self._publishing = threading.Lock()
         self.listeners: list[Callable[[StreamState], None]] = []
         self.tap: CommitTap | None = None
+        self.recent: RecentCommits | None = None
         self.closed = False
         self.failed: str | None = None
         self.folding: frozenset[int] = frozenset()

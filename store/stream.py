@@ -49,6 +49,7 @@ from .journal import Journal, Marks, RecordKind, encode_append, encode_state, ma
 from .log import LogWriter
 from .merge import add_late, sort_nearly
 from .options import DURABILITIES, StreamOptions
+from .recent import LARGE_BYTES, Commit, LargeCommit, RecentCommits
 from .retention import expired, span_max, within_span
 from .schema_change import add_attribute
 from .segment import SegmentView
@@ -113,6 +114,7 @@ class EventStream:
         self._rules = AppendRules.of(self.commits.manifest)
         self._flusher: Flusher | None = None
         self._compactor = Compactor(self.commits)
+        self._followers = 0
         self._appends = AppendQueue(self.commits.lock, self._settle)
         if self.options.durability == "interval":
             self._start_flusher()
@@ -151,6 +153,16 @@ class EventStream:
         return self.commits.manifest.options
 
     @property
+    def files(self) -> Files:
+        """Where its files are."""
+        return self.commits.files
+
+    @property
+    def directory(self) -> str:
+        """Its own, in the store."""
+        return self.commits.directory
+
+    @property
     def sound(self) -> bool:
         """Whether an append that raised has left nothing.
 
@@ -171,6 +183,26 @@ class EventStream:
     def subscribe(self, listener: Callable[[StreamState], None]) -> None:
         """Call a listener with every published state, in order, from the thread that commits."""
         self.commits.listeners.append(listener)
+
+    def unsubscribe(self, listener: Callable[[StreamState], None]) -> None:
+        """Call a listener no more; it may be called once more by a commit that is under way."""
+        with self.commits.lock:
+            self.commits.listeners.remove(listener)
+
+    def follow(self) -> RecentCommits:
+        """The latest commits, remembered from now on and until :meth:`unfollow`; for any number."""
+        with self.commits.lock:
+            self._followers += 1
+            if self.commits.recent is None:
+                self.commits.recent = RecentCommits(self.commits.journal.position)
+            return self.commits.recent
+
+    def unfollow(self) -> None:
+        """One who called :meth:`follow` follows no more."""
+        with self.commits.lock:
+            self._followers -= 1
+            if not self._followers:
+                self.commits.recent = None
 
     def tap(self) -> CommitTap:
         """What commits bring from now on; the same tap for all who ask."""
@@ -267,6 +299,8 @@ class EventStream:
             wide = int(ticks[-1]) - int(ticks[cut]) > span_max(rules.retention_ticks)
         tail = commits.journal.tail
         size = 0 if rules.fixed else batch.nbytes
+        large = commits.recent is not None and batch.nbytes > LARGE_BYTES
+        before = commits.state() if large else None
         if fresh is not None and (
             wide
             or tail.rows + rows - cut >= rules.leaf_events
@@ -283,9 +317,17 @@ class EventStream:
             position = commits.journal.position
             span = None if fresh is None else (int(ticks[cut]), int(ticks[-1]))
             commits.tap.note(Arrival(position - 1, position, tick_ranges(ticks[:cut]), span))
+        position = commits.journal.position
+        after = None if before is None else commits.state()
         self._tidy_quietly(rules)
         job.late = cut
         job.state = commits.state()
+        if commits.recent is not None:
+            if before is None or after is None:
+                commits.recent.note(Commit(position, cut, batch))
+            else:
+                spans = ((int(ticks[0]), int(ticks[-1])),)
+                commits.recent.note(LargeCommit(position, cut, before, after, spans))
         job.log, job.position = commits.log, commits.log.size
 
     def _settle(self, jobs: Sequence[_Append]) -> None:

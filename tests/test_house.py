@@ -55,7 +55,7 @@ def sources() -> list[Path]:
     ]
 
 
-ONE_ROOM = {"streams": "database"}
+ONE_ROOM = {"streams": "database", "tailing": "database"}
 """Modules of the root that make up one room: a stream of a database knows its database."""
 
 FLOORS = (
