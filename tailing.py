@@ -202,7 +202,7 @@ class Tail:
             self._recent = handle.follow()
         try:
             self.place = Place(self._published()) if after == "now" else Place.parse(str(after))
-            self._begin()
+            self._pieces = self._begin()
         except BaseException:
             self.close()
             raise
@@ -284,7 +284,7 @@ class Tail:
         """
         place, published = self.place, self._published()
         if place.until is not None:
-            return self._differing(place, self._pin(place.position), self._pin(place.until))
+            return self._differing(place, self._pin(place.until))
         if place.position > published:
             raise SnapshotExpired(
                 f"the stream {self._handle.name!r} has {published} commits, and place {place} lies "
@@ -301,9 +301,7 @@ class Tail:
                 f"place {place} lies within a commit that is no longer remembered by itself; begin "
                 f"with after={place.position}, which tells that commit again"
             )
-        before = None if place.position == 0 else self._pin(place.position)
-        after = self._pin(published)
-        return self._differing(Place(place.position, 0, after.position), before, after)
+        return self._differing(Place(place.position, 0, published), self._pin(published))
 
     def _published(self) -> int:
         handle = self._handle
@@ -370,8 +368,12 @@ class Tail:
                 following = batch
         yield self._piece(group, schema, Place(upto))
 
-    def _differing(self, place: Place, before: Pin | None, after: Pin) -> Iterator[Piece]:
+    def _differing(self, place: Place, after: Pin) -> Iterator[Piece]:
         """What lies between two commits, in order of time."""
+        before = None if place.position == 0 else self._pin(place.position)
+        return self._between(place, before, after)
+
+    def _between(self, place: Place, before: Pin | None, after: Pin) -> Iterator[Piece]:
         schema = self._present()
         files = self._handle.files
         names = self._columns if self._where is None else after.catalog.schema.names

@@ -57,11 +57,13 @@ class Cancellation:
         for listener in listeners:
             listener()
 
-    def _listen(self, listener: Callable[[], None]) -> None:
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call a listener when this is cancelled, in the thread that does it."""
         with self._guard:
             self._listeners.append(listener)
 
-    def _forget(self, listener: Callable[[], None]) -> None:
+    def forget(self, listener: Callable[[], None]) -> None:
+        """Call a listener no more."""
         with self._guard, suppress(ValueError):
             self._listeners.remove(listener)
 
@@ -134,7 +136,7 @@ class QueryControl:
             timer.daemon = True
             timer.start()
         if self.cancellation is not None:
-            self.cancellation._listen(cancelled)
+            self.cancellation.listen(cancelled)
             if self.cancellation.cancelled:
                 cancelled()
         try:
@@ -144,7 +146,7 @@ class QueryControl:
             if timer is not None:
                 timer.cancel()
             if self.cancellation is not None:
-                self.cancellation._forget(cancelled)
+                self.cancellation.forget(cancelled)
 
 
 def interruptibly(call: Callable[[], Answer], interrupt: Callable[[], None]) -> Answer:
