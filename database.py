@@ -237,6 +237,7 @@ class Database:
         read_only: bool = False,
         cancellation: Cancellation | None = None,
         visible: Callable[[str], bool] | None = None,
+        allowed: Callable[[Access], None] | None = None,
     ) -> Result:
         """Run one SQL statement.
 
@@ -254,6 +255,9 @@ class Database:
             A token by which another thread can end the query with :class:`QueryCancelled`.
         visible : callable, optional
             Says by name which streams exist for this caller; all unless given.
+        allowed : callable, optional
+            Called with what the statement reads and changes, before it is run; raises when it may
+            not be.
 
         Returns
         -------
@@ -268,7 +272,14 @@ class Database:
         return (
             self._query_engine()
             .seen_by(visible)
-            .run(text, params, timeout, read_only=read_only, cancellation=cancellation)
+            .run(
+                text,
+                params,
+                timeout,
+                read_only=read_only,
+                cancellation=cancellation,
+                allowed=allowed,
+            )
         )
 
     def access(self, text: str, visible: Callable[[str], bool] | None = None) -> Access:
@@ -287,8 +298,11 @@ class Database:
         params: Parameters | None = None,
         timeout: float | None = None,
         visible: Callable[[str], bool] | None = None,
+        allowed: Callable[[Access], None] | None = None,
     ) -> Plan:
         """Plan a query, and with ``analyze`` run it and say what it read.
+
+        ``visible`` and ``allowed`` as of :meth:`sql`.
 
         Returns
         -------
@@ -296,7 +310,7 @@ class Database:
             ``str(plan)`` is a tree for people, ``plan.to_dict()`` the same for programs.
         """
         engine = self._query_engine().seen_by(visible)
-        return engine.explain(text, params, analyze=analyze, timeout=timeout)
+        return engine.explain(text, params, analyze=analyze, timeout=timeout, allowed=allowed)
 
     def snapshot(self, name: str) -> Snapshot:
         """A consistent view of a stream as of now, beside and below all writing."""

@@ -15,6 +15,9 @@ __all__ = ["did_you_mean"]
 def did_you_mean(name: str, known: Iterable[str], *, quoted: bool = True, prefix: str = "") -> str:
     """The nearest known name as a hint that follows a message; empty when none is near.
 
+    The name that was given is never recommended: where it is known and all the same cannot be
+    used, another place has to say why.
+
     Parameters
     ----------
     name : str
@@ -30,7 +33,8 @@ def did_you_mean(name: str, known: Iterable[str], *, quoted: bool = True, prefix
 
     folded: dict[str, str] = {}
     for item in known:
-        folded.setdefault(item.lower(), item)
+        if item != name:
+            folded.setdefault(item.lower(), item)
     near = difflib.get_close_matches(name.lower(), folded, n=1)
     if not near:
         return ""

@@ -115,18 +115,23 @@ def unpack_positions(words, width, first, end, out):  # type: ignore[no-untyped-
 @kernel
 def mark(words, width, first, end, base, bits, size):  # type: ignore[no-untyped-def]
     """Set bit ``base + position``, where in [0, size), for entries [first, end) of a block."""
-    mask = (np.uint64(1) << np.uint64(width)) - np.uint64(1)
+    # all unsigned: a negative place is beyond ``size``, and no index is asked for its sign
     one = np.uint64(1)
-    for i in range(first, end):
-        bit = i * width
-        word = bit >> 6
-        shift = np.uint64(bit & 63)
+    wide = np.uint64(width)
+    mask = (one << wide) - one
+    origin = np.uint64(base)
+    limit = np.uint64(max(size, 0))
+    bit = np.uint64(first) * wide
+    for _ in range(first, end):
+        word = bit >> np.uint64(6)
+        shift = bit & np.uint64(63)
+        bit += wide
         value = words[word] >> shift
-        if (bit & 63) + width > 64:
-            value |= words[word + 1] << (np.uint64(64) - shift)
-        place = base + np.int64(value & mask)
-        if 0 <= place < size:
-            bits[place >> 6] |= one << np.uint64(place & 63)
+        if shift + wide > np.uint64(64):
+            value |= words[word + one] << (np.uint64(64) - shift)
+        place = origin + (value & mask)
+        if place < limit:
+            bits[place >> np.uint64(6)] |= one << (place & np.uint64(63))
 
 
 @kernel

@@ -223,7 +223,7 @@ class IndexStorage:
         options.set_max_background_jobs(2)
         options.set_keep_log_file_num(2)
         table = self._rocksdict.BlockBasedOptions()
-        table.set_block_cache(self._rocksdict.Cache(32 << 20))
+        table.set_block_cache(self._rocksdict.Cache(8 << 20))  # see opened.CACHE_BYTES
         table.set_bloom_filter(10, False)
         options.set_block_based_table_factory(table)
         options.set_compression_type(self._rocksdict.DBCompressionType.none())

@@ -82,19 +82,19 @@ def verify_run(indexes: OpenedIndexes, run: Run, view: SegmentView, attribute: A
     positions = np.empty(run.entries, np.int64)
     for block in range(run.blocks):
         start, entries = block * BLOCK_ENTRIES, run.block_entries(block)
-        data = memoryview(indexes.block(b"k", run, block))
+        data = memoryview(indexes.block(b"k", run, block, stored=True))
         part = unpack(data, Encoding.DELTA, entries, 0, entries)
         keys[start : start + entries] = part.view(np.uint64)
         if keys[start] != run.fences[block]:
             raise CorruptStore(f"the fence of block {block} is not its first key")
-        words = indexes.words(b"p", run, block)
+        words = indexes.words(b"p", run, block, stored=True)
         unpack_positions(words, run.width, 0, entries, positions[start : start + entries])
     if run.entries and np.any(keys[1:] < keys[:-1]):
         raise CorruptStore("its keys are not in order")
     nulls = np.zeros(0, np.int64)
     if run.nulls and run.entries:
         nulls = np.empty(run.nulls, np.int64)
-        unpack_positions(indexes.words(b"n", run), run.width, 0, run.nulls, nulls)
+        unpack_positions(indexes.words(b"n", run, stored=True), run.width, 0, run.nulls, nulls)
     everything = np.sort(np.concatenate([positions, nulls]))
     if run.entries and not np.array_equal(everything, np.arange(count)):
         raise CorruptStore("it does not hold every position exactly once")
@@ -107,8 +107,10 @@ def verify_run(indexes: OpenedIndexes, run: Run, view: SegmentView, attribute: A
     if array.null_count != run.nulls:
         raise CorruptStore(f"it has {run.nulls} nulls, the events have {array.null_count}")
     expected, dictionary = encode(array.take(pa.array(positions)), attribute)
-    if run.text == "dictionary" and read_dictionary(indexes.block(b"s", run)) != dictionary:
-        raise CorruptStore("its dictionary differs from the values of the events")
+    if run.text == "dictionary":
+        kept = read_dictionary(indexes.block(b"s", run, stored=True))
+        if kept != dictionary:
+            raise CorruptStore("its dictionary differs from the values of the events")
     if not np.array_equal(expected, keys):
         raise CorruptStore("its keys differ from the values of the events")
 
@@ -117,6 +119,6 @@ def verify_times(indexes: OpenedIndexes, times: TimeRange, view: SegmentView) ->
     """Raise :class:`CorruptStore` when stored times differ from those of the events."""
     count = times.end - times.first
     found = np.empty(count, np.int64)
-    ticks_at(indexes.times(times), count, np.arange(count), found)
+    ticks_at(indexes.times(times, stored=True), count, np.arange(count), found)
     if not np.array_equal(found, leaf_map(view).ticks(times.first, times.end)):
         raise CorruptStore("the times differ from those of the events")

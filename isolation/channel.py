@@ -15,7 +15,8 @@ Guarantee
     No length that comes in is believed: beyond :data:`MESSAGE_MAX` or the channel's own limit the
     other side counts as broken (:class:`Garbage`) before a byte is allocated.  Data arrive in
     memory of the receiver's own, aligned to 64 bytes, which nobody else can change afterwards.
-    That is why they cross by a socket and not by shared memory: see docs/decisions.
+    That is why what a worker sends crosses by a socket and not by shared memory; large inputs,
+    which only the worker has to believe, go by :mod:`.region`.
 
 Limits
     One thread sends at a time (a lock sees to it), one receives.
@@ -32,7 +33,7 @@ import select
 import socket
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -85,8 +86,17 @@ class Channel:
                 end.setsockopt(socket.SOL_SOCKET, option, SOCKET_BYTES)
         self.file: int | None = None
 
-    def send(self, message: Any, data: Sequence[Any] = (), file: int | None = None) -> None:
-        """Send a message, buffers (each padded to 64 bytes) and from the owner also a file."""
+    def send(
+        self,
+        message: Any,
+        data: Sequence[Any] = (),
+        file: int | None = None,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> None:
+        """Send a message, buffers (each padded to 64 bytes) and from the owner also a file.
+
+        ``meanwhile`` is called, again and again, while the other side takes nothing.
+        """
         body = json.dumps(message).encode() if self._trusted else pickle.dumps(message)
         size = sum(-(-len(piece) // 64) * 64 for piece in data)
         gathered = bytearray(_HEADER.pack(_MAGIC, len(body), size))
@@ -100,16 +110,33 @@ class Channel:
                     del gathered[:sent]
                 for piece in data:
                     if len(piece) + len(gathered) > GATHERED_BYTES:
-                        self._socket.sendall(gathered)
-                        gathered.clear()
+                        self._write(gathered, meanwhile)
+                        gathered = bytearray()
                     if len(piece) > GATHERED_BYTES:
-                        self._socket.sendall(piece)
+                        self._write(piece, meanwhile)
                     else:
                         gathered += piece
                     gathered += _PAD[: -len(piece) % 64]
-                self._socket.sendall(gathered)
+                self._write(gathered, meanwhile)
             except OSError as error:
                 raise ChannelClosed(f"the other side is gone ({error})") from None
+
+    def _write(self, data: Any, meanwhile: Callable[[], None] | None) -> None:
+        if meanwhile is None:
+            self._socket.sendall(data)
+            return
+        view = memoryview(data)
+        while len(view):
+            try:
+                view = view[self._socket.send(view, socket.MSG_DONTWAIT) :]
+            except BlockingIOError:
+                meanwhile()
+
+    def writable(self, seconds: float, *, or_readable: bool = False) -> bool:
+        """Wait until the other side takes something; whether, instead, something has come in."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLOUT | (select.POLLIN if or_readable else 0))
+        return any(events & select.POLLIN for _, events in poll.poll(seconds * 1000))
 
     def waiting(self, seconds: float = 0.0) -> bool:
         """Whether something has come in, or the other side is gone."""

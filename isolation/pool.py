@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import select
 import shutil
@@ -39,6 +40,7 @@ from typing import Any
 from ..errors import ChronicleError, MissingDependency, StoreClosed, WorkerLost
 from .channel import Channel, ChannelClosed, Garbage
 from .nursery import Nursery, NurseryLost, exit_reason
+from .region import Region
 
 __all__ = ["Pool", "PoolSpec", "WorkerLease", "open_pool"]
 
@@ -98,6 +100,9 @@ class _Worker:
     born: float = field(default_factory=time.monotonic)
     leases: int = 0
     base_bytes: int = 0
+    region: Region | None = None
+    deadline: float = math.inf
+    """Of its lease."""
     doom: str = ""
     """Why it was killed, when it was."""
     buried: bool = False
@@ -116,6 +121,8 @@ class _Worker:
             self.buried = True
             os.close(self.pidfd)
         self.channel.close()
+        if self.region is not None:
+            self.region.close()
         if self.directory is not None:
             shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -152,6 +159,24 @@ class WorkerLease:
     def pid(self) -> int:
         """The worker's process."""
         return self._worker.pid
+
+    def share(self) -> Region:
+        """Memory for inputs, empty; the worker is told of it before its work.
+
+        Raises
+        ------
+        ChannelClosed
+        """
+        worker = self._worker
+        if worker.region is None:
+            region = worker.region = Region()
+            file = region.descriptor()
+            try:
+                self.channel.send({"region": region.size}, file=file)
+            finally:
+                os.close(file)
+        worker.region.reset()
+        return worker.region
 
     def kill(self, doom: str = "stopped") -> None:
         """End the worker, at once and from any thread; the lease itself ends by :meth:`discard`."""
@@ -207,8 +232,8 @@ class Pool:
 
     # ---------------------------------------------------------------------------------- leases
 
-    def lease(self) -> WorkerLease:
-        """A worker, a warm one where there is one.
+    def lease(self, seconds: float = math.inf) -> WorkerLease:
+        """A worker, a warm one where there is one; killed when it is not back after so long.
 
         Raises
         ------
@@ -228,6 +253,7 @@ class Pool:
             with self._guard:
                 if not self._closed:
                     worker.leases += 1
+                    worker.deadline = time.monotonic() + seconds
                     self._leased[worker.pid] = worker
                     self._watch()
                     return WorkerLease(self, worker)
@@ -299,6 +325,7 @@ class Pool:
         spec = self.spec
         with self._guard:
             self._leased.pop(worker.pid, None)
+            worker.deadline = math.inf
             good = (
                 not self._closed
                 and not worker.doom
@@ -384,6 +411,10 @@ class Pool:
                 dead, self._dead = self._dead + expired, []
             for worker in dead:
                 self._discard(worker, "retired")
+            now = time.monotonic()
+            for worker in leased:
+                if worker.deadline < now:
+                    worker.kill("deadline")
             sizes = {worker.pid: worker.memory() for worker in leased}
             if sum(sizes.values()) > self.spec.shared_bytes:
                 largest = max(leased, key=lambda worker: sizes[worker.pid])
@@ -425,6 +456,8 @@ class Pool:
         for worker in (*self._idle, *self._leased.values(), *self._dead):
             worker.channel.forget()
             os.close(worker.pidfd)
+            if worker.region is not None:
+                worker.region.close()
         self._idle, self._leased, self._dead = [], {}, []
         if self._nursery is not None:
             self._nursery.forget()

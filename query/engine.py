@@ -21,6 +21,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -32,7 +33,7 @@ from ..ownership import LOADING
 from ..store.snapshot import Snapshot
 from . import statements
 from .contract.access import Access, VisibleStreams
-from .contract.cancellation import Cancellation, QueryControl
+from .contract.cancellation import Cancellation, QueryControl, checked_by
 from .contract.catalog import Catalog
 from .contract.explanation import Plan
 from .contract.result import Result
@@ -51,7 +52,7 @@ from .sql.dialect import (
     parse_statement,
     position_of,
 )
-from .sql.nesting import headroom
+from .sql.nesting import headroom, turn
 from .sql.sql_types import conform
 from .statement_cache import StatementCache
 
@@ -120,21 +121,42 @@ class QueryEngine:
         SqlError
             As running it would, for what is wrong with the text or with names in it.
         """
-        prepared = self._known(text)
-        if prepared is not None:
-            return Access(
-                type(prepared.bound.root).__name__, "read", None, frozenset(prepared.streams)
-            )
-        tree = parse_statement(text)
-        declared = statements.declared(tree)
-        query = statements.query_of(tree)
-        if query is None:
-            return declared
-        if query is tree:
-            prepared = self._prepared.keep(text, self._prepare(tree, text))
-        else:
-            prepared = self._prepare(query, text)
-        return dataclasses.replace(declared, reads=frozenset(prepared.streams))
+        found: list[Access] = []
+
+        def look(access: Access) -> None:
+            found.append(access)
+            access.reads  # noqa: B018
+
+        self._read(text, QueryControl(), look)
+        return found[0]
+
+    def _read(
+        self, text: str, control: QueryControl, allowed: Callable[[Access], None] | None
+    ) -> Any:
+        """A query, prepared, or the tree of another statement; once ``allowed`` has seen it."""
+        known = self._known(text)
+        if known is not None:
+            if allowed is not None:
+                kind, streams = type(known.bound.root).__name__, frozenset(known.streams)
+                allowed(Access(kind, "read", None, lambda: streams))
+            return known
+        with turn(text, control):
+            tree = parse_statement(text)
+        is_query = not isinstance(tree, (Explain, StatementNode, exp.Insert))
+
+        @cache
+        def prepared() -> PreparedQuery:
+            if is_query:
+                return self._prepared.keep(text, self._prepare(tree, text, control))
+            return self._prepare(statements.query_of(tree), text, control)
+
+        if allowed is not None:
+            access = statements.declared(tree)
+            if statements.query_of(tree) is not None:
+                reads = lambda: frozenset(prepared().streams)  # noqa: E731
+                access = dataclasses.replace(access, find_reads=reads)
+            allowed(access)
+        return prepared() if is_query else tree
 
     def run(
         self,
@@ -144,19 +166,17 @@ class QueryEngine:
         *,
         read_only: bool = False,
         cancellation: Cancellation | None = None,
+        allowed: Callable[[Access], None] | None = None,
     ) -> Result:
         """Run one statement; see :meth:`chronicle.database.Database.sql`."""
         control = QueryControl(timeout, cancellation)
-        prepared = self._known(text)
-        if prepared is None:
-            tree = parse_statement(text)
-            if isinstance(tree, Explain):
-                plan = self._explain(tree.this, text, params, control, bool(tree.args["analyze"]))
-                return statements.result_of_plan(plan)
-            if isinstance(tree, (StatementNode, exp.Insert)):
-                return statements.execute(self, tree, text, params, control, read_only)
-            prepared = self._prepared.keep(text, self._prepare(tree, text, control))
-        return self._run(prepared, params, control)
+        read = self._read(text, control, allowed)
+        if isinstance(read, PreparedQuery):
+            return self._run(read, params, control)
+        if isinstance(read, Explain):
+            plan = self._explain(read.this, text, params, control, bool(read.args["analyze"]))
+            return statements.result_of_plan(plan)
+        return statements.execute(self, read, text, params, control, read_only)
 
     def explain(
         self,
@@ -165,22 +185,27 @@ class QueryEngine:
         *,
         analyze: bool = False,
         timeout: float | None = None,
+        allowed: Callable[[Access], None] | None = None,
     ) -> Plan:
         """Plan a query, and with ``analyze`` run it."""
-        tree = parse_statement(text)
-        if isinstance(tree, Explain):
-            analyze = analyze or bool(tree.args["analyze"])
-            tree = tree.this
-        if isinstance(tree, (StatementNode, exp.Insert)):
+        control = QueryControl(timeout)
+        read = self._read(text, control, allowed)
+        if isinstance(read, Explain):
+            analyze = analyze or bool(read.args["analyze"])
+            read = read.this
+        if isinstance(read, (StatementNode, exp.Insert)):
             raise error_at(text, 0, "EXPLAIN explains queries")
-        return self._explain(tree, text, params, QueryControl(timeout), analyze)
+        return self._explain(read, text, params, control, analyze)
 
     def _explain(
-        self, tree: Any, text: str, params: Parameters, control: QueryControl, analyze: bool
+        self, query: Any, text: str, params: Parameters, control: QueryControl, analyze: bool
     ) -> Plan:
+        """Explain a query, prepared or as a tree."""
         begun = time.perf_counter()
+        if not isinstance(query, PreparedQuery):
+            query = self._prepare(query, text, control)
         with self._careful(text, control):
-            planning = self._planning(self._prepare(tree, text, control), params, control)
+            planning = self._planning(query, params, control)
             execution = self._execution(*planning, control, analyze)
             return execution.explained(begun)
 
@@ -214,13 +239,13 @@ class QueryEngine:
     def _careful(self, text: str, control: QueryControl) -> Iterator[None]:
         """Plan or start a statement: room for a tree as deep as one may be, and who evaluates."""
         try:
-            with headroom(text), evaluated_by(self.executor, control):
+            with headroom(text), checked_by(control), evaluated_by(self.executor, control):
                 yield
         except RecursionError:
             raise SqlError("the statement is nested too deeply") from None
 
-    def _prepare(self, tree: Any, text: str, control: QueryControl | None = None) -> PreparedQuery:
-        with self._careful(text, control or QueryControl()):
+    def _prepare(self, tree: Any, text: str, control: QueryControl) -> PreparedQuery:
+        with turn(text, control), self._careful(text, control):
             return prepare(tree, text, self.catalog, BINDERS)
 
     def _planning(
@@ -277,9 +302,10 @@ class QueryEngine:
         control: QueryControl | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Events of a stream that satisfy a SQL predicate, in time order; ticks in, batches out."""
-        prepared = self._selecting(name, predicate, tuple(columns), limit)
+        control = control or QueryControl()
+        prepared = self._selecting(name, predicate, tuple(columns), limit, control)
         fixed = _Fixed(name, snapshot, (start, end))
-        result = self._run(prepared, None, control or QueryControl(), fixed)
+        result = self._run(prepared, None, control, fixed)
         schema = snapshot.schema.arrow
         output = pa.schema([schema.field(column) for column in columns])
         for batch in result.batches():
@@ -295,16 +321,21 @@ class QueryEngine:
         SqlError
             Also for what is no condition on one event.
         """
-        prepared = self._selecting(name, predicate, None, None)
-        fixed = _Fixed(name, snapshot, (None, None))
-        result = self._run(prepared, None, control or QueryControl(), fixed)
+        control = control or QueryControl()
+        prepared = self._selecting(name, predicate, None, None, control)
+        result = self._run(prepared, None, control, _Fixed(name, snapshot, (None, None)))
         parts = [batch.column(1) for batch in result.batches()]
         if sum(map(len, parts)) != snapshot.count:
             raise error_at(predicate, 0, _NO_CONDITION)
         return pc.fill_null(pa.concat_arrays([*parts, pa.array([], pa.bool_())]), False)
 
     def _selecting(
-        self, name: str, predicate: str, columns: tuple[str, ...] | None, limit: int | None
+        self,
+        name: str,
+        predicate: str,
+        columns: tuple[str, ...] | None,
+        limit: int | None,
+        control: QueryControl,
     ) -> PreparedQuery:
         """Columns of the events that satisfy a predicate; without columns: of all, whether they do.
 
@@ -314,7 +345,8 @@ class QueryEngine:
         prepared = self._known(key)
         if prepared is not None:
             return prepared
-        condition = parse_predicate(predicate)
+        with turn(predicate, control):
+            condition = parse_predicate(predicate)
         chosen = (self.catalog.stream_schema(name).time,) if columns is None else columns
         projections = [exp.column(exp.to_identifier(c, quoted=True)) for c in chosen]
         select = exp.select(*projections).from_(
@@ -330,7 +362,7 @@ class QueryEngine:
             select.set("where", exp.Where(this=condition))
         if limit is not None:
             select.set("limit", exp.Limit(expression=exp.Literal.number(limit)))
-        return self._prepared.keep(key, self._prepare(select, predicate))
+        return self._prepared.keep(key, self._prepare(select, predicate, control))
 
     # ---------------------------------------------------------------------- prepared
 

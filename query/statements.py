@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from sqlglot import exp
 
-from ..errors import AttributeNotFound, ReadOnlyStore, SqlError, UnsupportedType
+from ..errors import AttributeNotFound, ReadOnlyStore, UnsupportedType
 from ..schema import StreamSchema, time_text
 from ..suggestion import did_you_mean
 from .contract.access import Access
 from .contract.cancellation import QueryControl
 from .contract.explanation import Plan
 from .contract.result import Result
+from .insertion import Insertion
 from .sql.dialect import (
     AlterStream,
     CreateIndexOn,
@@ -37,10 +38,8 @@ from .sql.dialect import (
     ShowIndexes,
     ShowStreams,
     error_at,
-    parse_predicate,
     position_of,
 )
-from .sql.silent_loss import lost_by_cast
 from .sql.sql_types import arrow_type, sql_type
 
 if TYPE_CHECKING:
@@ -130,8 +129,9 @@ def declared(tree: Any) -> Access:
         return Access(kind, "write", str(tree.this.name))
     if isinstance(tree, (Explain, *_QUERIES, *_READING)):
         named = tree.this if isinstance(tree, (DescribeStream, ShowIndexes)) else None
-        reads = {str(named.name)} if isinstance(named, exp.Identifier) else set()
-        return Access(kind, "read", None, frozenset(reads))
+        if isinstance(named, exp.Identifier):
+            return Access(kind, "read", None, lambda: frozenset((str(named.name),)))
+        return Access(kind, "read")
     return Access(kind, "admin", str(tree.this.name))
 
 
@@ -140,7 +140,7 @@ def query_of(tree: Any) -> Any:
     if isinstance(tree, _QUERIES):
         return tree
     if isinstance(tree, (Explain, DescribeStream)):
-        return tree.this if isinstance(tree.this, _QUERIES) else None
+        return tree.this.copy() if isinstance(tree.this, _QUERIES) else None
     if isinstance(tree, exp.Insert) and tree.expression is not None:
         source = tree.expression.copy()
         if isinstance(source, exp.Values):
@@ -408,12 +408,19 @@ def _insert(
     source = tree.expression
     if tree.args.get("default") or source is None:
         raise error_at(text, len(text), "expected VALUES or a query")
-    if isinstance(source, exp.Values):
-        source.set("alias", None)
-        source = exp.select("*").from_(source)
-    names = None if tree.args.get("by_name") else _targets(schema, columns, text)
-    table = _rows_to_insert(engine, source, names, schema, text, params, control)
-    added = engine.catalog.append_arrow(name, table)
+    insertion = Insertion(engine, name, schema, source, text, params, control)
+    given = insertion.given()
+    if tree.args.get("by_name"):
+        names = [_attribute(schema, exp.to_identifier(column), text) for column in given.names]
+    else:
+        names = _targets(schema, columns, text)
+    if len(given) != len(names):
+        raise error_at(
+            text,
+            0,
+            f"INSERT gives {len(given)} columns for the {len(names)} of {', '.join(names)}",
+        )
+    added = engine.catalog.append_arrow(name, insertion.rows(names, given))
     return Result.of_table(pa.table({"count": pa.array([added], pa.int64())}))
 
 
@@ -425,53 +432,3 @@ def _targets(schema: StreamSchema, columns: list[Any] | None, text: str) -> list
         if names[position] in names[:position]:
             raise error_at(text, position_of(column), f"column {column.name!r} is named twice")
     return names
-
-
-def _rows_to_insert(
-    engine: QueryEngine,
-    source: Any,
-    names: list[str] | None,
-    schema: StreamSchema,
-    text: str,
-    params: Any,
-    control: QueryControl,
-) -> pa.Table:
-    """The rows in the types of the stream; casts are the executor's, as INSERT has them."""
-    found = engine.query(exp.select("*").from_(source.copy().subquery("q")), text, params, control)
-    given, types = found.columns, [field.type for field in found.schema]
-    found.close()
-    if names is None:
-        names = [_attribute(schema, exp.to_identifier(column), text) for column in given]
-    if len(given) != len(names):
-        raise error_at(
-            text,
-            0,
-            f"INSERT gives {len(given)} columns for the {len(names)} of {', '.join(names)}",
-        )
-    aliases = [f"c{position}" for position in range(len(names))]
-    casts, losses, reasons = [], [], []
-    for alias, name, given_type in zip(aliases, names, types, strict=True):
-        attribute = schema.attribute(name)
-        column = exp.column(exp.to_identifier(alias, quoted=True))
-        cast = exp.cast(column, sql_type(attribute.type), dialect="duckdb")
-        casts.append(exp.alias_(cast, name, quoted=True, copy=False))
-        loss = lost_by_cast(f'"{alias}"', given_type, attribute, name == schema.time)
-        if loss is not None:
-            shown = f'CASE WHEN {loss[0]} THEN CAST("{alias}" AS VARCHAR) END'
-            losses.append(exp.alias_(parse_predicate(shown), f"@{alias}", quoted=True, copy=False))
-            reasons.append((name, loss[1]))
-    subquery = source.copy().subquery()
-    subquery.set(
-        "alias",
-        exp.TableAlias(
-            this=exp.to_identifier("q"),
-            columns=[exp.to_identifier(alias, quoted=True) for alias in aliases],
-        ),
-    )
-    query = exp.select(*casts, *losses).from_(subquery)
-    table = engine.query(query, text, params, control).arrow()
-    for (name, why), lost in zip(reasons, table.columns[len(names) :], strict=True):
-        if lost.null_count < len(lost):
-            value = next(item for item in lost.to_pylist() if item is not None)
-            raise SqlError(f"column {name!r} cannot take the value {value!r}: {why}")
-    return table.select(range(len(names)))

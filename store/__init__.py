@@ -11,8 +11,8 @@ Reading order, bottom up.
     in memory     tail  late_merge  merge  tap
     on disk       options  catalog  atomic_file  manifest  log  journal  lock  losses
     reading       snapshot  difference  recovery  recent  check  pins  pin_files
-    writing       conform  append_queue  retention  garbage  commits  compaction  background  repair
-                  schema_change  figures  stream
+    writing       conform  append_queue  retention  garbage  edit  commits  draft  leaf_append
+                  compaction  background  repair  schema_change  figures  stream
     the store     staging  store  changes  backup
 """
 

@@ -124,14 +124,14 @@ class Compactor:
 
     def due(self) -> bool:
         """Whether the late runs have become many; see the module."""
-        manifest, writer = self._commits.manifest, self._commits.writer  # others replace them
+        manifest, active = self._commits.manifest, self._commits.active  # others replace them
         late = sum(entry.events for entry in manifest.runs)
         if not manifest.runs or late < EVENTS_MIN:
             return False
         first = min(entry.first for entry in manifest.runs)
         touched = sum(entry.events for entry in manifest.segments if entry.last >= first)
-        if writer is not None:
-            touched += writer.events
+        if active is not None:
+            touched += active.writer.events
         return late >= SHARE_MIN * touched
 
     def _late(self) -> int:

@@ -41,14 +41,13 @@ from dataclasses import replace
 from ..errors import CorruptStore, InvalidArgument, StoreClosed, StreamNotFound
 from .catalog import log_name, segment_name
 from .files import RealFiles
-from .journal import RecordKind, encode_state
+from .journal import RecordKind, encode_checkpoint
 from .lock import WRITER_LOCK, ReaderLease
 from .log import LogWriter
 from .manifest import MANIFEST, read_manifest, write_manifest
 from .recovery import load
 from .store import MARK, UNFINISHED, Store
 from .stream import EventStream
-from .tail import concat_batches, sort_batch
 
 __all__ = ["backup_store"]
 
@@ -189,29 +188,14 @@ def _backup_stream(store: Store, name: str, files: RealFiles) -> None:
             active = f"{directory}/{segment_name(extent.segment_id)}"
             store.files.export(active, os.path.join(files.root, active), length=extent.length)
             _permit_like(store, active, files)
-        schema = manifest.schema
-        late = (
-            sort_batch(concat_batches(journal.late, schema.arrow), schema) if journal.late else None
-        )
         log = LogWriter.create(files, f"{directory}/{log_name(1)}", 1)
-        log.append(
-            RecordKind.CHECKPOINT,
-            encode_state(
-                extent,
-                journal.last,
-                journal.position,
-                journal.late_total,
-                journal.tail.batch() if journal.tail.rows else None,
-                late,
-                journal.events,
-                journal.identity,
-                journal.marks,
-            ),
-        )
+        log.append(RecordKind.CHECKPOINT, encode_checkpoint(journal))
         log.sync()
         log.close()
         files.sync_directory(directory)
-        write_manifest(files, directory, replace(manifest, log=1, garbage=()).to_json())
+        write_manifest(
+            files, directory, replace(manifest, log=1, log_bytes=None, garbage=()).to_json()
+        )
         manifest_path = f"{directory}/{MANIFEST}"
         _permit_like(store, manifest_path, files)
         shutil.copymode(os.path.join(files.root, manifest_path), os.path.join(files.root, log.path))

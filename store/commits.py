@@ -2,9 +2,9 @@
 
 Purpose
     What the writer knows (manifest, journal, open files, the active segment's writer) and the
-    steps that every change is made of: begin a segment file, seal it, take back what failed, and
-    replace manifest and log together.  :mod:`~chronicle.store.stream` and
-    :mod:`~chronicle.store.compaction` compose them.
+    steps that every change is made of: begin a segment file, seal it, and apply the
+    :class:`~.edit.Edit` that says what the stream is then.  :meth:`Commits.apply` alone changes
+    manifest, journal, log and active segment.
 
 Guarantee
     Files are complete and durable before a commit names them.  A change that fails leaves
@@ -32,7 +32,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from ..errors import CorruptStore, StorageFailed, StorageFull, StoreClosed, StreamOwned
@@ -49,20 +48,19 @@ from .catalog import (
     new_identity,
     segment_name,
 )
+from .edit import ActiveSegment, Edit
 from .file_contract import Files
-from .journal import Journal, RecordKind, encode_state
-from .layout import table_rows
+from .journal import Journal, RecordKind, encode_checkpoint
 from .log import LogWriter
 from .manifest import read_manifest, write_manifest
-from .merge import join_late
 from .options import StreamOptions, retention_limits
 from .recent import RecentCommits
 from .recovery import Recovered, load, open_entry
 from .retention import retained
-from .segment import SegmentFile, SegmentView
+from .segment import SegmentView
 from .segment_writer import Extent, SegmentWriter
 from .snapshot import StreamState
-from .tail import MemoryLeaf, Tail
+from .tail import MemoryLeaf
 from .tap import CommitTap
 
 __all__ = ["Commits"]
@@ -108,8 +106,7 @@ class Commits:
     journal : Journal
     views : dict of int to SegmentView
         Open segments and late runs that the manifest names.
-    writer : SegmentWriter or None
-        Of the active segment.
+    active : ActiveSegment or None
     published : StreamState
         What readers see.
     failed : str or None
@@ -149,8 +146,6 @@ class Commits:
             entry.id: open_entry(files, directory, self.manifest, entry)
             for entry in (*self.manifest.segments, *self.manifest.runs)
         }
-        self.writer: SegmentWriter | None = None
-        self.active: SegmentFile | None = None
         self._last_active: tuple[Extent, SegmentView] | None = None
         self._trees: _Trees | None = None
         self._late: tuple[tuple[pa.RecordBatch, ...], tuple[MemoryLeaf, ...]] = ((), ())
@@ -160,7 +155,7 @@ class Commits:
         self._carry_over = False
         self._resume(found)
         self._sweep()
-        self._renew_log()
+        self._carry_records_over()
         self.published = self.state()
 
     @staticmethod
@@ -178,8 +173,8 @@ class Commits:
         files.make_directory(directory)
         log = LogWriter.create(files, f"{directory}/{log_name(1)}", 1)
         identity = new_identity()
-        parts = encode_state(None, None, 0, 0, None, None, 0, identity)
-        log.append(RecordKind.CHECKPOINT, parts)
+        journal = replace(Journal.empty(schema), events=0, identity=identity)
+        log.append(RecordKind.CHECKPOINT, encode_checkpoint(journal))
         log.sync()
         log.close()
         manifest = StreamManifest(
@@ -213,10 +208,12 @@ class Commits:
         if found.journal.refused:
             self._set_aside(path, found.journal.refused)
         self.log = LogWriter.reopen(self.files, path, found.log_length, found.log_records)
-        self._carry_over = found.torn or found.log_records > 1 or bool(found.journal.refused)
+        known = found.log_records == 1 or found.log_length == self.manifest.log_bytes
+        known = known and bool(self.manifest.identity)  # else it gets one with a new log
+        self._carry_over = found.torn or not known or bool(found.journal.refused)
         if self.journal.extent is not None:
             self.next_id = max(self.next_id, self.journal.extent.segment_id + 1)
-        self.restore_active()
+        self.active = self._resumed()
 
     def _set_aside(self, path: str, refused: tuple[tuple[int, str], ...]) -> None:
         """Keep a log that holds batches which cannot be taken over, before it is renewed."""
@@ -228,54 +225,50 @@ class Commits:
         for _, reason in refused:
             logger.error("%s; its events are set aside in %s", reason, quarantine)
 
-    def _renew_log(self) -> None:
+    def _carry_records_over(self) -> None:
         """Carry the records of an earlier session over to a new log.
 
         A sync of the old one may have failed in the run of the system that goes on: the kernel
-        shows its bytes and has given up writing them, and a second sync would claim success.  On a
-        full disk this waits until there is space again; until then nothing is appended.
+        shows its bytes and has given up writing them, and a second sync would claim success.  Of a
+        log that was closed the manifest knows that none has.  On a full disk this waits until there
+        is space again; until then nothing is appended.
         """
         if self._carry_over:
             try:
-                self.commit(self.manifest, self.journal, {})
+                self.renew_log()
             except StorageFull as error:
                 logger.warning("%s: no space for a new log (%s)", self.directory, error)
 
     def finish_log(self) -> None:
-        """Leave a log that is one checkpoint: of such a one nothing can be cut off unnoticed."""
-        if self.log.records > 1:
-            try:
-                self.commit(self.manifest, self.journal, {})
-            except (StorageFull, StorageFailed) as error:
-                logger.info("%s: the log stays as it is (%s)", self.directory, error)
+        """Make the log durable and have the manifest say how long it is.
 
-    def restore_active(self) -> None:
-        """Have the writer of the active segment stand where the last commit left it."""
-        if self.writer is not None:
-            self.writer.close()
-        self.writer = self.active = None
+        Nothing can be cut off unnoticed then, and its commits can be named as before.
+        """
+        self.log.sync()
+        if self.log.records == 1 or self.log.size == self.manifest.log_bytes:
+            return
+        manifest = replace(
+            self.manifest,
+            version=self.manifest.version + 1,
+            events=self.manifest.stored_events + self.journal.rows,
+            position=self.journal.position,
+            log_bytes=self.log.size,
+        )
+        try:
+            write_manifest(self.files, self.directory, manifest.to_json())
+            self.manifest = manifest
+        except (StorageFull, StorageFailed) as error:
+            logger.info("%s: how long its log is stays unsaid (%s)", self.directory, error)
+
+    def _resumed(self) -> ActiveSegment | None:
+        """The active segment where the last commit has left it."""
         extent = self.journal.extent
         if extent is None:
-            return
+            return None
         path = self.path(segment_name(extent.segment_id))
         if not self.files.exists(path):
             raise CorruptStore(f"{path} is missing; the log says it has {extent.length} bytes")
-        schema = self.manifest.schema
-        active = SegmentFile(self.files, path, extent.segment_id, schema)
-        view = SegmentView.open_extent(active, extent)
-        flank = dict(view.fragments)
-        none = np.zeros((table_rows(schema), 0), np.int64)
-        self.writer = SegmentWriter.resume(
-            self.files,
-            path,
-            schema,
-            self.options.codec,
-            self.options.leaf_bytes,
-            extent,
-            [flank.get(level, none) for level in range(1, len(extent.levels) + 1)],
-            {name: active.dictionary(name, pages) for name, pages in extent.pages.items() if pages},
-        )
-        self.active = active
+        return ActiveSegment.resume(self.files, self.directory, extent, self.schema, self.options)
 
     def _sweep(self) -> None:
         """Remove files that a crash has left over, and garbage that no reader can want."""
@@ -291,16 +284,11 @@ class Commits:
 
     def active_view(self) -> SegmentView | None:
         """The committed part of the active segment; None without one."""
-        if self.writer is None or self.active is None or self.journal.extent is None:
+        active, extent = self.active, self.journal.extent
+        if active is None or extent is None:
             return None
-        extent = self.journal.extent
         if self._last_active is None or self._last_active[0] is not extent:
-            self.active.data(extent.length)
-            fragments = [
-                (level.level, np.ascontiguousarray(level.view())) for level in self.writer.levels
-            ]
-            view = SegmentView.of_flank(self.active, fragments, extent)
-            self._last_active = (extent, view)
+            self._last_active = (extent, active.view(extent))
         return self._last_active[1]
 
     def state(self) -> StreamState:
@@ -374,35 +362,19 @@ class Commits:
                 f"({self.failed}); close the store and open it again"
             )
         if self._carry_over:
-            self.commit(self.manifest, self.journal, {})
+            self.renew_log()
 
     def note_reach(self, lateness: int) -> None:
         """Remember how late the events of an append were; what was seen long ago fades."""
         self.reach = max(float(lateness), REACH_KEPT * self.reach)
 
-    def writer_here(self) -> SegmentWriter:
-        """Writer of the active segment, begun when there is none."""
-        if self.writer is None:
-            self.writer, self.active = self.new_segment()
-        return self.writer
-
-    def new_segment(self, schema: StreamSchema | None = None) -> tuple[SegmentWriter, SegmentFile]:
+    def new_segment(self, schema: StreamSchema | None = None) -> ActiveSegment:
         """Begin a segment file that nothing names yet, in the stream's schema if not another."""
-        schema = schema or self.schema
-        segment_id = self.next_id
+        number = self.next_id
         self.next_id += 1
-        path = self.path(segment_name(segment_id))
-        with suppress(FileNotFoundError):
-            self.files.remove(path)
-        writer = SegmentWriter(
-            self.files,
-            path,
-            segment_id,
-            schema,
-            self.options.codec,
-            self.options.leaf_bytes,
+        return ActiveSegment.begin(
+            self.files, self.directory, number, schema or self.schema, self.options
         )
-        return writer, SegmentFile(self.files, path, segment_id, schema)
 
     def seal_writer(self, writer: SegmentWriter) -> tuple[SegmentEntry, SegmentView]:
         """Finish a segment file and open it again as a reader would."""
@@ -421,24 +393,35 @@ class Commits:
         view = SegmentView.open_sealed(self.files, writer.path, entry.id, writer.schema)
         return entry, view
 
-    def undo(self, mark: Any, first_id: int) -> None:
-        """Forget what a failed append or seal has written: new files, bytes of the active one."""
+    def take_back(self, drafted: ActiveSegment | None, mark: Any, first_id: int) -> None:
+        """Forget what a failed edit has written: new files, bytes of the active segment.
+
+        Parameters
+        ----------
+        drafted : ActiveSegment or None
+            What was being written.
+        mark : from :meth:`~.segment_writer.SegmentWriter.mark`
+            Where the active segment stood; None without one.
+        first_id : int
+            Segments from this number on are new.
+        """
         try:
-            extent = self.journal.extent
-            writer = self.writer
-            if (
-                mark is not None
-                and writer is not None
-                and extent is not None
-                and (writer.segment_id == extent.segment_id)
-            ):
-                writer.rollback(mark)
-            else:
-                self.restore_active()
+            if drafted is not self.active and drafted is not None:
+                drafted.writer.close()
+            if self.active is not None:
+                if drafted is self.active:
+                    self.active.writer.rollback(mark)
+                else:  # it was sealed, or that was begun
+                    self.active.writer.close()
+                    self.active = self._resumed()
         except Exception as error:
-            self.failed = str(error)
-            logger.exception("%s: could not take back a failed append", self.directory)
+            self.fail(error)
+            logger.exception("%s: could not take back a failed change", self.directory)
         self.discard(range(first_id, self.next_id))
+
+    def fail(self, error: BaseException) -> None:
+        """Refuse changes from here on: what is stored shows when the stream is opened again."""
+        self.failed = str(error)
 
     def discard(self, segment_ids: Iterable[int]) -> None:
         """Remove segment files that nothing names; what fails is left to the next opening."""
@@ -446,37 +429,26 @@ class Commits:
             with suppress(Exception):
                 self.files.remove(self.path(segment_name(segment_id)))
 
-    def seal(self) -> None:
-        """Seal within the lock; nothing happens on an empty stream."""
-        tail = self.journal.tail
-        if self.writer is None and not tail.rows:
+    def apply(self, edit: Edit) -> None:
+        """Make an edit the state of the stream: the one way in which that changes."""
+        if edit.manifest is not None:
+            self._replace(edit, edit.manifest)
             return
-        first_id = self.next_id
-        try:
-            writer = self.writer_here()
-            if tail.rows:
-                writer.write(tail.batch())
-            entry, view = self.seal_writer(writer)
-            self.writer = self.active = None
-            self.commit(
-                replace(self.manifest, segments=(*self.manifest.segments, entry)),
-                replace(self.journal, extent=None, tail=Tail(self.schema)),
-                {entry.id: view},
-            )
-        except BaseException:
-            if self.failed is None:
-                self.undo(None, first_id)
-            raise
+        assert edit.record is not None
+        self.log.append(*edit.record)
+        self.journal, self.active = edit.journal, edit.active
+        if edit.added is not None:
+            edit.journal.tail.add(*edit.added)
 
-    def commit(
-        self, manifest: StreamManifest, journal: Journal, views: dict[int, SegmentView]
-    ) -> None:
-        """Replace manifest and log together: the one way to change more than the log can say.
+    def renew_log(self) -> None:
+        """Have the log be one checkpoint; nothing else changes."""
+        self.apply(Edit(self.journal, self.active, self.manifest))
 
-        ``views`` are those of segments that the new manifest names and the old one does not.
-        """
+    def _replace(self, edit: Edit, manifest: StreamManifest) -> None:
+        """Replace manifest and log together."""
+        old, old_log, old_active = self.manifest, self.log, self.active
+        journal = edit.journal
         manifest = retained(manifest, journal.last)
-        old, old_log = self.manifest, self.log
         named = {entry.file for entry in (*manifest.segments, *manifest.runs)}
         version = old.version + 1
         gone = [
@@ -494,11 +466,9 @@ class Commits:
             version=version,
             log=old.log + 1,
             next_id=self.next_id,
-            events=sum(entry.events for entry in (*manifest.segments, *manifest.runs))
-            + (journal.extent.events if journal.extent is not None else 0)
-            + journal.tail.rows
-            + sum(batch.num_rows for batch in journal.late),
+            events=manifest.stored_events + journal.rows,
             position=journal.position,
+            log_bytes=None,
             garbage=(*self.collect_garbage(), *gone),
         )
         journal = replace(journal, events=manifest.events, identity=manifest.identity)
@@ -507,20 +477,7 @@ class Commits:
             self.files.remove(path)
         log = LogWriter.create(self.files, path, manifest.log, durable=False)
         try:
-            late = join_late(journal.late, self.schema) if journal.late else None
-            tail = journal.tail.batch() if journal.tail.rows else None
-            parts = encode_state(
-                journal.extent,
-                journal.last,
-                journal.position,
-                journal.late_total,
-                tail,
-                late,
-                journal.events,
-                journal.identity,
-                journal.marks,
-            )
-            log.append(RecordKind.CHECKPOINT, parts)
+            log.append(RecordKind.CHECKPOINT, encode_checkpoint(journal))
             log.sync()
             # the names of the log and of every segment made for this commit
             self.files.sync_directory(self.directory)
@@ -535,22 +492,52 @@ class Commits:
             log.close()
             if self._files_say(manifest.version):
                 # the rename happened, only its durability is unknown: neither state is certain
-                self.failed = str(error)
+                self.fail(error)
             else:
                 with suppress(Exception):
                     self.files.remove(path)
             raise
-        self.views.update(views)
+        views = {**self.views, **edit.views}
         keep = {entry.id for entry in (*manifest.segments, *manifest.runs)}
-        self.views = {i: view for i, view in self.views.items() if i in keep}
-        self.manifest, self.journal, self.log = manifest, journal, log
+        self.views = {i: view for i, view in views.items() if i in keep}
+        self.manifest, self.journal, self.log, self.active = manifest, journal, log, edit.active
         self._carry_over = False
-        self.figures["manifest_commits"] += 1
-        self.discard(i for i in views if i not in keep)  # written, and dropped by retention at once
+        self.count(manifest_commits=1)
+        self.discard(i for i in edit.views if i not in keep)  # dropped by retention at once
         # The commit has happened.  What fails from here on must not look as if it had not.
         old_log.close()
+        if old_active is not None and old_active is not edit.active:
+            old_active.writer.close()
         self._remove_quietly(log_name(old.log))
         self.collect_garbage()
+
+    def open_tap(self) -> CommitTap:
+        """What commits bring from now on; the same tap for all who ask."""
+        if self.tap is None:
+            self.tap = CommitTap(self.journal.position)
+        return self.tap
+
+    def count(self, **more: float) -> None:
+        """Count something for ``stats``."""
+        for name, amount in more.items():
+            self.figures[name] += amount
+
+    def fold(self, runs: Iterable[SegmentEntry] = ()) -> None:
+        """Say which late runs a compaction is folding; none any more without an argument."""
+        self.folding = frozenset(entry.id for entry in runs)
+
+    def close(self) -> None:
+        """Refuse changes, make everything durable and close the files."""
+        if self.closed:
+            return
+        self.closed = True
+        try:
+            if self.failed is None:
+                self.finish_log()
+        finally:
+            self.log.close()
+            if self.active is not None:
+                self.active.writer.close()
 
     def _files_say(self, version: int) -> bool:
         try:
@@ -571,7 +558,7 @@ class Commits:
         active = 0 if self.journal.extent is None else self.journal.extent.length
         room = self.options.kept_bytes_max + active + sum(entry.bytes for entry in entries)
         left, dropped = garbage.collect(self.files, self.directory, listed, room)
-        self.figures["positions_dropped"] += dropped
+        self.count(positions_dropped=dropped)
         return left
 
     def garbage_sizes(self) -> list[int]:

@@ -56,6 +56,8 @@ from ..errors import CorruptStore
 from ..schema import StreamSchema
 from .catalog import SegmentEntry
 from .commits import Commits
+from .draft import seal
+from .edit import Edit
 from .merge import join_late, merge_sources
 from .segment import TICK_MAX, TICK_MIN, AggregatedColumns, SegmentView
 from .segment_writer import BULK_LEAVES, SegmentWriter, leaf_events, plain_row_bytes
@@ -174,14 +176,15 @@ def compact(
             done = _finish(commits, fold)
         finally:
             with commits.lock:
-                commits.folding = frozenset()
+                commits.fold()
             if not done and commits.failed is None:
                 commits.discard(fold.identifiers)
         if done:
-            figures = commits.figures
-            figures["compactions"] += 1
-            figures["compaction_seconds"] += time.perf_counter() - began
-            figures["events_rewritten"] += sum(entry.events for entry, _ in fold.made)
+            commits.count(
+                compactions=1,
+                compaction_seconds=time.perf_counter() - began,
+                events_rewritten=sum(entry.events for entry, _ in fold.made),
+            )
             return
     logger.warning(
         "%s: the base changed during each of %d compactions", commits.directory, ATTEMPTS
@@ -202,13 +205,13 @@ def _begin(commits: Commits, buffered: bool = True) -> _Fold | None:
         newest = max(entry.last for entry in runs)
         active_from = active_first(commits)
         if not commits.manifest.segments or (active_from is not None and newest >= active_from):
-            commits.seal()
+            seal(commits)
             runs = commits.manifest.runs
             if not runs:
                 _show(commits, before)
                 return None
         segments = commits.manifest.segments
-        commits.folding = frozenset(entry.id for entry in runs)
+        commits.fold(runs)
         views = {entry.id: commits.views[entry.id] for entry in (*runs, *segments)}
         fold = _Fold(commits.schema, runs, segments, views)
         if commits.reach and commits.journal.last is not None:
@@ -341,7 +344,7 @@ def _before_horizon(
 
 def _new_segment(commits: Commits, fold: _Fold) -> SegmentWriter:
     with commits.lock:
-        writer, _ = commits.new_segment(fold.schema)
+        writer = commits.new_segment(fold.schema).writer
     fold.identifiers.append(writer.segment_id)
     return writer
 
@@ -367,15 +370,13 @@ def _finish(commits: Commits, fold: _Fold) -> bool:
         if not fold.segments:
             present = [entry for entry, _ in fold.made]
         gone = {entry.id for entry in fold.runs}
-        commits.commit(
-            replace(
-                manifest,
-                segments=tuple(present),
-                runs=tuple(entry for entry in manifest.runs if entry.id not in gone),
-            ),
-            commits.journal,
-            {entry.id: view for entry, view in fold.made},
+        manifest = replace(
+            manifest,
+            segments=tuple(present),
+            runs=tuple(entry for entry in manifest.runs if entry.id not in gone),
         )
+        views = {entry.id: view for entry, view in fold.made}
+        commits.apply(Edit(commits.journal, commits.active, manifest, views))
         state = commits.state()
     commits.publish(state)
     return True
@@ -411,7 +412,7 @@ def spill(commits: Commits) -> None:
     first_id = commits.next_id
     kept: set[int] = set()
     try:
-        writer, _ = commits.new_segment()
+        writer = commits.new_segment().writer
         writer.write(join_late(commits.journal.late, schema))
         entry, view = commits.seal_writer(writer)
         views = {entry.id: view}
@@ -429,7 +430,7 @@ def spill(commits: Commits) -> None:
                 break
             at = -min(pairs)[1]
             pair = [views.get(e.id) or commits.views[e.id] for e in runs[at : at + 2]]
-            merged, _ = commits.new_segment()
+            merged = commits.new_segment().writer
             try:
                 merge_runs(pair, merged, schema)
             except CorruptStore as error:
@@ -442,15 +443,18 @@ def spill(commits: Commits) -> None:
             views[entry.id] = view
         runs = [*folding, *runs]
         kept = {entry.id for entry in runs}
-        commits.commit(
-            replace(commits.manifest, runs=tuple(runs)),
-            replace(commits.journal, late=()),
-            {i: view for i, view in views.items() if i in kept},
+        commits.apply(
+            Edit(
+                replace(commits.journal, late=()),
+                commits.active,
+                replace(commits.manifest, runs=tuple(runs)),
+                {i: view for i, view in views.items() if i in kept},
+            )
         )
     except BaseException:
         if commits.failed is None:
             commits.discard(range(first_id, commits.next_id))
         raise
-    commits.figures["spills"] += 1
+    commits.count(spills=1)
     # intermediate runs of this very spill
     commits.discard(i for i in range(first_id, commits.next_id) if i not in kept)

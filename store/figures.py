@@ -14,13 +14,13 @@ def figures_of(commits: Commits) -> dict[str, Any]:
     """Sizes and counters; the lock is held."""
     manifest, journal = commits.manifest, commits.journal
     snapshot = Snapshot(commits.published)
-    active = 0 if commits.writer is None else commits.writer.length
+    active = 0 if commits.active is None else commits.active.writer.length
     entries = (*manifest.segments, *manifest.runs)
     garbage = commits.garbage_sizes()
     return {
         "events": snapshot.count,
         "position": snapshot.version,
-        "segments": len(manifest.segments) + (1 if commits.writer is not None else 0),
+        "segments": len(manifest.segments) + (commits.active is not None),
         "late_runs": len(manifest.runs),
         "late_buffered": sum(batch.num_rows for batch in journal.late),
         "late_total": journal.late_total,

@@ -37,7 +37,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
 
@@ -47,6 +47,7 @@ import pyarrow as pa
 from ..errors import CorruptStore, InvalidData
 from ..schema import StreamSchema
 from ..soundness import require_sound
+from .merge import add_late, join_late
 from .segment_writer import Extent
 from .tail import Tail, concat_batches, sort_batch, ticks_of
 
@@ -57,6 +58,7 @@ __all__ = [
     "append_of",
     "decode_batch",
     "encode_append",
+    "encode_checkpoint",
     "encode_state",
     "events_after",
     "marked",
@@ -154,29 +156,21 @@ def decode_batch(data: memoryview, schema: StreamSchema) -> pa.RecordBatch | Non
     return pa.ipc.read_record_batch(pa.py_buffer(data), schema.arrow)
 
 
-def encode_state(
-    extent: Extent | None,
-    last: int | None,
-    position: int,
-    late_total: int,
-    tail: pa.RecordBatch | None,
-    late: pa.RecordBatch | None,
-    events: int | None = None,
-    identity: int = 0,
-    marks: Marks | None = None,
-) -> list[Any]:
-    """Parts of an EXTENT or CHECKPOINT record."""
+def encode_state(journal: Journal, late: pa.RecordBatch | None) -> list[Any]:
+    """Parts of an EXTENT or CHECKPOINT record: a journal, and late events."""
+    extent = journal.extent
     told: dict[str, Any] = {
         "extent": None if extent is None else extent.to_bytes().decode(),
-        "last": last,
-        "position": position,
-        "late": late_total,
-        "events": events,
-        "stream": identity,
+        "last": journal.last,
+        "position": journal.position,
+        "late": journal.late_total,
+        "events": journal.events,
+        "stream": journal.identity,
     }
-    if marks:
-        told["marks"] = dict(marks)
+    if journal.marks:
+        told["marks"] = dict(journal.marks)
     document = json.dumps(told, separators=(",", ":")).encode()
+    tail = journal.tail.batch() if journal.tail.rows else None
     parts = [document, encode_batch(tail), encode_batch(late)]
     out: list[Any] = [_LENGTHS.pack(*(_size(part) for part in parts))]
     for part in parts:
@@ -185,6 +179,13 @@ def encode_state(
         if padding:
             out.append(bytes(padding))
     return out
+
+
+def encode_checkpoint(journal: Journal) -> list[Any]:
+    """Parts of a CHECKPOINT record."""
+    return encode_state(
+        journal, join_late(journal.late, journal.tail.schema) if journal.late else None
+    )
 
 
 def _size(part: Any) -> int:
@@ -234,6 +235,45 @@ class Journal:
     def empty(cls, schema: StreamSchema) -> Journal:
         """State of a stream without events."""
         return cls(None, None, 0, 0, Tail(schema), ())
+
+    @property
+    def rows(self) -> int:
+        """Events that no sealed segment and no late run has."""
+        active = 0 if self.extent is None else self.extent.events
+        return int(active + self.tail.rows + sum(batch.num_rows for batch in self.late))
+
+    def after(
+        self,
+        late: pa.RecordBatch | None,
+        rows: int,
+        last: int | None,
+        tail: Tail,
+        marks: Marks | None,
+    ) -> Journal:
+        """The journal after one more commit.
+
+        Parameters
+        ----------
+        late : pyarrow.RecordBatch or None
+            The late ones among its events.
+        rows : int
+            Its events, the late ones included.
+        last : int or None
+            Newest tick of the others; None when there are no others.
+        tail : Tail
+        marks : mapping or None
+            Those that it sets.
+        """
+        return replace(
+            self,
+            last=self.last if last is None else last,
+            position=self.position + 1,
+            late_total=self.late_total + (0 if late is None else late.num_rows),
+            tail=tail,
+            late=self.late if late is None else add_late(self.late, late, tail.schema),
+            events=None if self.events is None else self.events + rows,
+            marks=marked(self.marks, marks or {}),
+        )
 
     @classmethod
     def replay(

@@ -28,13 +28,12 @@ from ..errors import CorruptStore, SnapshotExpired, StreamNotFound
 from ..schema import StreamSchema
 from .catalog import SegmentEntry, StreamManifest, log_name, segment_name
 from .file_contract import Files
-from .journal import Journal, RecordKind, encode_state
+from .journal import Journal, RecordKind, encode_checkpoint
 from .lock import ReaderLease
 from .log import read_log
 from .recovery import Recovered, load, open_entry, state_of
 from .segment import SegmentFile, SegmentView
 from .snapshot import Snapshot
-from .tail import concat_batches, sort_batch
 
 __all__ = ["PIN_SECONDS", "Pin", "below_of", "open_pinned", "pin_stream"]
 
@@ -125,7 +124,7 @@ def pin_stream(
         return Pin(
             directory,
             found.manifest.to_json(),
-            _checkpoint(journal, found.manifest.schema),
+            b"".join(bytes(part) for part in encode_checkpoint(journal)),
             journal.position,
             path,
         )
@@ -149,22 +148,6 @@ def _earlier(files: Files, directory: str, found: Recovered, position: int) -> J
         if journal.position == position:
             return journal
     raise CorruptStore(f"{path} has no record of commit {position}; run `chronicle check`")
-
-
-def _checkpoint(journal: Journal, schema: StreamSchema) -> bytes:
-    late = concat_batches(journal.late, schema.arrow) if journal.late else None
-    parts = encode_state(
-        journal.extent,
-        journal.last,
-        journal.position,
-        journal.late_total,
-        journal.tail.batch() if journal.tail.rows else None,
-        None if late is None else sort_batch(late, schema),
-        journal.events,
-        journal.identity,
-        journal.marks,
-    )
-    return b"".join(bytes(part) for part in parts)
 
 
 def journal_of(pin: Pin) -> Journal:

@@ -62,7 +62,7 @@ from .journal import (
     RecordKind,
     append_of,
     decode_batch,
-    encode_state,
+    encode_checkpoint,
     events_after,
 )
 from .layout import (
@@ -80,7 +80,6 @@ from .manifest import write_manifest
 from .recovery import journal_from, open_entry, stream_manifest
 from .segment import SegmentFile, SegmentView
 from .segment_writer import SegmentWriter
-from .tail import concat_batches, sort_batch
 
 __all__ = ["QUARANTINE", "Loss", "repair_stream"]
 
@@ -296,12 +295,15 @@ class _Repair:
         moved = self._quarantine_name(file)
         try:
             # whoever damaged the header may have changed the number in it
-            journal = journal_from(contents._replace(sequence=manifest.log), manifest, path)
+            contents = contents._replace(sequence=manifest.log)
+            journal = journal_from(contents, replace(manifest, log_bytes=None), path)
         except CorruptStore:  # not even the checkpoint, or another stream's
             before = manifest.events if counted is None else counted
             return self._without_checkpoint(_LostLog(file, moved, before, events, ranges))
         kept = journal.tail.rows + sum(batch.num_rows for batch in journal.late)
         lost = events
+        if counted is None and manifest.log_bytes is not None:
+            counted = manifest.events  # when the stream was closed
         if counted is not None and journal.events is not None:
             lost = max(0, counted - journal.events)
         self._lose(file, moved, kept, lost, ranges)
@@ -323,7 +325,7 @@ class _Repair:
         log = self._lost_log
         assert log is not None
         manifest = self._manifest
-        elsewhere = saved + sum(e.events for e in (*manifest.segments, *manifest.runs))
+        elsewhere = saved + manifest.stored_events
         lost = log.appended if log.events is None else max(0, log.events - elsewhere)
         self._lose(log.file, log.quarantined, 0, lost, log.ranges)
 
@@ -470,37 +472,29 @@ class _Repair:
 
     def _commit(self, manifest: StreamManifest, journal: Journal) -> None:
         """Name what was saved; only then are the damaged files moved aside."""
-        schema = manifest.schema
+        position = journal.position + 1
         manifest = replace(
             manifest,
             version=manifest.version + 1,
             log=manifest.log + 1,
             next_id=self._next_id,
-            events=sum(entry.events for entry in (*manifest.segments, *manifest.runs))
-            + (journal.extent.events if journal.extent is not None else 0)
-            + journal.tail.rows
-            + sum(batch.num_rows for batch in journal.late),
-            position=journal.position + 1,
+            events=manifest.stored_events + journal.rows,
+            position=position,
+            log_bytes=None,
+        )
+        journal = replace(
+            journal,
+            position=position,
+            events=manifest.events,
+            identity=manifest.identity,
         )
         path = self._path(log_name(manifest.log))
         with suppress(FileNotFoundError):
             self._files.remove(path)
         self._made.append(log_name(manifest.log))
-        late = concat_batches(journal.late, schema.arrow) if journal.late else None
-        tail = journal.tail.batch() if journal.tail.rows else None
         log = LogWriter.create(self._files, path, manifest.log)
         try:
-            parts = encode_state(
-                journal.extent,
-                journal.last,
-                journal.position + 1,
-                journal.late_total,
-                tail,
-                None if late is None else sort_batch(late, schema),
-                manifest.events,
-                manifest.identity,
-            )
-            log.append(RecordKind.CHECKPOINT, parts)
+            log.append(RecordKind.CHECKPOINT, encode_checkpoint(journal))
             log.sync()
         finally:
             log.close()

@@ -54,6 +54,8 @@ from ..schema import StreamSchema
 from .catalog import SegmentEntry, segment_name
 from .commits import Commits
 from .compaction import spill
+from .draft import seal
+from .edit import Edit
 from .file_contract import Files
 from .options import StreamOptions
 from .recent import LargeCommit
@@ -310,8 +312,8 @@ def commit_staged(
         order = sorted(staged, key=lambda item: item.part)  # within a part, as they were staged
         _check(stream, order)
         if not truncate:
-            if order and (stream.commits.journal.tail.rows or stream.commits.writer is not None):
-                stream.commits.seal()
+            if order and (stream.commits.journal.tail.rows or stream.commits.active is not None):
+                seal(stream.commits)
             if order and stream.commits.journal.late:
                 spill(stream.commits)
         linked = _link(stream, order)
@@ -424,11 +426,8 @@ def _publish(
     if truncate:
         jobs["truncated"] = {"position": position}  # nobody can follow the stream across this
     manifest = replace(manifest, segments=segments, runs=(*manifest.runs, *runs), jobs=jobs)
-    writer = stream.commits.writer if truncate else None
-    stream.commits.commit(manifest, journal, views)
-    if writer is not None:
-        stream.commits.writer = stream.commits.active = None
-        writer.close()
+    active = None if truncate else stream.commits.active
+    stream.commits.apply(Edit(journal, active, manifest, views))
     return result
 
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -38,32 +38,30 @@ from ..errors import ChronicleError, InvalidArgument, SchemaMismatch, StoreClose
 from ..schema import StreamSchema
 from .append_queue import AppendQueue, QueuedAppend
 from .background import Compactor, Flusher
-from .catalog import SegmentEntry, StreamManifest
+from .catalog import StreamManifest
 from .check import CheckReport, Problem
 from .commits import Commits
 from .compaction import active_first, spill
 from .conform import AppendRules, conform
+from .draft import seal
+from .edit import Edit
 from .figures import figures_of
 from .file_contract import Files
-from .journal import Journal, Marks, RecordKind, encode_append, encode_state, marked
+from .journal import Marks, encode_append
+from .leaf_append import append_leaves
 from .log import LogWriter
-from .merge import add_late, sort_nearly
+from .merge import sort_nearly
 from .options import DURABILITIES, StreamOptions
 from .recent import LARGE_BYTES, Commit, LargeCommit, RecentCommits
-from .retention import expired, span_max, within_span
+from .retention import span_max
 from .schema_change import add_attribute
-from .segment import SegmentView
-from .segment_writer import leaf_events, plain_row_bytes
 from .snapshot import Snapshot, StreamState
-from .tail import Tail, concat_batches, is_sorted, ticks_of
+from .tail import is_sorted, ticks_of
 from .tap import Arrival, CommitTap, tick_ranges
 
 __all__ = ["AppendResult", "EventStream"]
 
 logger = logging.getLogger("chronicle.store")
-
-PIECE_EVENTS = 1 << 20
-"""A large batch is encoded in pieces of this many events."""
 
 BYTES_PER_LEAF = 2
 """A tail that is so many times as large as a leaf, in plain bytes, is written as one."""
@@ -207,9 +205,7 @@ class EventStream:
     def tap(self) -> CommitTap:
         """What commits bring from now on; the same tap for all who ask."""
         with self.commits.lock:
-            if self.commits.tap is None:
-                self.commits.tap = CommitTap(self.commits.journal.position)
-            return self.commits.tap
+            return self.commits.open_tap()
 
     def marks(self) -> Marks:
         """What was left with the events, by name, as of the last change."""
@@ -306,13 +302,13 @@ class EventStream:
             or tail.rows + rows - cut >= rules.leaf_events
             or tail.bytes + size >= BYTES_PER_LEAF * commits.manifest.options.leaf_bytes
         ):
-            self._append_leaves(late, fresh, job.marks)
+            append_leaves(commits, rules, late, fresh, job.marks)
         else:
-            journal = self._advanced(late, fresh, ticks, tail, job.marks)
-            commits.log.append(*encode_append(batch, journal.events, job.marks))
-            commits.journal = journal
-            if fresh is not None:
-                tail.add(fresh, int(ticks[cut]), size)
+            newest = None if fresh is None else int(ticks[-1])
+            journal = commits.journal.after(late, rows, newest, tail, job.marks)
+            record = encode_append(batch, journal.events, job.marks)
+            added = None if fresh is None else (fresh, int(ticks[cut]), size)
+            commits.apply(Edit(journal, commits.active, record=record, added=added))
         if commits.tap is not None:
             position = commits.journal.position
             span = None if fresh is None else (int(ticks[cut]), int(ticks[-1]))
@@ -347,137 +343,6 @@ class EventStream:
             rules = self._rules = AppendRules.of(manifest)
         return rules
 
-    def _advanced(
-        self,
-        late: pa.RecordBatch | None,
-        fresh: pa.RecordBatch | None,
-        ticks: npt.NDArray[np.int64],
-        tail: Tail,
-        marks: Marks | None,
-    ) -> Journal:
-        """The journal after one more commit of these events, whose times are ``ticks``."""
-        before = self.commits.journal
-        buffer, late_total = before.late, before.late_total
-        if late is not None:
-            buffer = add_late(buffer, late, self.schema)
-            late_total += late.num_rows
-        rows = sum(batch.num_rows for batch in (late, fresh) if batch is not None)
-        last = before.last if fresh is None else int(ticks[-1])
-        return replace(
-            before,
-            last=last,
-            position=before.position + 1,
-            late_total=late_total,
-            tail=tail,
-            late=buffer,
-            events=None if before.events is None else before.events + rows,
-            marks=marked(before.marks, marks or {}),
-        )
-
-    def _append_leaves(
-        self, late: pa.RecordBatch | None, fresh: pa.RecordBatch, marks: Marks | None
-    ) -> None:
-        """Write the leaves that tail and fresh events fill, then commit."""
-        age = self._rules_of(self.commits.manifest).retention_ticks
-        dropped = expired(ticks_of(fresh, self.schema), age)
-        fresh = fresh.slice(dropped)
-        first_id = self.commits.next_id
-        mark = None if self.commits.writer is None else self.commits.writer.mark()
-        sealed: list[tuple[SegmentEntry, SegmentView]] = []
-        try:
-            rest = self._write_leaves(fresh, sealed)
-            writer = self.commits.writer
-            extent = None
-            if writer is not None:
-                writer.sync()
-                extent = writer.extent()
-            journal = replace(
-                self._advanced(
-                    late, fresh, ticks_of(fresh, self.schema), Tail(self.schema, [rest]), marks
-                ),
-                extent=extent,
-            )
-            if sealed or dropped:
-                manifest = self.commits.manifest
-                self.commits.commit(
-                    replace(
-                        manifest,
-                        segments=(*manifest.segments, *(entry for entry, _ in sealed)),
-                        dropped_events=manifest.dropped_events + dropped,
-                    ),
-                    journal,
-                    {entry.id: view for entry, view in sealed},
-                )
-            else:
-                if self.commits.next_id != first_id:
-                    self.commits.files.sync_directory(self.commits.directory)
-                parts = encode_state(
-                    extent,
-                    journal.last,
-                    journal.position,
-                    journal.late_total,
-                    rest,
-                    late,
-                    journal.events,
-                    journal.identity,
-                    journal.marks,
-                )
-                self.commits.log.append(RecordKind.EXTENT, parts)
-                self.commits.journal = journal
-        except BaseException:
-            if self.commits.failed is None:
-                self.commits.undo(mark if not sealed else None, first_id)
-            raise
-
-    def _write_leaves(
-        self,
-        fresh: pa.RecordBatch,
-        sealed: list[tuple[SegmentEntry, SegmentView]],
-    ) -> pa.RecordBatch:
-        """Write whole leaves of tail and fresh events; return what is left for the new tail."""
-        tail = self.commits.journal.tail
-        arrow = self.schema.arrow
-        age = self._rules_of(self.commits.manifest).retention_ticks
-        rest = fresh
-        events = 0 if self.commits.writer is None else self.commits.writer.events
-        if tail.rows:
-            # top up the tail with a leaf's worth so that the bulk is not copied
-            step = leaf_events(plain_row_bytes(self.schema), self.options.leaf_bytes)
-            wanted = max(1, step - tail.rows % step)
-            head = concat_batches([tail.batch(), fresh.slice(0, wanted)], arrow)
-            written = self.commits.writer_here().write(head, whole_leaves=True)
-            left = head.num_rows - written
-            consumed = min(wanted, fresh.num_rows)
-            if left:
-                rest = concat_batches([head.slice(written), fresh.slice(consumed)], arrow)
-            else:
-                rest = fresh.slice(consumed)
-            self._seal_when_full(sealed)
-        while rest.num_rows:
-            piece = rest.slice(0, PIECE_EVENTS)
-            current = self.commits.writer_here()
-            span = within_span(ticks_of(piece, self.schema), current.first, age)
-            written = current.write(piece.slice(0, span), whole_leaves=span == piece.num_rows)
-            rest = rest.slice(written)
-            self._seal_when_full(sealed, now=span < piece.num_rows)
-            if written == 0:
-                break
-        writer = self.commits.writer
-        if rest.num_rows and not sealed and writer is not None and writer.events == events:
-            # Long strings that repeat are large here and small on disk: wait no longer.
-            writer.write(rest)
-            rest = rest.slice(rest.num_rows)
-        return rest
-
-    def _seal_when_full(
-        self, sealed: list[tuple[SegmentEntry, SegmentView]], *, now: bool = False
-    ) -> None:
-        writer = self.commits.writer
-        full = self._rules_of(self.commits.manifest).segment_bytes
-        if writer is not None and (now or writer.length >= full) and writer.events:
-            sealed.append(self.commits.seal_writer(writer))
-            self.commits.writer = self.commits.active = None
-
     # -- structural commits -------------------------------------------------------------------
 
     def _tidy_quietly(self, rules: AppendRules) -> None:
@@ -502,7 +367,7 @@ class EventStream:
             spill(commits)
             self._compactor.wake()
         elif full:
-            commits.commit(commits.manifest, journal, {})
+            commits.renew_log()
         if rules.retention_ticks is not None and journal.last is not None:
             self._seal_when_wide(rules.retention_ticks, journal.last)
 
@@ -510,7 +375,7 @@ class EventStream:
         """Seal the active segment, so that retention can drop it, when it spans enough."""
         first = active_first(self.commits)
         if first is not None and last - first > span_max(age):
-            self.commits.seal()
+            seal(self.commits)
 
     # -- maintenance --------------------------------------------------------------------------
 
@@ -531,7 +396,7 @@ class EventStream:
         """Write the tail and close the active segment, so that it never changes again."""
         with self.commits.lock:
             self.commits.check_writable()
-            self.commits.seal()
+            seal(self.commits)
             state = self.commits.state()
         self.commits.publish(state)
 
@@ -575,17 +440,7 @@ class EventStream:
         if flusher is not None:
             flusher.stop()
         with self.commits.lock:
-            if self.commits.closed:
-                return
-            self.commits.closed = True
-            try:
-                if self.commits.failed is None:
-                    self.commits.finish_log()
-                    self.commits.log.sync()
-            finally:
-                self.commits.log.close()
-                if self.commits.writer is not None:
-                    self.commits.writer.close()
+            self.commits.close()
 
     def _sync(self, log: LogWriter, position: int) -> None:
         try:
@@ -595,7 +450,7 @@ class EventStream:
                 if log is not self.commits.log:
                     return  # replaced meanwhile: its successor's checkpoint holds it, durably
                 if not isinstance(error, StoreClosed):
-                    self.commits.failed = str(error)
+                    self.commits.fail(error)
             if isinstance(error, StoreClosed) and log.durable_size >= position:
                 return  # closed just after it was made durable
             raise

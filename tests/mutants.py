@@ -91,9 +91,9 @@ MUTANTS = [
     # -- syncs ------------------------------------------------------------------------------------
     Mutant(
         "segment not synced before the log names its bytes",
-        "store/stream.py",
-        "                writer.sync()\n",
-        "                pass\n",
+        "store/leaf_append.py",
+        "            active.writer.sync()\n",
+        "            pass\n",
     ),
     Mutant(
         "sealed segment not synced",
@@ -134,8 +134,32 @@ MUTANTS = [
     Mutant(
         "log of an earlier session trusted after a failed sync",
         "store/commits.py",
-        "self._carry_over = found.torn or found.log_records > 1",
+        "self._carry_over = found.torn or not known",
         "self._carry_over = False",
+    ),
+    Mutant(
+        "log of a session that nobody closed trusted",
+        "store/commits.py",
+        "found.log_length == self.manifest.log_bytes",
+        "found.log_length >= (self.manifest.log_bytes or 0)",
+    ),
+    Mutant(
+        "closed log may be shorter",
+        "store/recovery.py",
+        "contents.valid_length < (manifest.log_bytes or 0)",
+        "contents.valid_length < 0",
+    ),
+    Mutant(
+        "length of a log outlives it",
+        "store/commits.py",
+        "            log_bytes=None,\n",
+        "",
+    ),
+    Mutant(
+        "closing says a length that is not durable",
+        "store/commits.py",
+        "        self.log.sync()\n        if self.log.records == 1",
+        "        if self.log.records == 1",
     ),
     Mutant(
         "a file that failed to sync takes more",
@@ -277,9 +301,9 @@ MUTANTS = [
     ),
     Mutant(
         "a failed append is not taken back",
-        "store/stream.py",
-        "                self.commits.undo(mark if not sealed else None, first_id)\n",
-        "                pass\n",
+        "store/draft.py",
+        "            self._commits.take_back(self.active, self._mark, self._first_id)\n",
+        "            pass\n",
     ),
     Mutant(
         "ties of two sources change places",

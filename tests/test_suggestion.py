@@ -43,3 +43,10 @@ def test_nothing_else_looks_for_near_names() -> None:
         }
     }
     assert users == {"suggestion.py"}
+
+
+def test_what_was_given_is_never_recommended():
+    """An error said: no column 'count'; did you mean 'count'?"""
+    assert did_you_mean("count", ["count"]) == ""
+    assert did_you_mean("count", ["count", "counts"]) == "; did you mean 'counts'?"
+    assert did_you_mean("count", ["count", "Count"]) == "; did you mean 'Count'?"

@@ -33,6 +33,7 @@ from sqlglot import exp
 from ...errors import StreamNotFound
 from ...schema import StreamSchema
 from ...suggestion import did_you_mean
+from ..contract.cancellation import checkpoint
 from ..contract.catalog import Catalog
 from ..pattern.any_choice import REGIMES
 from ..sql.dialect import MatchRelation, error_at, position_of
@@ -385,7 +386,7 @@ class _Binder:
         else:
             item.set("this", query.subquery("input"))
 
-        bound = self.operators[MatchRelation](self._at(item, select, hints))
+        bound = self.operators[type(item)](self._at(item, select, hints))
         table = exp.Table(this=exp.to_identifier("match"))
         clause_alias = item.args["match"].args.get("alias")
         if clause_alias is not None:
@@ -417,7 +418,7 @@ class _Binder:
         )
 
     def _input_query(self, source: Any, ctes: Ctes) -> Any:
-        """The input of MATCH_RECOGNIZE as a query of its own; None when it is a stream.
+        """The input of a match clause as a query of its own; None when it is a stream.
 
         The query runs apart from this one, so it brings the CTEs that it needs as they are written.
         """
@@ -446,6 +447,7 @@ class _Binder:
     # -------------------------------------------------------------------- expressions
 
     def _expression(self, node: Any, scope: Scope, ctes: Ctes) -> None:
+        checkpoint()
         if isinstance(node, exp.Query):
             self.query(node, ctes, scope)
             return

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,14 +44,19 @@ class Access:
         ``write``: it adds events or a stream; ``admin``: it drops, alters or indexes.
     target : str or None
         Stream that is changed, as it is written.
-    reads : frozenset of str
-        Streams that it reads.
+    find_reads : callable
+        Gives the streams that it reads; binds the statement if that was not done yet.
     """
 
     kind: str
     scope: str
     target: str | None = None
-    reads: frozenset[str] = frozenset()
+    find_reads: Callable[[], frozenset[str]] = frozenset
+
+    @cached_property
+    def reads(self) -> frozenset[str]:
+        """Streams that it reads."""
+        return self.find_reads()
 
 
 class VisibleStreams:

@@ -4,7 +4,9 @@ Purpose
     :class:`Cancellation` is the token a caller keeps to end a query from another thread.
     :class:`QueryControl` is what one running query asks: scans call :meth:`QueryControl.check`
     between blocks, and whatever runs outside of Python (the relational executor, kernels) is
-    interrupted through a callback for as long as it runs.
+    interrupted through a callback for as long as it runs.  What reads and plans a statement is deep
+    in recursive functions that know of no query: it calls :func:`checkpoint`, which asks the
+    control that :func:`checked_by` has put in charge of the thread.
 
 Guarantee
     Once the limit has passed or the token is cancelled, every ``check`` raises, and an attached
@@ -19,20 +21,23 @@ Limits
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TypeVar
+from contextvars import ContextVar
+from typing import ContextManager, TypeVar
 
 from ...errors import InvalidArgument, QueryCancelled, QueryTimeout
-from ...ownership import Owner
+from ...ownership import ModuleLock, Owner
 
-__all__ = ["Cancellation", "QueryControl", "interruptibly"]
+__all__ = ["Cancellation", "QueryControl", "alone", "checked_by", "checkpoint", "interruptibly"]
 
 Answer = TypeVar("Answer")
 
 INTERRUPT_EVERY_S = 0.02
+LOOK_S = 0.05
 TIMEOUT_MAX_S = 10 * 365 * 86_400.0  # beyond that, threads cannot wait
 
 
@@ -95,6 +100,11 @@ class QueryControl:
             return True
         return self._deadline is not None and time.monotonic() >= self._deadline
 
+    @property
+    def left(self) -> float:
+        """Seconds until the limit; infinite without one."""
+        return math.inf if self._deadline is None else self._deadline - time.monotonic()
+
     def check(self) -> None:
         """Raise when the query has to end.
 
@@ -113,9 +123,14 @@ class QueryControl:
             )
 
     @contextmanager
-    def interrupting(self, interrupt: Callable[[], None]) -> Iterator[None]:
-        """Call ``interrupt`` from another thread, repeatedly, once the query has to end."""
-        if self._deadline is None and self.cancellation is None:
+    def interrupting(self, interrupt: Callable[[], None], *, timed: bool = True) -> Iterator[None]:
+        """Call ``interrupt`` from another thread, repeatedly, once the query has to end.
+
+        Not for its time limit, which costs a thread, where the caller sees to that himself
+        (``timed=False``).
+        """
+        timed = timed and self._deadline is not None
+        if not timed and self.cancellation is None:
             yield
             return
         done = threading.Event()
@@ -130,8 +145,8 @@ class QueryControl:
             threading.Thread(target=hammer, name="chronicle-cancel", daemon=True).start()
 
         timer = None
-        if self._deadline is not None:
-            timer = threading.Timer(max(0.0, self._deadline - time.monotonic()), hammer)
+        if timed:
+            timer = threading.Timer(max(0.0, self.left), hammer)
             timer.name = "chronicle-timeout"
             timer.daemon = True
             timer.start()
@@ -147,6 +162,56 @@ class QueryControl:
                 timer.cancel()
             if self.cancellation is not None:
                 self.cancellation.forget(cancelled)
+
+
+_in_charge: ContextVar[QueryControl | None] = ContextVar("control", default=None)
+
+
+@contextmanager
+def checked_by(control: QueryControl) -> Iterator[None]:
+    """Have a control decide, in this thread and for a while, whether work goes on."""
+    token = _in_charge.set(control)
+    try:
+        yield
+    finally:
+        _in_charge.reset(token)
+
+
+def checkpoint() -> None:
+    """Raise when the query that this thread works for has to end; see :meth:`QueryControl.check`.
+
+    Takes less than a microsecond: call it for every node of a tree.
+    """
+    control = _in_charge.get()
+    if control is not None:
+        control.check()
+
+
+class _Turn(ModuleLock):
+    """A lock that a thread may take again, and for which it waits no longer than its query may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.renew()
+
+    def renew(self) -> None:
+        self._lock = threading.RLock()  # type: ignore[assignment]
+
+    def __enter__(self) -> None:
+        while not self._lock.acquire(timeout=LOOK_S):
+            checkpoint()
+
+
+_turn = _Turn()
+
+
+def alone() -> ContextManager[None]:
+    """A block for long work of the interpreter; one thread at a time is in such a block.
+
+    A crowd of them would gain nothing by running side by side, and keep everybody else from the
+    interpreter.
+    """
+    return _turn
 
 
 def interruptibly(call: Callable[[], Answer], interrupt: Callable[[], None]) -> Answer:

@@ -437,8 +437,8 @@ class Matcher:
             )
         if status == m.OVERFLOW and why and state[m.ERROR_DEPTH] != -1:
             return SqlError(
-                f"a condition of pattern {self.text} cannot be computed {where}: {why}; guard it "
-                "with CASE, or use TRY_CAST"
+                f"a condition of pattern {self.text} cannot be computed {where}: {why}"
+                + ("" if "; guard it" in why else "; guard it with CASE, or use TRY_CAST")
             )
         if status == m.OVERFLOW:
             return SqlError(

@@ -89,7 +89,7 @@ class Planning:
         """Begin to plan: the values of parameters, and the moment that ``now()`` is."""
         values: dict[str, Any] = {}
         if params or prepared.parameters:
-            values = bind_values(prepared.parameters, params)
+            values = bind_values(prepared.parameters, params, prepared.text)
         now = moment()
         if not prepared.static:
             values[NOW] = now

@@ -89,7 +89,8 @@ class PreparedQuery:
     ----------
     text : str
     bound : BoundQuery
-    parameters : tuple of str
+    parameters : dict of str to int
+        Where each is used first.
     candidates : dict of int to Candidate
         SELECTs that the tree may answer, by site.
     rows : dict of int to RowLimit
@@ -108,7 +109,7 @@ class PreparedQuery:
 
     text: str
     bound: BoundQuery
-    parameters: tuple[str, ...]
+    parameters: dict[str, int]
     candidates: dict[int, Candidate]
     rows: dict[int, RowLimit]
     static: bool
@@ -171,7 +172,7 @@ def prepare(
     functions = frozenset(name for name in operators if isinstance(name, str))
     check_query(root, text, functions)
     check_literals(root, text)
-    parameters = () if inner else number_placeholders(root, text)
+    parameters = {} if inner else number_placeholders(root, text)
     cut, reason = cut_of(root)
     uses_now = _fix_now(root)
     if uses_now and cut != "whole":

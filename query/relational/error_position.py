@@ -27,11 +27,17 @@ _NAMES = (
     re.compile(r"'(\w+)\("),
     re.compile(r"\"([^\"]+)\""),
 )
+_OUT_OF_RANGE = re.compile(r"with value (\S+) can't be cast")
 _OPERATOR = re.compile(r"argument types '([^\s\w(]+)\(")
 _CLAUSES = re.compile(
     r"\b(CASE|BETWEEN|IN|WHERE|HAVING|QUALIFY|LIMIT|OFFSET|FILTER)\b (?:clause|expression)"
 )
+_CASTS = ("cast", "::")
 _MEANT = {
+    "ould not convert": _CASTS,
+    "can't be cast": _CASTS,
+    "field format": _CASTS,
+    "Division by zero": ("/", "//", "%"),
     "Cannot compare values": ("=", "==", "<", ">", "<=", ">=", "<>", "!="),
     "in addition of": ("+",),
     "in subtraction of": ("-",),
@@ -64,6 +70,11 @@ def error_offset(message: str, text: str) -> int | None:
             places = [i for i in places if _is_cast(words, i)] or places
         if places:
             return int(tokens[places[0]].start)
+    number = _OUT_OF_RANGE.search(message)
+    if number is not None:
+        for place, word in enumerate(words):
+            if word == number.group(1) and _is_cast(words, place):
+                return int(tokens[place].start)
     meant: tuple[str, ...] = ()
     for found in (_OPERATOR.search(message), _CLAUSES.search(message)):
         if found is not None:

@@ -79,18 +79,15 @@ class Executor(RelationalExecutor):
     def _replace(self) -> None:
         """Forget an instance that DuckDB has given up; the next query starts another one."""
         with self._guard:
-            broken, self._connection = self._connection, None
-            directory, self._directory = self._directory, None
-        if broken is not None:
-            try:  # a query that met the end of the instance before this one may have replaced it
-                broken.cursor().execute("SELECT 1")
-            except duckdb.Error:
-                if directory is not None:
-                    shutil.rmtree(directory, ignore_errors=True)
+            if self._connection is None:
                 return
-            with self._guard:
-                if self._connection is None and not self._closed:
-                    self._connection, self._directory = broken, directory
+            try:  # a query that met the end of the instance before this one may have replaced it
+                self._connection.cursor().execute("SELECT 1")
+            except duckdb.Error:
+                self._connection = None
+                if self._directory is not None:
+                    shutil.rmtree(self._directory, ignore_errors=True)
+                self._directory = None
 
     def warm(self, count: int) -> None:
         """Connect."""

@@ -32,6 +32,9 @@ MESSAGE_CHARACTERS = 4000
 CONSTANTS_MAX = 1000
 CONSTANT_LENGTH_MAX = 1000
 
+_ADVICE = re.compile(r"\b(?:SET|PRAGMA) [a-z_]+|\bTRY\(")
+"""What DuckDB recommends and Chronicle's SQL does not have."""
+
 logger = logging.getLogger("chronicle.query")
 
 
@@ -189,5 +192,12 @@ def _sql_error(message: str, text: str) -> SqlError:
     message = told.split("\nLINE ")[0].strip()
     message = re.sub(r"^[A-Z][A-Za-z ]*(?:Error|Exception): ?", "", message)
     message = re.sub(r"\bchronicle_+\d+\b", "the stream", message)
-    message = re.split(r"\s*Candidate functions:", " ".join(message.split()))[0]
+    message = re.split(r"\s*Candidate functions:", message)[0]
+    kept = ""
+    for sentence in re.findall(r".+?(?:[.!?](?=\s)|\n|$)\s*", message, re.DOTALL):
+        if kept.count("'") % 2 or not _ADVICE.search(sentence):
+            kept += sentence  # within quotes it is a value
+    message = " ".join(kept.split())
+    if message.startswith("Division by zero"):
+        message = f"{message.removesuffix('.')}; guard it with CASE or nullif"
     return error_at(text, error_offset(told, text), message or "the query cannot be run")

@@ -10,7 +10,8 @@ Guarantee
     events of the relations that its query names, and nothing else.  What it sends is checked before
     it is believed (:mod:`chronicle.isolation.batches`); nonsense, its death, a time limit and a
     cancellation end that worker and that query.  When the caller takes no rows, nothing is
-    produced; when DuckDB has enough, neither.
+    produced; when DuckDB has enough, neither.  What a text asked for the last time is begun with it
+    the next time (:class:`Habits`), which spares a small query one turn of the two processes.
 
 Limits
     Inputs of one query are produced by one thread, in turn.  A query that runs within another's
@@ -22,14 +23,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
+from itertools import count
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
 
 from ...isolation.batches import pack, schema_of, unpack
 from ...isolation.channel import ChannelClosed, Garbage
 from ...isolation.pool import Pool, PoolSpec, WorkerLease, open_pool
+from ...isolation.region import Region
+from ...lru import Lru
 from ..contract.cancellation import QueryControl
 from .datasets import ScanDataset
 from .interface import Answer, RelationalExecutor, translated
@@ -39,6 +43,17 @@ __all__ = ["IsolatedExecutor", "pool_of_queries"]
 
 CREDIT_MAX = 64
 SMALL_ROWS = 4096
+PIECE_BYTES = 1 << 20
+"""Of a larger batch so much goes at once: it stays in the processor's cache on the way."""
+
+SHARED_BYTES = 1 << 16
+"""From this size on, an input goes by the region."""
+
+HABITS_MAX = 512
+TEXT_MAX = 1 << 14
+_numbers = count(1)
+"""Of scans that are begun unasked: their numbers are below zero and never used again."""
+
 FAILURE_KINDS = ("sql", "memory", "interrupted", "broken")
 
 
@@ -74,6 +89,7 @@ class IsolatedExecutor(RelationalExecutor):
         super().__init__()
         self.pool = pool
         self._read_filter = read_filter
+        self._habits = Habits()
         self._closed = threading.Event()
 
     def warm(self, count: int) -> None:
@@ -147,7 +163,7 @@ class IsolatedExecutor(RelationalExecutor):
     ) -> Answer:
         job = _WorkerQuery(self.pool, self._read_filter, relations, text, control, failures)
         try:
-            job.begin("run", sql, values, given)
+            job.begin("run", sql, values, given, self._habits)
             head, data = job.answer()
             schema = job.believed(lambda: schema_of(head["schema"]))
             hugeints = job.believed(lambda: _positions(head["hugeints"], schema))
@@ -185,14 +201,55 @@ def _positions(listed: Any, schema: pa.Schema) -> tuple[int, ...]:
     return positions
 
 
+class _Request(NamedTuple):
+    """What DuckDB wants of an input; see :meth:`.datasets.ScanDataset.narrowed`."""
+
+    columns: list[str]
+    needed: list[str]
+    filter: str | None
+
+
+class Habits:
+    """What each text asks of its small inputs; safe for many threads.
+
+    A text that once asked for something else, with other parameters say, has no habits.
+    """
+
+    def __init__(self) -> None:
+        self._known: Lru[str, dict[str, _Request]] = Lru(HABITS_MAX)
+
+    def of(self, sql: str) -> dict[str, _Request]:
+        """By relation."""
+        return self._known.get(sql) or {}
+
+    def learn(self, sql: str, asked: dict[str, _Request]) -> None:
+        """Take note of what a text has asked for."""
+        known = self._known.get(sql)
+        if len(sql) <= TEXT_MAX and known != asked:
+            self._known.put(sql, asked if known is None else {})
+
+
 class _Scan:
     """An input that the worker reads."""
 
-    def __init__(self, batches: Iterator[pa.RecordBatch], applied: bool) -> None:
-        self.batches = batches
+    def __init__(self, relation: str, batches: Iterator[pa.RecordBatch], applied: bool) -> None:
+        self.relation = relation
+        self.batches = _in_pieces(batches)
         self.applied = applied
         self.credit = 1
         self.ahead: pa.RecordBatch | None = None
+
+
+def _in_pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    with closing(cast("Any", batches)):
+        for batch in batches:
+            size = batch.nbytes
+            rows = batch.num_rows * PIECE_BYTES // max(size, 1) // 64 * 64
+            if size <= 2 * PIECE_BYTES or not rows:
+                yield batch
+                continue
+            for begin in range(0, batch.num_rows, rows):
+                yield batch.slice(begin, rows)
 
 
 class _WorkerQuery:
@@ -213,11 +270,15 @@ class _WorkerQuery:
         self._control = control
         self._failures = failures
         self._scans: dict[int, _Scan] = {}
+        self._region: Region | None = None
+        self._asked: dict[str, _Request] = {}
+        self._sql = ""
+        self._habits: Habits | None = None
         self._closing = threading.Lock()
         self._done = False
-        self._lease: WorkerLease = pool.lease()
+        self._lease: WorkerLease = pool.lease(control.left)
         self._limits = ExitStack()
-        self._limits.enter_context(control.interrupting(self._lease.kill))
+        self._limits.enter_context(control.interrupting(self._lease.kill, timed=False))
 
     def begin(
         self,
@@ -225,9 +286,11 @@ class _WorkerQuery:
         sql: str,
         values: Mapping[str, Any],
         given: Mapping[str, pa.Table] = MappingProxyType({}),
+        habits: Habits | None = None,
         **more: Any,
     ) -> None:
         """Give the worker its work; what is ``given`` goes with it, in one chunk each."""
+        self._sql, self._habits = sql, habits
         inputs = {name: dataset.schema for name, dataset in self._relations.items()}
         pieces: list[memoryview] = []
         nodes: dict[str, Any] = {}
@@ -239,11 +302,20 @@ class _WorkerQuery:
                 begin = sum(-(-len(piece) // 64) * 64 for piece in pieces)
                 nodes[name], more_pieces = pack(batch, begin)
                 pieces += more_pieces
+        begun = {}
+        if habits is not None:
+            for name, asked in habits.of(sql).items():
+                if name in self._relations:
+                    begun[name] = {"scan": -next(_numbers), **asked._asdict()}
         request = {"job": job, "sql": sql, "values": dict(values), "inputs": inputs, **more}
         try:
-            self._lease.channel.send({**request, "given": nodes}, pieces)
+            if self._relations:
+                self._region = self._lease.share()
+            self._lease.channel.send({**request, "given": nodes, "begun": begun}, pieces)
         except ChannelClosed as error:
             raise self._lease.lost(error) from None
+        for name, known in begun.items():
+            self._start(known["scan"], name, _Request(*(known[key] for key in _Request._fields)))
 
     def answer(self) -> tuple[dict[str, Any], pa.Buffer | None]:
         """The worker's next message about its work; the last one has an ``"end"``.
@@ -290,7 +362,10 @@ class _WorkerQuery:
             if "scan" in message:
                 self._open(message)
             elif "next" in message:
-                scan = self._scans.get(_whole(message["next"]))
+                released = _wholes(message.get("released"))
+                if self._region is not None:
+                    self._region.release(released)
+                scan = self._scans.get(_integer(message["next"]))
                 if scan is not None:
                     scan.credit = min(CREDIT_MAX, scan.credit + _whole(message.get("count")))
             else:
@@ -307,8 +382,12 @@ class _WorkerQuery:
             raise Garbage("the worker asks for no columns")
         if any(name not in known for name in (*columns, *needed)):
             raise Garbage("the worker asks for columns that are not there")
-        applied, batches = dataset.narrowed(columns, needed, text, self._read_filter)
-        self._scans[number] = _Scan(batches, applied)
+        self._start(number, str(message["relation"]), _Request(columns, needed, text))
+
+    def _start(self, number: int, relation: str, asked: _Request) -> None:
+        applied, batches = self._relations[relation].narrowed(*asked, self._read_filter)
+        self._scans[number] = _Scan(relation, batches, applied)
+        self._asked[relation] = asked
 
     def _produce(self, number: int, scan: _Scan) -> None:
         batch, scan.ahead = scan.ahead, None
@@ -321,6 +400,11 @@ class _WorkerQuery:
             return
         node, pieces = pack(batch)
         message = {"scanned": number, "applied": scan.applied, "batch": node}
+        if self._region is not None and batch.nbytes >= SHARED_BYTES:
+            place = self._region.put(pieces)
+            if place is not None:
+                (message["at"], message["size"]), pieces = place, []
+            self._asked.pop(scan.relation, None)  # not small
         if batch.num_rows < SMALL_ROWS:  # most likely the last one, which spares a message
             scan.ahead = next(scan.batches, None)
             if scan.ahead is None:
@@ -331,6 +415,8 @@ class _WorkerQuery:
 
     def close(self) -> None:
         """Let go of the worker: back to the others when it is done, else it ends here."""
+        if self._done and self._habits is not None:
+            self._habits.learn(self._sql, self._asked)
         with self._closing:
             scans, self._scans = self._scans, {}
             self._limits.close()
@@ -350,7 +436,19 @@ def _failure(told: Any) -> tuple[str, str]:
     return kind, message
 
 
+def _wholes(values: Any) -> list[int]:
+    if not isinstance(values, list):
+        raise Garbage("the worker's answer has no list where one belongs")
+    return [_whole(value) for value in values]
+
+
 def _whole(value: Any) -> int:
-    if type(value) is not int or value < 0:
+    if _integer(value) < 0:
+        raise Garbage("the worker's answer has a number below zero")
+    return cast("int", value)
+
+
+def _integer(value: Any) -> int:
+    if type(value) is not int:
         raise Garbage("the worker's answer has no number where one belongs")
     return value

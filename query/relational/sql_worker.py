@@ -10,15 +10,17 @@ Layout
     ::
 
         owner                                                     worker
-        {"job": "run", sql, values, inputs}                ->     DuckDB plans, scans begin
+        {"region": size} + descriptor, once                ->     maps it
+        {"job": "run", sql, values, inputs, begun}         ->     DuckDB plans, scans begin
                           {"scan": id, relation, columns,
                      <-    needed, filter text}
-        {"scanned": id, applied} + batch, ..., "last" too  ->     [queue] -> DuckDB
-                     <-   {"next": id}, for every batch taken
+        {"scanned": id, applied} + batch, ..., "last" too  ->     DuckDB
+                     <-   {"next": id, released}
                      <-   {"schema", "hugeints"}, {"batch"} ..., "end" too
 
-    Each message costs a turn of two processes, which for a small query is most of the price: a
-    batch that is the last one says so itself.
+    A batch lies behind its message or, where it says ``at``, in the region.  Each message costs a
+    turn of two processes, which for a small query is most of the price: a batch that is the last
+    one says so itself, and scans that a text is known to ask for come with it (``begun``).
 
 Guarantee
     A filter that was pushed is applied exactly: by the owner where it understood all of its text
@@ -31,8 +33,6 @@ Limits
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -48,6 +48,8 @@ import pyarrow.dataset as ds
 
 from ...isolation.batches import describe, pack, unpack
 from ...isolation.channel import Channel, ChannelClosed
+from ...isolation.inbox import Inbox
+from ...isolation.region import Mapped
 from .door import admit, failure_of, hugeints_of, lock, open_unlocked
 from .scans import BATCH_ROWS
 
@@ -56,7 +58,7 @@ if TYPE_CHECKING:
 
 __all__ = ["prepare", "serve"]
 
-AHEAD_MAX = 4
+AHEAD_MAX = 6
 """Batches of one scan that may be on their way."""
 
 _instance: Any = None
@@ -87,17 +89,15 @@ def serve(channel: Channel, spec: Mapping[str, Any], confined: Confinement) -> N
     _Worker(channel).run(asdict(confined))
 
 
-_Message = tuple[dict[str, Any], pa.Buffer | None]
 _Answer = tuple[dict[str, Any], Sequence[Any]]
 
 
 class _Worker:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._jobs: queue.SimpleQueue[tuple[dict[str, Any], pa.Buffer | None] | None] = (
-            queue.SimpleQueue()
-        )
-        self._scans: dict[int, queue.SimpleQueue[Any]] = {}
+        self._inbox = Inbox(channel)
+        self._region: Mapped | None = None
+        self._begun: dict[str, dict[str, Any]] = {}
         self._ids = count(1)
         self._scan_error: BaseException | None = None
         self._kinds: dict[str, Callable[[Any, dict[str, Any]], _Answer]] = {
@@ -107,31 +107,38 @@ class _Worker:
         }
 
     def run(self, confined: dict[str, Any]) -> None:
-        self._channel.send({"ready": confined})
-        threading.Thread(target=self._listen, daemon=True).start()
-        while (arrived := self._jobs.get()) is not None:
-            job, data = arrived
-            cursor = _instance.cursor()
-            try:
-                last = self._done(cursor, job, data)
-            except ChannelClosed:
-                return
-            except BaseException as error:
-                cause, self._scan_error = self._scan_error or error, None
-                failure = failure_of(cause) or ("sql", f"{type(cause).__name__}: {cause}")
-                last = {"error": [failure[0], failure[1][:4000]]}, ()
-            finally:
-                with suppress(duckdb.Error):
-                    cursor.close()
-            self._scans.clear()
-            try:
-                self._channel.send(*last)
-            except ChannelClosed:
-                return
+        with suppress(ChannelClosed):
+            self._channel.send({"ready": confined})
+            while True:
+                job, data = self._inbox.take()
+                if "region" in job:
+                    file, self._channel.file = self._channel.file, None
+                    assert file is not None
+                    self._region = Mapped(file, job["region"])
+                else:
+                    self._inbox.send(*self._answer(job, data))
+
+    def _answer(self, job: dict[str, Any], data: pa.Buffer | None) -> _Answer:
+        """Do a job; gives its last message."""
+        cursor = _instance.cursor()
+        try:
+            return self._done(cursor, job, data)
+        except ChannelClosed:
+            raise
+        except BaseException as error:
+            cause, self._scan_error = self._scan_error or error, None
+            failure = failure_of(cause) or ("sql", f"{type(cause).__name__}: {cause}")
+            return {"error": [failure[0], failure[1][:4000]]}, ()
+        finally:
+            with suppress(duckdb.Error):
+                cursor.close()
+            self._inbox.forget()
 
     def _done(self, cursor: Any, job: dict[str, Any], data: pa.Buffer | None) -> _Answer:
-        """Do a job; what is left is its last message."""
         admit(cursor, job["sql"], job["inputs"])
+        self._begun = job.get("begun", {})
+        for begun in self._begun.values():
+            self._inbox.expect(begun["scan"])
         for name, schema in job["inputs"].items():
             rows = partial(self._scan, name, schema)
             if name in job["given"]:
@@ -139,22 +146,6 @@ class _Worker:
             cursor.register(name, _Input(schema, rows))
         message, pieces = self._kinds[job["job"]](cursor, job)
         return {**message, "end": True}, pieces
-
-    def _listen(self) -> None:
-        """Take what comes in, always, so that the owner never waits to send what was asked for."""
-        try:
-            while True:
-                message, data = self._channel.receive()
-                if "job" in message:
-                    self._jobs.put((message, data))
-                else:
-                    scan = self._scans.get(message["scanned"])
-                    if scan is not None:
-                        scan.put((message, data))
-        except ChannelClosed:
-            for scan in list(self._scans.values()):
-                scan.put(None)
-            self._jobs.put(None)
 
     # ------------------------------------------------------------------------------------- jobs
 
@@ -165,11 +156,11 @@ class _Worker:
         pieces: Sequence[Any] = ()
         for batch in reader:
             if "batch" in message:
-                self._channel.send(message, pieces)
+                self._inbox.send(message, pieces)
                 message = {}
             message["batch"], pieces = pack(batch)
             if batch.num_rows >= BATCH_ROWS:  # else it is the last one
-                self._channel.send(message, pieces)
+                self._inbox.send(message, pieces)
                 message, pieces = {}, ()
         return message, pieces
 
@@ -200,34 +191,50 @@ class _Worker:
     def _rows(
         self, name: str, schema: pa.Schema, columns: list[str], filter: pc.Expression | None
     ) -> Iterator[pa.RecordBatch]:
-        scan = next(self._ids)
-        incoming = self._scans[scan] = queue.SimpleQueue()
         text = None if filter is None else str(filter)
         needed = columns
         if text is not None:
             needed = columns + [n for n in schema.names if n not in columns and n in text]
-        request = {"scan": scan, "relation": name, "columns": columns, "needed": needed}
-        self._channel.send({**request, "filter": text})
         whole = pa.schema([schema.field(n) for n in needed])
         wanted = pa.schema([schema.field(n) for n in columns])
-        asked, taken = 1, 0
-        while (arrived := incoming.get()) is not None:
-            message, data = arrived
-            if "batch" not in message:
-                return
-            taken += 1
+        asked = 1
+        for taken, (message, data) in enumerate(self._scanned(name, columns, needed, text), 1):
             ahead = min(AHEAD_MAX, taken + 1)
             if "last" not in message and (more := taken + ahead - asked) > 0:
                 asked += more
-                self._channel.send({"next": scan, "count": more})
+                released = [] if self._region is None else self._region.take_released()
+                again = {"next": message["scanned"], "count": more, "released": released}
+                self._inbox.send(again)
             if message["applied"]:
                 yield unpack(wanted, message["batch"], data, trusted=True)
             else:
                 batch = unpack(whole, message["batch"], data, trusted=True).filter(filter)
                 if batch.num_rows:
                     yield batch.select(columns)
-            if "last" in message:
+            del data  # DuckDB decides how long it is held
+
+    def _scanned(
+        self, name: str, columns: list[str], needed: list[str], text: str | None
+    ) -> Iterator[tuple[dict[str, Any], pa.Buffer | None]]:
+        """The messages of a scan, each with a batch."""
+        asked = {"columns": columns, "needed": needed, "filter": text}
+        begun = self._begun.get(name)
+        if begun is not None and all(begun[key] == asked[key] for key in asked):
+            scan = self._begun.pop(name)["scan"]
+        else:
+            scan = next(self._ids)
+            self._inbox.expect(scan)
+            self._inbox.send({"scan": scan, "relation": name, **asked})
+        message: dict[str, Any] = {}
+        while "last" not in message:
+            message, data = self._inbox.take(scan)
+            if "batch" not in message:
                 return
+            if "at" in message:
+                assert self._region is not None
+                data = self._region.buffer(message["at"], message["size"])
+            yield message, data
+            del data
 
 
 def _rows_of(

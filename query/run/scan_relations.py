@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...store.aggregates import LightweightAggregates
-from ...store.prune import AllOf
+from ...store.prune import AllOf, Prune
 from ...store.segment import ScanMetrics
 from ..binding.tree_aggregates import one_row, one_row_schema, result_table
 from ..conditions.pushed_filters import split_filter
@@ -54,6 +54,7 @@ class StreamRelation:
         self._indexes = run.indexes(node.stream)
         self._check = run.control.check
         self._index: FilterPlan | None = None
+        self._scanned = False
         self._metrics = ScanMetrics()
 
     @property
@@ -72,14 +73,13 @@ class StreamRelation:
         start, end = half_open(low, high)
         parts = tuple(part for part in (self._node.prune, split.prune) if part is not None)
         prune = None if not parts else parts[0] if len(parts) == 1 else AllOf(parts)
-        if self._indexes is not None and prune is not None:
-            found = plan_filter(self._snapshot, self._indexes, prune, low, high, self._check)
-            if found is not None:
-                self._index = found
-                yield from found.scan(
-                    low, high, columns, split.rest, self._node.limit, self._metrics, self._check
-                )
-                return
+        found = self._looked_up(prune, low, high)
+        self._index, self._scanned = found or self._index, True
+        if found is not None:
+            yield from found.scan(
+                low, high, columns, split.rest, self._node.limit, self._metrics, self._check
+            )
+            return
         yield from self._snapshot.scan(
             start,
             end,
@@ -91,8 +91,16 @@ class StreamRelation:
             check=self._check,
         )
 
+    def _looked_up(self, prune: Prune | None, low: int, high: int) -> FilterPlan | None:
+        """The lookup that answers a condition, where an index does."""
+        if self._indexes is None or prune is None:
+            return None
+        return plan_filter(self._snapshot, self._indexes, prune, low, high, self._check)
+
     def operator(self, executor: dict[str, Any], figures: bool) -> Operator:
         """The node of the plan.
+
+        Without a run the lookup is made for it, on what the planner knows of the condition.
 
         Parameters
         ----------
@@ -102,6 +110,8 @@ class StreamRelation:
             Whether the query ran.
         """
         schema = self._snapshot.schema
+        if not self._scanned and self._node.low <= self._node.high:
+            self._index = self._looked_up(self._node.prune, self._node.low, self._node.high)
         columns = _listed(executor.get("Projections")) or tuple(schema.names)
         details = (
             ("stream", self._node.stream),

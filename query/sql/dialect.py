@@ -21,7 +21,9 @@ Layout
         INSERT INTO s [(a, ...)] VALUES ... | SELECT ...
 
     ``MATCH_RECOGNIZE`` belongs to the FROM item in front of it and becomes a
-    :class:`MatchRelation`; the clause itself is read by :mod:`.match_clause`.
+    :class:`MatchRelation`; the clause itself is read by :mod:`.match_clause`.  ``MATCH_SITUATIONS``
+    likewise: :class:`SituationRelation`, :mod:`.situation_clause`.  Expressions are read by
+    :mod:`.expression_parser`.
 
 Limits
     One statement a text; how long and how deep it may be is said in :mod:`.nesting`.
@@ -39,9 +41,12 @@ from sqlglot.tokens import TokenType
 
 from ...errors import SqlError
 from ...suggestion import did_you_mean
+from ..contract.cancellation import checkpoint
+from .expression_parser import ExpressionParser
 from .match_clause import parse_match_clause
 from .nesting import balanced, headroom, measure
 from .rendering import Refused, render
+from .situation_clause import parse_situation_clause
 
 __all__ = [
     "AlterStream",
@@ -55,6 +60,7 @@ __all__ = [
     "MatchRelation",
     "ShowIndexes",
     "ShowStreams",
+    "SituationRelation",
     "StatementNode",
     "error_at",
     "parse_predicate",
@@ -67,6 +73,8 @@ __all__ = [
 
 RETREATS_MAX = 50_000
 """Tokens that the parser may read again, beside 50 for each token there is."""
+
+STEPS_BETWEEN_CHECKS = 1 << 8
 
 _STATEMENTS = (
     "SELECT", "FROM", "WITH", "VALUES", "CREATE", "DROP", "ALTER", "SHOW", "DESCRIBE", "INSERT",
@@ -147,6 +155,14 @@ class MatchRelation(exp.Expression):  # type: ignore[misc]
         return str(self.args["match"].alias)
 
 
+class _MethodCall(exp.Expression):  # type: ignore[misc]
+    """``.f(y)`` behind an operand or a name, until :func:`_settled`."""
+
+
+class SituationRelation(MatchRelation):
+    """A FROM item under MATCH_SITUATIONS."""
+
+
 class Chronicle(DuckDB):  # type: ignore[misc]
     """The dialect of every face of Chronicle."""
 
@@ -161,10 +177,11 @@ class Chronicle(DuckDB):  # type: ignore[misc]
             **DuckDB.Tokenizer.KEYWORDS,
             "/*+": TokenType.HINT,
             "MATCH_RECOGNIZE": TokenType.MATCH_RECOGNIZE,
+            "MATCH_SITUATIONS": TokenType.MATCH_RECOGNIZE,
         }
         COMMANDS: frozenset[Any] = frozenset()  # nothing may pass unread
 
-    class Parser(DuckDB.Parser):  # type: ignore[misc]
+    class Parser(ExpressionParser):
         FUNCTIONS: dict[str, Any] = {}  # noqa: RUF012
         FUNC_TOKENS = {*DuckDB.Parser.FUNC_TOKENS, TokenType.SESSION}  # noqa: RUF012
         FUNCTION_PARSERS = {  # noqa: RUF012
@@ -196,6 +213,14 @@ class Chronicle(DuckDB):  # type: ignore[misc]
             error.token = None if at_end or found is None else found
             raise error
 
+        _steps = 0
+
+        def _advance(self, times: int = 1) -> None:
+            self._steps += 1
+            if not self._steps % STEPS_BETWEEN_CHECKS:
+                checkpoint()
+            super()._advance(times)
+
         def _retreat(self, index: int) -> None:
             """Go back; a text that makes the parser try again and again is refused."""
             self._again = getattr(self, "_again", 0) + abs(self._index - index)
@@ -210,14 +235,28 @@ class Chronicle(DuckDB):  # type: ignore[misc]
                 node.meta["start"] = token.start
             return node
 
+        def _parse_field(
+            self, any_token: bool = False, tokens: Any = None, anonymous_func: bool = False
+        ) -> Any:
+            """Wrap a call behind a dot; sqlglot would copy all that stands before it, each time."""
+            dotted = anonymous_func and self._prev.token_type == TokenType.DOT
+            field = super()._parse_field(any_token, tokens, anonymous_func)
+            if dotted and isinstance(field, (exp.Func, exp.Window)):
+                return self.expression(_MethodCall(this=field))
+            return field
+
         # ------------------------------------------------------------ FROM items
 
         def _parse_table(self, *args: Any, **kwargs: Any) -> Any:
             table = super()._parse_table(*args, **kwargs)
             while table is not None and self._curr.token_type == TokenType.MATCH_RECOGNIZE:
                 token = self._curr
-                clause = parse_match_clause(self)
-                table = self.expression(MatchRelation(this=table, match=clause))
+                if token.text.upper() == "MATCH_SITUATIONS":
+                    clause = parse_situation_clause(self)
+                    table = self.expression(SituationRelation(this=table, match=clause))
+                else:
+                    clause = parse_match_clause(self)
+                    table = self.expression(MatchRelation(this=table, match=clause))
                 table.update_positions(token)
             return table
 
@@ -436,13 +475,10 @@ def _parse(text: str, into: Any) -> list[Any]:
 
 def _settled(root: Any) -> Any:
     """A tree as the rest of the house knows it: calls in one form, long chains shallow."""
-    for node in list(root.find_all(exp.Dot)):
-        call = node.expression
-        if isinstance(call, exp.Anonymous):  # x.f(y) is f(x, y)
-            made = exp.Anonymous(
-                this=call.this, expressions=[_receiver(node.this), *call.expressions]
-            )
-            made.meta.update(call.meta)
+    dotted = {id(call.parent): call.parent for call in root.find_all(_MethodCall)}
+    for node in dotted.values():
+        if isinstance(node, (exp.Dot, exp.Column)):
+            made = _called(node)
             if node is root:
                 root = made
             else:
@@ -450,16 +486,28 @@ def _settled(root: Any) -> Any:
     return balanced(root)
 
 
-def _receiver(node: Any) -> Any:
-    """What stands before the dot of a method call; a name there is a column."""
-    parts: list[Any] = []
-    inner = node
-    while isinstance(inner, exp.Dot) and isinstance(inner.expression, exp.Identifier):
-        parts.append(inner.expression)
-        inner = inner.this
-    if not isinstance(inner, exp.Identifier) or len(parts) > 3:
-        return node
-    names = [inner, *reversed(parts)]
+def _called(node: Any) -> Any:
+    """What was read as ``a.b.f(x).c``: the field c of the call f(a.b, x)."""
+    names: list[Any] = []
+    made: Any = None
+    if isinstance(node, exp.Dot):
+        made, parts = node.this, [node.expression]
+    else:
+        parts = [node.args.get(key) for key in ("catalog", "db", "table", "this")]
+    for part in parts:
+        if isinstance(part, _MethodCall):
+            made = _column(names) if made is None else made
+            call = part.this.this if isinstance(part.this, exp.Window) else part.this
+            call.set("expressions", [made, *call.expressions])  # x.f(y) is f(x, y)
+            made = part.this
+        elif made is not None:
+            made = exp.Dot(this=made, expression=part)
+        elif part is not None:
+            names.append(part)
+    return made
+
+
+def _column(names: list[Any]) -> Any:
     column = exp.column(*reversed(names), copy=False)
     starts = [name.meta["start"] for name in names if "start" in name.meta]
     if starts:

@@ -29,6 +29,7 @@ from typing import Any
 from sqlglot import exp
 
 from ...suggestion import did_you_mean
+from ..contract.cancellation import checkpoint
 from .dialect import MatchRelation, error_at, position_of
 from .rendering import FORMS, unknown_argument
 from .rendering.vocabulary import (
@@ -94,7 +95,9 @@ def check_query(root: Any, text: str, table_functions: frozenset[str] = frozense
     ------
     SqlError
     """
+    _check_shape(root, text)  # first: what follows looks at the nodes around a node
     for node in root.walk():
+        checkpoint()
         if isinstance(node.parent, exp.Hint) or isinstance(node, exp.Hint):
             continue  # read by the binder, never by the executor
         form = FORMS.get(type(node))
@@ -110,7 +113,6 @@ def check_query(root: Any, text: str, table_functions: frozenset[str] = frozense
             unknown = unknown_argument(node, form[0] | _READ_BY_BINDER)
             if unknown is not None:
                 raise _not_ours(text, node, spelled(node, unknown))
-    _check_shape(root, text)
 
 
 _PARTS = frozenset(
@@ -270,6 +272,7 @@ def _check_shape(root: Any, text: str) -> None:
     waiting: list[tuple[Any, int, Any]] = [(root, 0, None)]
     operations = 0
     while waiting:
+        checkpoint()
         node, depth, select = waiting.pop()
         if depth > DEPTH_MAX:
             raise error_at(

@@ -4,12 +4,16 @@ Purpose
     The parser, the binder and the renderer are recursive Python.  :func:`measure` counts tokens
     and brackets of a text in one cheap pass, so that a text which would keep the parser busy for
     seconds is refused before it starts; :func:`headroom` gives the frames that the rest needs;
-    :func:`balanced` makes long chains of AND and OR shallow.
+    :func:`balanced` makes long chains of AND and OR shallow; :func:`turn` has long texts wait for
+    each other.
 
 Guarantee
-    No text costs more than parsing :data:`TOKENS_MAX` tokens does, a second or two; none of at most
-    :data:`BRACKETS_MAX` brackets inside each other fails for want of stack, wherever in the
-    caller's own stack it is run.
+    No text costs more than reading :data:`TOKENS_MAX` tokens does, at about a tenth of a
+    millisecond each; the query's time limit holds meanwhile (the loops over tokens and nodes call
+    :func:`~..contract.cancellation.checkpoint`).  Of the texts that take more than a tenth of a
+    second one is read at a time, so that a crowd of them leaves the interpreter to everybody else.  No
+    text of at most :data:`BRACKETS_MAX` brackets inside each other fails for want of stack,
+    wherever in the caller's own stack it is run.
 
 Limits
     :func:`headroom` raises the interpreter's limit of recursion while such a statement is at work,
@@ -20,16 +24,26 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from sqlglot import exp
 
 from ...errors import SqlError
 from ...ownership import ModuleLock
+from ..contract.cancellation import QueryControl, alone, checked_by, checkpoint
 
-__all__ = ["BRACKETS_MAX", "TEXT_LENGTH_MAX", "TOKENS_MAX", "balanced", "headroom", "measure"]
+__all__ = [
+    "BRACKETS_MAX",
+    "TEXT_LENGTH_MAX",
+    "TOKENS_MAX",
+    "all_true",
+    "balanced",
+    "headroom",
+    "measure",
+    "turn",
+]
 
 TEXT_LENGTH_MAX = 1 << 20
 """Longest SQL text that is read, in characters."""
@@ -39,6 +53,9 @@ TOKENS_MAX = 100_000
 
 BRACKETS_MAX = 100
 """Most brackets inside each other."""
+
+LONG_CHARACTERS = 1 << 12
+"""Texts beyond this length are read one at a time."""
 
 _FRAMES = 8_000
 """Room for the recursion of parser (20 frames a bracket), binder and renderer."""
@@ -94,6 +111,15 @@ def measure(text: Any) -> None:
             depth -= 1
 
 
+@contextmanager
+def turn(text: str, control: QueryControl) -> Iterator[None]:
+    """Read a statement or prepare it, under its query's limits; long texts one at a time."""
+    with checked_by(control):
+        checkpoint()
+        with alone() if len(text) > LONG_CHARACTERS else nullcontext():
+            yield
+
+
 _guard = ModuleLock()
 _users = 0
 _before = 0
@@ -146,6 +172,11 @@ def balanced(root: Any) -> Any:
         else:
             node.replace(made)
     return root
+
+
+def all_true(conditions: Sequence[Any]) -> Any:
+    """One condition of copies of several, shallow however many they are."""
+    return _joined(exp.And, [condition.copy() for condition in conditions])
 
 
 def _joined(kind: Any, parts: list[Any]) -> Any:

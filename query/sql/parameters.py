@@ -30,13 +30,14 @@ NOW = "chronicle_now"
 _POSITION = "p"
 
 
-def number_placeholders(root: Any, text: str) -> tuple[str, ...]:
+def number_placeholders(root: Any, text: str) -> dict[str, int]:
     """Name the placeholders of a tree in place.
 
     Returns
     -------
-    tuple of str
-        Names in the order of first use; positional ones are ``"1"``, ``"2"``, ...
+    dict of str to int
+        Offset in the text of the first use of each name, in this order; positional ones are
+        ``"1"``, ``"2"``, ...
 
     Raises
     ------
@@ -44,24 +45,29 @@ def number_placeholders(root: Any, text: str) -> tuple[str, ...]:
         When ``?`` and ``$name`` are mixed.
     """
     nodes = sorted(root.find_all(exp.Placeholder), key=lambda node: node.meta.get("start", 0))
-    names: list[str] = []
+    names: dict[str, int] = {}
     marks = 0
+    kinds = set()
     for node in nodes:
+        at = node.meta.get("start", 0)
         name = str(node.this.name if isinstance(node.this, exp.Expression) else node.this or "")
+        kind = "$1" if name.isdigit() else "$name"
         if not name or name == "?":
+            kind = "?"
             marks += 1
             name = str(marks)
+        kinds.add(kind)
+        if "$name" in kinds and len(kinds) > 1:
+            raise error_at(
+                text,
+                at,
+                "a statement takes either named parameters ($name) or positional ones (?, $1)",
+            )
+        if len(kinds) > 1:
+            raise error_at(text, at, "a statement takes either ? or $1, $2, ..., not both")
         node.meta["parameter"] = name
         node.set("this", f"{_POSITION}{name}" if name.isdigit() else name)
-        if name not in names:
-            names.append(name)
-    numbered = [name for name in names if name.isdigit()]
-    if numbered and len(numbered) != len(names):
-        raise SqlError(
-            "a statement takes either named parameters ($name) or positional ones (?, $1)"
-        )
-    if marks and marks != len({node.meta["parameter"] for node in nodes}):
-        raise SqlError("a statement takes either ? or $1, $2, ..., not both")
+        names.setdefault(name, at)
     folded: dict[str, str] = {}
     for node in nodes:  # to the executor names that differ in case are one
         name = node.meta["parameter"]
@@ -69,19 +75,21 @@ def number_placeholders(root: Any, text: str) -> tuple[str, ...]:
         if known != name or known.lower() == NOW:
             what = "is taken" if known.lower() == NOW else f"differs from ${known} in case only"
             raise error_at(text, node.meta.get("start", 0), f"the parameter name ${name} {what}")
-    return tuple(names)
+    return names
 
 
 def bind_values(
-    names: Sequence[str], params: Mapping[str, Any] | Sequence[Any] | None
+    names: Mapping[str, int], params: Mapping[str, Any] | Sequence[Any] | None, text: str
 ) -> dict[str, Any]:
     """Match parameters with values.
 
     Parameters
     ----------
-    names : sequence of str
+    names : mapping of str to int
         As :func:`number_placeholders` gave them.
     params : mapping or sequence, optional
+    text : str
+        The statement.
 
     Returns
     -------
@@ -102,14 +110,20 @@ def bind_values(
     surplus = [name for name in given if name not in names]
     if missing:
         shown = ", ".join(f"${name}" for name in missing)
-        raise SqlError(f"no value was given for the parameter {shown}; pass params=")
+        raise error_at(
+            text, names[missing[0]], f"no value was given for the parameter {shown}; pass params="
+        )
     if surplus:
         shown = ", ".join(f"${name}" for name in surplus)
         raise SqlError(f"the statement has no parameter {shown}")
-    return {
-        (f"{_POSITION}{name}" if name.isdigit() else name): _plain(name, given[name])
-        for name in names
-    }
+    values = {}
+    for name, at in names.items():
+        try:
+            value = _plain(name, given[name])
+        except SqlError as error:
+            raise error_at(text, at, error.reason) from None
+        values[f"{_POSITION}{name}" if name.isdigit() else name] = value
+    return values
 
 
 def _plain(name: str, value: Any) -> Any:

@@ -15,69 +15,13 @@ Guarantee
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ...database import Database
+    from ...query.contract.access import Access
     from .auth import Principal
 
-__all__ = ["Statement", "authorize", "check_predicate", "statement_of", "visible_to"]
-
-
-class Statement(NamedTuple):
-    """What a text does.
-
-    Attributes
-    ----------
-    kind : str
-        Class of the syntax tree, such as ``Select`` or ``DropStream``.
-    scope : {"read", "write", "admin"}
-    target : str or None
-        Stream that is changed.
-    reads : bool
-        Whether it also reads streams (``INSERT ... SELECT``).
-    """
-
-    kind: str
-    scope: str
-    target: str | None = None
-    reads: bool = True
-
-
-KEPT_CHARACTERS_MAX = 4096
-"""Longer texts are not kept: what clients send must not fill the memory."""
-
-
-def statement_of(text: str) -> Statement:
-    """Classify a text; raises :class:`SqlError` when it cannot be read."""
-    return _kept(text) if len(text) <= KEPT_CHARACTERS_MAX else _classified(text)
-
-
-@lru_cache(maxsize=512)
-def _kept(text: str) -> Statement:
-    return _classified(text)
-
-
-def _classified(text: str) -> Statement:
-    from sqlglot import exp
-
-    from ...query.sql import dialect
-
-    node: Any = dialect.parse_statement(text)
-    kind = type(node).__name__
-    if isinstance(node, exp.Insert):
-        target = node.this.find(exp.Table) or node.this
-        source = node.expression
-        reads = not isinstance(source, exp.Values) or source.find(exp.Query, exp.Table) is not None
-        return Statement(kind, "write", str(target.name), reads)
-    if isinstance(node, dialect.CreateStream):
-        return Statement(kind, "write", str(node.this.name), False)
-    readers = (dialect.ShowStreams, dialect.ShowIndexes, dialect.DescribeStream, dialect.Explain)
-    if isinstance(node, (exp.Query, exp.Values, *readers)):
-        return Statement(kind, "read")
-    target = node.this if isinstance(node, dialect.StatementNode) else None
-    return Statement(kind, "admin", str(target.name) if target is not None else None, False)
+__all__ = ["authorize", "check_predicate", "visible_to"]
 
 
 def visible_to(principal: Principal) -> Callable[[str], bool] | None:
@@ -86,22 +30,18 @@ def visible_to(principal: Principal) -> Callable[[str], bool] | None:
     return None if token is None or principal.everywhere else token.reaches
 
 
-def authorize(database: Database, principal: Principal, text: str) -> Statement:
-    """Check that a principal may run a text.
+def authorize(principal: Principal, access: Access) -> None:
+    """Check that a principal may run a statement.
 
     Raises
     ------
     SqlError, Forbidden
     """
-    statement = statement_of(text)
     if principal.token is None:
-        return statement
-    principal.require(statement.scope, statement.target)
-    if statement.scope != "read" and statement.reads:
-        principal.require("read")
-    for name in sorted(database.access(text, visible_to(principal)).reads):
+        return
+    principal.require(access.scope, access.target)
+    for name in sorted(access.reads):
         principal.require("read", name)
-    return statement
 
 
 def check_predicate(text: str) -> None:

@@ -11,11 +11,13 @@ Limits
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from ...query.contract.access import Access
 from ...query.contract.explanation import Plan
 from ..access.auth import Principal, Requester
 from ..access.statement_rights import authorize, visible_to
@@ -106,9 +108,15 @@ async def _run(
     timeout = _timeout(server.settings.query_timeout, spec.timeout_ms)
 
     def open_rows(query: RunningQuery) -> RowSource:
-        statement = authorize(server.database, principal, spec.sql)
-        dropped = statement.target if statement.kind == "DropStream" else None
-        with contextlib.nullcontext() if dropped is None else server.drops.dropping(dropped):
+        dropped: list[str] = []
+        with contextlib.ExitStack() as dropping:
+
+            def allowed(access: Access) -> None:
+                authorize(principal, access)
+                if access.kind == "DropStream" and access.target is not None:
+                    dropping.enter_context(server.drops.dropping(access.target))
+                    dropped.append(access.target)
+
             result = server.database.sql(
                 spec.sql,
                 spec.params,
@@ -116,9 +124,10 @@ async def _run(
                 read_only=read_only,
                 cancellation=query.cancellation,
                 visible=visible_to(principal),
+                allowed=allowed,
             )
-        if dropped is not None:
-            server.forget_stream(dropped)
+        for name in dropped:
+            server.forget_stream(name)
         return RowSource(result.schema, result.batches(), result.close)
 
     return await send_rows(
@@ -141,13 +150,13 @@ async def explain(request: Request, principal: Requester) -> Response:
     timeout = _timeout(server.settings.query_timeout, spec.timeout_ms)
 
     def run() -> Plan:
-        authorize(server.database, principal, spec.sql)
         return server.database.explain(
             spec.sql,
             analyze=spec.analyze,
             params=spec.params,
             timeout=timeout,
             visible=visible_to(principal),
+            allowed=partial(authorize, principal),
         )
 
     async with server.queries.held(principal.client):

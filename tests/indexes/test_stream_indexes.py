@@ -74,7 +74,7 @@ class InMemory(StreamIndexes):
     def __init__(self, built: Any) -> None:
         self.built = built
 
-    def block(self, kind: bytes, run: Any, number: int = 0) -> bytes:
+    def block(self, kind: bytes, run: Any, number: int = 0, *, stored: bool = False) -> bytes:
         found = {
             b"k": self.built.keys, b"p": self.built.positions, b"n": [self.built.nulls],
             b"s": [self.built.dictionary],
@@ -218,15 +218,23 @@ def test_a_damaged_run_is_found_and_rebuilt(tmp_path: Path) -> None:
         assert list(manager.check()) == []
         indexes = manager.of("s")
         run = next(iter(indexes.catalogue().runs.values()))[0]
-        from chronicle.indexes.storage import block_key
+        from chronicle.indexes.storage import block_key, time_key
 
         at = (run.index, run.segment, run.first, run.generation)
         storage = indexes._storage
+        indexes.words(b"p", run)  # what is in memory does not hide what is on disk
         other = storage.get(block_key(b"p", *at, 1))
         storage.write([(block_key(b"p", *at, 0), other)])
         report = database.check()
         assert not report.ok
         assert "every position exactly once" in str(report.problems[0])
+        assert database.check(repair=True).ok
+        (times,) = indexes.catalogue().times[run.segment]
+        key = time_key(times.segment, times.first, times.generation)
+        kept = indexes.times(times).copy()
+        kept[0] += 1
+        indexes._storage.write([(key, kept.tobytes())])
+        assert "times differ from those of the events" in str(database.check().problems[0])
         assert database.check(repair=True).ok
         (again,) = indexes.catalogue().runs[run.index, run.segment]
         at = (run.index, run.segment, run.first, again.generation)

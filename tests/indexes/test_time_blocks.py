@@ -1,11 +1,11 @@
-"""Packed times: looked up by position and by tick, against arrays."""
+"""Packed times and positions: looked up and marked as plain arrays would be."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from chronicle.indexes.kernels import first_not_below, ticks_at
+from chronicle.indexes.kernels import first_not_below, mark, pack_positions, ticks_at
 from chronicle.indexes.runs import build_times
 
 
@@ -29,3 +29,20 @@ def test_packed_times_answer_as_arrays_do(scale: int) -> None:
                 found = np.empty(len(ticks), np.int64)
                 first_not_below(packed, count, ticks, side == "right", found)
                 assert (found == np.searchsorted(times, ticks, side=side)).all()
+
+
+@pytest.mark.parametrize("width", [1, 7, 20, 33, 62])
+def test_positions_outside_of_the_bitmap_are_not_marked(width: int) -> None:
+    rng = np.random.default_rng(width)
+    positions = rng.integers(0, min(300, 1 << width), 200)
+    positions[-1] = (1 << width) - 1
+    words = np.zeros((200 * width + 63) // 64, np.uint64)
+    pack_positions(positions, width, words)
+    for base in (-310, -100, 0, 50):
+        for size in (-5, 0, 1, 130, 256):
+            bits = np.zeros(4, np.uint64)
+            mark(words, width, 3, 200, base, bits, size)
+            found = np.flatnonzero(np.unpackbits(bits.view(np.uint8), bitorder="little"))
+            places = base + positions[3:]
+            wanted = np.unique(places[(places >= 0) & (places < size)])
+            assert found.tolist() == wanted.tolist(), (base, size)

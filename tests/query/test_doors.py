@@ -14,6 +14,7 @@ import chronicle
 from chronicle.errors import ChronicleError, SqlError, StreamNotFound
 from chronicle.query.pattern.typed import substitute
 from chronicle.query.relational import door
+from chronicle.query.relational.executor import Executor
 from chronicle.query.sql import gate, nesting
 from chronicle.query.sql.dialect import parse_statement, to_text
 from chronicle.query.sql.rendering.vocabulary import COLLATIONS, DATE_PARTS, UNITS
@@ -252,6 +253,29 @@ def test_an_executor_that_ended_is_replaced_and_says_nothing_of_itself(database,
     assert "started anew" in str(caught.value)
     assert not any(word in str(caught.value) for word in ("Stack", "/", "duckdb", "invalidated"))
     assert database.sql("SELECT x + 1 FROM s").fetchall() == [(2.0,), (3.0,), (4.0,)]
+
+
+def test_a_sound_instance_is_kept_by_a_query_that_met_the_end_of_the_one_before():
+    """It was taken away to be looked at: a query that came meanwhile started one more."""
+    executor = Executor(1 << 30, 1)
+    executor.warm(1)
+    sound = executor._connection
+    waiting: list[threading.Thread] = []
+
+    class Watched:
+        def cursor(self):
+            if not waiting:
+                waiting.append(threading.Thread(target=executor._cursor))
+                waiting[0].start()
+                waiting[0].join(0.3)
+            return sound.cursor()
+
+    executor._connection = kept = Watched()
+    executor._replace()
+    waiting[0].join()
+    assert executor._connection is kept
+    executor._connection = sound
+    executor.close()
 
 
 # ---------------------------------------------------------------------- costs of planning

@@ -7,6 +7,8 @@ import pytest
 import chronicle
 from chronicle.errors import SqlError
 
+MATCH = "SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES x AS m PATTERN"
+
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory):
@@ -36,6 +38,17 @@ def database(tmp_path_factory):
         ("SELECT 9223372036854775807 @+ n FROM s", ""),
         ("INSERT INTO s VALUES ('2020-01-02', @'abc', 'a', 3)", ""),
         ("SELECT date_trunc(@'foo', t) FROM s", ""),
+        ("SELECT n @// 0 FROM s", ""),
+        ("SELECT CAST(lower(@k) AS INTEGER) FROM s", ""),
+        ("SELECT (k || 'x')@::DATE FROM s", ""),
+        ("SELECT 1::UTINYINT - @300::UTINYINT FROM s", ""),
+        ("SELECT CAST(@n * 1000 AS TINYINT) FROM s", ""),
+        ("SELECT x FROM s\n WHERE n = @$low", ""),
+        ("SELECT x FROM s WHERE n = @? AND x > ?", ""),
+        ("SELECT x FROM s WHERE n = ? AND x > @$low", ""),
+        ("SELECT x FROM s WHERE n = ? AND x > @$1", ""),
+        (f"{MATCH} (A) DEFINE A AS x > @$low)", ""),
+        ("INSERT INTO s (t, x) VALUES ('2020-01-02', @$x)", ""),
     ],
 )
 def test_errors_have_a_position(database, sql, word):
@@ -62,3 +75,30 @@ def test_columns_of_one_name_are_told_apart_before_they_are_matched(database):
             "(ORDER BY t MEASURES c AS m PATTERN (A))"
         )
     assert caught.value.line == 1
+
+
+def test_a_value_that_no_parameter_can_have_is_told_where_the_parameter_stands(database):
+    with pytest.raises(SqlError, match=r"\$x has a value of type object") as caught:
+        database.sql("SELECT x FROM s\n WHERE x = $x", params={"x": object()})
+    assert (caught.value.line, caught.value.column) == (2, 12)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT n // 0 FROM s",
+        "SELECT (SELECT n FROM s UNION ALL SELECT 1)",
+        f"{MATCH} (A) DEFINE A AS n // 0 = 1)",
+        "SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES n // 0 AS m PATTERN (A))",
+        "SELECT window_start, sum(n) // 0 FROM TUMBLE(s, t, INTERVAL 1 DAY) GROUP BY window_start",
+    ],
+)
+def test_no_error_recommends_what_the_dialect_refuses(database, sql):
+    with pytest.raises(SqlError) as caught:
+        database.sql(sql).fetchall()
+    assert not any(word in str(caught.value) for word in ("SET ", "TRY(", ".;", "nullif; guard"))
+
+
+def test_advice_is_left_out_and_values_are_not(database):
+    with pytest.raises(SqlError, match=r"Could not convert string 'a\. SET threads'"):
+        database.sql("SELECT CAST('a. SET threads' AS INTEGER)").fetchall()

@@ -73,6 +73,42 @@ def test_whole_times_have_no_fractions(database, value):
     assert database.stream("ticks").count == 0
 
 
+@pytest.mark.parametrize(
+    ("sql", "column", "value", "row"),
+    [
+        ("INSERT INTO s (t, n) VALUES ('2020-01-01', 1), ('2020-01-01',\n@'a')", "n", "a", 2),
+        ("INSERT INTO s VALUES ('2020-01-01', 1, 1, @99999999999)", "n", "99999999999", 1),
+        ("INSERT INTO s VALUES (@'tomorrow', 1, 1, 1)", "t", "tomorrow", 1),
+        ("INSERT INTO s (n, t) VALUES (@'abc', '2020-01-01')", "n", "abc", 1),
+        ("INSERT INTO s (n, t) SELECT @'abc', TIMESTAMP '2020-01-01'", "n", "abc", 1),
+        ("INSERT INTO s BY NAME SELECT TIMESTAMP '2020-01-01' AS t, @'abc' AS n", "n", "abc", 1),
+        ("INSERT INTO s (t, x) VALUES ('2020-01-01', 2), ('2020-01-01', @'z')", "x", "z", 2),
+        ("INSERT INTO s (t, n) VALUES ('2020-01-01', {'a': @1})", "n", "{'a': 1}", 1),
+    ],
+)
+def test_insert_names_stream_column_row_and_place(tmp_path, sql, column, value, row):
+    """It named a column that nobody had written: c3."""
+    text, at = sql.replace("@", ""), sql.index("@")
+    with chronicle.open(tmp_path) as database:
+        database.sql("CREATE STREAM s (t TIMESTAMP, x DOUBLE, d DOUBLE, n INTEGER) TIMESTAMP BY t")
+        with pytest.raises(SqlError) as caught:
+            database.sql(text)
+        assert database.sql("SELECT count(*) FROM s").fetchall() == [(0,)]
+    said = f"column {column!r} cannot take the value {value!r} (stream 's', row {row}): "
+    assert str(caught.value).startswith(said)
+    line = sql.count("\n", 0, at) + 1
+    assert (caught.value.line, caught.value.column) == (line, at - sql.rfind("\n", 0, at))
+
+
+def test_texts_beside_numbers_are_read_in_the_type_of_the_column(database):
+    """Two and a half was no integer, which nobody had asked for."""
+    database.sql(
+        "INSERT INTO s (t, x) VALUES (TIMESTAMP '2020-01-01', 2), ('2020-01-02', '2.5'), "
+        "('2020-01-03', NULL), ('2020-01-04', 1 / 4)"
+    )
+    assert database.sql("SELECT x FROM s").fetchall() == [(2,), (2.5,), (None,), (0.25,)]
+
+
 def test_insert_takes_what_fits(database):
     for value in ("'inf'", "' -Infinity '", "'nan'", "1.7e308", "'1e5'", "NULL", "'inf'::DOUBLE"):
         database.sql(f"INSERT INTO s (t, x) VALUES ('2020-01-01 00:00:00.120', {value})")

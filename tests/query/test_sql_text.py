@@ -8,6 +8,7 @@ import json
 import duckdb
 import pytest
 
+from chronicle.errors import SqlError
 from chronicle.query.sql.dialect import parse_statement, to_text
 
 QUERIES = """
@@ -195,6 +196,20 @@ typeof(1.50)
 typeof(5000000000)
 typeof(x / 2)
 typeof('a')
+typeof(DATE '2018-01-01'::VARCHAR)
+TIMESTAMP '2018-03-04 05:06:07'::DATE
+typeof(TIMESTAMP '2018-03-04 05:06:07'::DATE)
+typeof(JSON '{"a": 1}'::VARCHAR)
+JSON '[5]' -> 0
+JSON '{"a": {"b": 1}}' -> 'a' -> 'b'
+(JSON '[5]'[1])::INTEGER
+INTERVAL '1' DAY + t
+INTERVAL 1 DAY + INTERVAL 2 HOUR
+INTERVAL '1' DAY + '2 hours'::INTERVAL
+x>>1
+x IS NOT DISTINCT FROM y IS NULL
+(1 < x) < (y < 3)
+s !~* 'AL.*'
 """.strip().splitlines()
 
 DIFFERENT_BUT_EQUAL = {
@@ -249,3 +264,41 @@ def test_an_expression_has_the_same_values_written_out(connection, expression):
         return [str(type_) for type_ in answer.types], repr(answer.fetchall())
 
     assert values(written) == values(sql), written
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT 8 > @> 1",
+        "SELECT 8 < @< 1",
+        "SELECT 8 > /* x */\n @> 1",
+        "SELECT 5 @! IN (120)",
+        "SELECT @!true",
+        "SELECT 'a' @! ~ 'b'",
+        "SELECT 'a' @! LIKE 'b'",
+        "SELECT 5 @<=> 5",
+        "SELECT @1 < 2 < 3",
+        "SELECT 1 WHERE @1 = 2 = 3",
+        "SELECT 1 WHERE NOT @1 <> 2 >= 3",
+    ],
+)
+def test_what_is_no_operator_of_duckdb_is_refused_where_it_stands(connection, sql):
+    """As far as they run in DuckDB at all they mean something else there."""
+    text, at = sql.replace("@", ""), sql.index("@")
+    with pytest.raises(SqlError) as caught:
+        parse_statement(text)
+    line = sql.count("\n", 0, at) + 1
+    assert (caught.value.line, caught.value.column) == (line, at - sql.rfind("\n", 0, at))
+
+
+@pytest.mark.parametrize("sql", ["SELECT INTERVAL 1 DAY + 5", "SELECT INTERVAL '1' DAY '2' HOUR"])
+def test_an_interval_has_one_unit(connection, sql):
+    """``INTERVAL 1 DAY + 5`` was a day and five seconds."""
+    with pytest.raises(duckdb.Error):
+        connection.execute(sql)
+    try:
+        written = to_text(parse_statement(sql))
+    except SqlError:
+        return
+    with pytest.raises(duckdb.Error):
+        connection.execute(written)

@@ -173,7 +173,10 @@ class FakeDatabase:
         read_only: bool = False,
         cancellation: Any = None,
         visible: Any = None,
+        allowed: Any = None,
     ) -> FakeResult:
+        if allowed is not None:
+            allowed(self.access(text, visible))
         self.read_only.append(read_only)
         told = self.taught.get(text, rows(1))
         if isinstance(told, Exception):

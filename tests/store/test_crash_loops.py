@@ -260,7 +260,7 @@ def test_full_disk_at_every_operation() -> None:
         report = store.check()
         assert report.ok, report.problems
         left = [name for name in memory.list("streams/s") if name.endswith(".seg")]
-        named = len(stream.commits.manifest.segments) + (stream.commits.writer is not None)
+        named = len(stream.commits.manifest.segments) + (stream.commits.active is not None)
         assert len(left) == named, "files of refused changes take up space"
         store.close()
         workload.safe = len(workload.times)

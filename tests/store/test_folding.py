@@ -131,7 +131,7 @@ def test_a_fold_that_takes_long_does_not_let_runs_pile_up(store: Store) -> None:
         assert len(runs) <= len(held) + compaction.RUNS_MAX
     load.check()
     assert compaction._finish(load.stream.commits, fold)
-    load.stream.commits.folding = frozenset()
+    load.stream.commits.fold()
     load.check()
 
 
@@ -148,7 +148,7 @@ def test_runs_that_go_while_it_is_asked_whether_they_are_many(
     none = load.stream.commits.manifest
 
     class Changing:
-        writer = None
+        active = None
         manifests = iter([many, none, none])
 
         @property

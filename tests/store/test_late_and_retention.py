@@ -13,6 +13,7 @@ import pytest
 from chronicle.errors import StorageFull, StoreClosed
 from chronicle.schema import StreamSchema
 from chronicle.store import Snapshot, Store, StreamOptions, background, compaction
+from chronicle.store.edit import Edit
 from chronicle.store.memory_files import MemoryFiles
 
 from .conftest import SCHEMA, batch_of, numbers, wait_for
@@ -91,7 +92,7 @@ def test_a_full_disk_during_compaction_gives_its_space_back(memory: MemoryFiles)
         for i in range(10):
             stream.append(batch_of(range(i * 100, i * 100 + 100), i * 100))
         stream.append(batch_of(range(0, 900, 20), 2000))
-        stream.commits.seal()
+        stream.seal()
         compaction.spill(stream.commits)
         files = set(memory.list("streams/s"))
         used = sum(len(memory.read(f"streams/s/{f}")) for f in files)
@@ -125,13 +126,10 @@ def test_a_compaction_that_is_overtaken_by_retention_loses_nothing(store: Store)
     compaction._rewrite(stream.commits, fold, lambda: False)
     with stream.commits.lock:  # the base loses its first segment meanwhile
         manifest = stream.commits.manifest
-        stream.commits.commit(
-            replace(manifest, segments=manifest.segments[1:]),
-            stream.commits.journal,
-            {},
-        )
+        fewer = replace(manifest, segments=manifest.segments[1:])
+        stream.commits.apply(Edit(stream.commits.journal, stream.commits.active, fewer))
     assert not compaction._finish(stream.commits, fold)
-    stream.commits.folding = frozenset()
+    stream.commits.fold()
     assert numbers(Snapshot(stream.commits.state())) == [100, 10, 11, 101, 20, 21]
     stream.compact()
     assert numbers(stream.snapshot()) == [100, 10, 11, 101, 20, 21]

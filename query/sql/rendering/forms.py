@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from ...contract.cancellation import checkpoint
 from . import vocabulary as words
 
 __all__ = ["FORMS", "Refused", "identifier", "literal", "render", "unknown_argument"]
@@ -35,6 +36,7 @@ def render(node: Any) -> str:
     ------
     Refused
     """
+    checkpoint()
     form = FORMS.get(type(node))
     if form is None:
         raise Refused(node, f"{type(node).__name__} is not part of Chronicle's SQL")

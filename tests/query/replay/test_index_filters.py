@@ -90,6 +90,14 @@ def test_a_rare_value_reads_little(tmp_path: Path) -> None:
         scan = next(node for node in plan.operators() if node.name == "Scan")
         assert dict(scan.details)["index"]
         assert dict(scan.figures)["events_read"] <= 10
+        planned = database.explain("SELECT count(*) FROM s WHERE x = 7")
+        scan = next(node for node in planned.operators() if node.name == "Scan")
+        assert dict(scan.details)["index"] == ("x = 7.0",)
+        assert not scan.figures
+        result = database.sql("SELECT t FROM s WHERE x = 7")
+        assert "index: x = 7.0" in str(result.plan)
+        empty = database.explain("SELECT count(*) FROM s WHERE x = 7 AND t > 10 AND t < 5")
+        assert "index" not in str(empty)
         found = database.sql("SELECT t FROM s WHERE x = 7").fetchall()
         assert found == [(int(t),) for t in np.flatnonzero(x == 7.0)]
 

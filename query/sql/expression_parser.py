@@ -1,0 +1,78 @@
+"""Expressions as DuckDB reads them, where sqlglot's parser takes more or something else.
+
+Purpose
+    sqlglot reads the union of many dialects.  A text that DuckDB refuses, or means otherwise, would
+    get an answer that nobody asked for: ``5 ! IN (120)`` is true in DuckDB (the factorial of five)
+    and was ``5 NOT IN (120)``.  :class:`ExpressionParser` takes these back.
+
+Limits
+    ``->`` binds as the other operators on JSON do, which is tighter than in DuckDB:
+    ``j -> 'a' = '1'`` compares the field.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.tokens import TokenType
+
+__all__ = ["ExpressionParser"]
+
+_COMPARED = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
+
+
+class ExpressionParser(DuckDB.Parser):  # type: ignore[misc]
+    """DuckDB's parser of sqlglot, with the expressions of DuckDB."""
+
+    TYPE_LITERAL_PARSERS = dict.fromkeys(
+        exp.DType, lambda self, value, to: self._typed_literal(value, to)
+    )
+
+    def _parse(self, parse_method: Any, raw_tokens: Any, sql: Any = None) -> Any:
+        """Refuse operators that are no single word: ``> >`` is not ``>>``, and ``!`` is not NOT."""
+        for token, after in pairwise(raw_tokens):
+            kind, touches = token.token_type, after.start == token.end + 1
+            if kind in (TokenType.GT, TokenType.LT):
+                if after.token_type == kind and not touches:
+                    self.raise_error("Unexpected token", after)
+            elif kind == TokenType.NULLSAFE_EQ or (
+                kind == TokenType.NOT
+                and token.text == "!"
+                and not (touches and after.text.startswith("~"))
+            ):
+                self.raise_error("Unexpected token", token)
+        return super()._parse(parse_method, raw_tokens, sql)
+
+    def _parse_equality(self, parse_is: bool = True) -> Any:
+        """Comparisons do not chain: ``1 < x < 3`` must not be ``(1 < x) < 3``."""
+        first = self._curr
+        node = super()._parse_equality(parse_is)
+        if isinstance(node, _COMPARED) and (
+            isinstance(node.this, _COMPARED) or isinstance(node.expression, _COMPARED)
+        ):
+            self.raise_error(
+                "comparisons do not chain: write a < b AND b < c, or parentheses", first
+            )
+        return node
+
+    def _parse_interval(self, require_interval: bool = True, **kwargs: Any) -> Any:
+        """An interval of one unit; ``+ 5`` behind it is a sum, not five seconds more."""
+        if not require_interval:  # sqlglot looks for the rest of INTERVAL '1' DAY [+] '2' HOUR
+            self._retreat(self._index - (self._prev.token_type == TokenType.PLUS))
+            return exp.Null()
+        node = super()._parse_interval(require_interval, **kwargs)
+        return node.this if isinstance(node, exp.Add) else node
+
+    def _typed_literal(self, value: Any, to: Any) -> Any:
+        """``DATE '2020-01-01'::VARCHAR`` is a text: the type belongs to the literal."""
+        literal = value
+        while not isinstance(literal, exp.Literal):
+            literal = literal.this
+        typed = exp.Cast(this=literal.copy(), to=to)
+        if literal is value:
+            return typed
+        literal.replace(typed)
+        return value
