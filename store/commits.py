@@ -131,6 +131,7 @@ class Commits:
         self.listeners: list[Callable[[StreamState], None]] = []
         self.tap: CommitTap | None = None
         self.recent: RecentCommits | None = None
+        self._followers = 0
         self.closed = False
         self.failed: str | None = None
         self.folding: frozenset[int] = frozenset()
@@ -510,6 +511,19 @@ class Commits:
             old_active.writer.close()
         self._remove_quietly(log_name(old.log))
         self.collect_garbage()
+
+    def begin_following(self) -> RecentCommits:
+        """The latest commits, remembered until as many have called :meth:`end_following`."""
+        self._followers += 1
+        if self.recent is None:
+            self.recent = RecentCommits(self.journal.position)
+        return self.recent
+
+    def end_following(self) -> None:
+        """One who began to follow does so no more."""
+        self._followers -= 1
+        if not self._followers:
+            self.recent = None
 
     def open_tap(self) -> CommitTap:
         """What commits bring from now on; the same tap for all who ask."""

@@ -112,7 +112,6 @@ class EventStream:
         self._rules = AppendRules.of(self.commits.manifest)
         self._flusher: Flusher | None = None
         self._compactor = Compactor(self.commits)
-        self._followers = 0
         self._appends = AppendQueue(self.commits.lock, self._settle)
         if self.options.durability == "interval":
             self._start_flusher()
@@ -190,17 +189,12 @@ class EventStream:
     def follow(self) -> RecentCommits:
         """The latest commits, remembered from now on and until :meth:`unfollow`; for any number."""
         with self.commits.lock:
-            self._followers += 1
-            if self.commits.recent is None:
-                self.commits.recent = RecentCommits(self.commits.journal.position)
-            return self.commits.recent
+            return self.commits.begin_following()
 
     def unfollow(self) -> None:
         """One who called :meth:`follow` follows no more."""
         with self.commits.lock:
-            self._followers -= 1
-            if not self._followers:
-                self.commits.recent = None
+            self.commits.end_following()
 
     def tap(self) -> CommitTap:
         """What commits bring from now on; the same tap for all who ask."""

@@ -168,7 +168,10 @@ class _Following(Response):
         loop = asyncio.get_running_loop()
         with server.followers.follow(self._stream) as follower:
             watch = asyncio.create_task(self._watch(follower.wake))
-            woken = lambda: loop.call_soon_threadsafe(follower.wake)  # noqa: E731
+
+            def woken() -> None:
+                loop.call_soon_threadsafe(follower.wake)
+
             self._query.cancellation.listen(woken)
             try:
                 await self._send(send, feed.format.head())
