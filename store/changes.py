@@ -64,7 +64,6 @@ def changed_spans(before: Pin | None, after: Pin) -> list[tuple[int, int]]:
     ----------
     before : Pin or None
         None is the stream before its first event.
-    after : Pin
 
     Raises
     ------
@@ -108,7 +107,6 @@ def new_ranges(files: Files, before: Pin | None, after: Pin) -> list[NewRange]:
 
     Parameters
     ----------
-    files : Files
     before : Pin or None
         None is the stream before its first event.
     after : Pin
@@ -156,7 +154,6 @@ def new_events(
 
     Parameters
     ----------
-    files : Files
     before, after : Pin
         As for :func:`new_ranges`.
     start, end : int or None

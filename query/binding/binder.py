@@ -92,7 +92,6 @@ def bind(root: Any, text: str, catalog: Catalog, operators: Binders) -> BoundQue
     root : sqlglot tree
     text : str
         The statement, for error positions.
-    catalog : Catalog
     operators : mapping
         What binds FROM items that are no streams.
 

@@ -25,9 +25,9 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
-from typing import ContextManager, TypeVar
+from typing import TypeVar
 
 from ...errors import InvalidArgument, QueryCancelled, QueryTimeout
 from ...ownership import ModuleLock, Owner
@@ -205,7 +205,7 @@ class _Turn(ModuleLock):
 _turn = _Turn()
 
 
-def alone() -> ContextManager[None]:
+def alone() -> AbstractContextManager[None]:
     """A block for long work of the interpreter; one thread at a time is in such a block.
 
     A crowd of them would gain nothing by running side by side, and keep everybody else from the

@@ -33,7 +33,6 @@ class Result:
 
     Parameters
     ----------
-    schema : pyarrow.Schema
     batches : iterator of RecordBatch
         In that schema.
     plan : Plan or callable

@@ -49,14 +49,12 @@ class Surroundings:
 
     Attributes
     ----------
-    executor : RelationalExecutor
     openers : mapping
         What opens nodes of operators, by their class.
     snapshot : callable
         Snapshot of a stream by name: those that the plan was made on.
     indexes : callable
         Secondary indexes of a stream by name; None for a stream without any.
-    control : QueryControl
     """
 
     executor: RelationalExecutor
@@ -71,8 +69,6 @@ class Execution:
 
     Parameters
     ----------
-    plan : QueryPlan
-    around : Surroundings
     analyze : bool
         Whether figures are wanted.
     """

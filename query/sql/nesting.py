@@ -11,8 +11,8 @@ Guarantee
     No text costs more than reading :data:`TOKENS_MAX` tokens does, at about a tenth of a
     millisecond each; the query's time limit holds meanwhile (the loops over tokens and nodes call
     :func:`~..contract.cancellation.checkpoint`).  Of the texts that take more than a tenth of a
-    second one is read at a time, so that a crowd of them leaves the interpreter to everybody else.  No
-    text of at most :data:`BRACKETS_MAX` brackets inside each other fails for want of stack,
+    second one is read at a time, so that a crowd of them leaves the interpreter to everybody else.
+    No text of at most :data:`BRACKETS_MAX` brackets inside each other fails for want of stack,
     wherever in the caller's own stack it is run.
 
 Limits
