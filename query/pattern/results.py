@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...errors import ResourceLimit
+from .match_identity import Naming
 from .matcher import Matches
 from .measures import Context, OutputRows, measure_columns
 
@@ -36,11 +37,19 @@ class Results:
     compiled : CompiledMatch
     take : callable
         Values of a column at rows as the matches number them; null rows give null.
+    naming : Naming or None
+        How matches are named, where a measure asks for that.
     """
 
-    def __init__(self, compiled: CompiledMatch, take: Callable[[str, pa.Array], pa.Array]) -> None:
+    def __init__(
+        self,
+        compiled: CompiledMatch,
+        take: Callable[[str, pa.Array], pa.Array],
+        naming: Naming | None = None,
+    ) -> None:
         self.compiled = compiled
         self.take = take
+        self.naming = naming
         self.mode = compiled.clause.rows
 
     def of(
@@ -57,7 +66,7 @@ class Results:
         match, index, row = self.rows(matches)
         context = Context(
             matches, OutputRows(match, index), self.take, begin, end,
-            self.compiled.automaton.names,
+            self.compiled.automaton.names, naming=self.naming,
         )  # fmt: skip
         measures = measure_columns(self.compiled.measures, context, self.compiled.type_of)
         return match, row, self._assemble(measures, pa.array(row), len(match))
