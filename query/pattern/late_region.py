@@ -21,7 +21,7 @@ Layout
 Guarantee
     Matches that begin before ``begin``, or at ``end`` and behind, are the same with the late events
     and without; a search that begins at ``begin`` finds those in between.  With NEXT and ``$`` as
-    many rows before the late event change their conditions, with PREV as many behind it.
+    many rows before the late event change their conditions, with PREV and ``^`` as many behind it.
 
 Limits
     One match at a time; under EVENT SELECTION the region is the window on both sides.  Both
@@ -220,13 +220,14 @@ def late_regions(compiled: CompiledMatch, rows: pa.Table, late: Bools) -> LateRe
         tick, _ = numbers(flat(rows.column(compiled.columns.time)), "i")
     _, _, flags = compiled.automaton.tables
     ahead = max(compiled.lookahead, int((flags & 2).any()))
+    behind = max(compiled.history, int((flags & 1).any()))
     longest = compiled.automaton.length_max
     skip = compiled.clause.skip
     begin, end = np.full(partitions, -1, np.int64), np.full(partitions, -1, np.int64)
     _regions(
         offsets, order, np.array(tick, np.int64), late, old_last, new_last,
         -1 if compiled.within is None else compiled.within, -1 if longest is None else longest,
-        ahead, compiled.history, skip is not None and skip.mode in ("first", "last"), begin, end,
+        ahead, behind, skip is not None and skip.mode in ("first", "last"), begin, end,
     )  # fmt: skip
     some = begin != -1
     return LateRegions(np.where(begin[some] < 0, count, begin[some]), end[some])
