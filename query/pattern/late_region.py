@@ -28,6 +28,8 @@ Limits
     searches are made over the rows that are given.
 """
 
+# mypy: disable-error-code="no-untyped-def"
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -120,7 +122,7 @@ class _Found(MatchStream):
 @kernel
 def _regions(
     offsets, order, tick, late, old_last, new_last, window, length, ahead, behind, to, begin, end
-):  # type: ignore[no-untyped-def]
+):
     """See :func:`late_regions`; ``old_last[row]``: where the old match from a row ends, or -1."""
     for g in range(offsets.shape[0] - 1):
         low = offsets[g]
