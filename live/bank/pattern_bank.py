@@ -110,6 +110,7 @@ class _Built:
     use_first: IntArray
     use_query: IntArray
     use_bits: npt.NDArray[np.uint64]
+    strict: npt.NDArray[np.bool_]
 
 
 class PatternBank:
@@ -224,12 +225,14 @@ class PatternBank:
                 keys, valid = keys_of(some.column(name))
                 sample[name] = np.sort(keys if valid is None else keys[valid])
         windows = [-1 if p.within is None else p.within for p in self._patterns]
+        use_first = np.searchsorted(symbol, np.arange(len(symbols.atoms) + 1)).astype(np.int64)
+        tables, automaton = automata.tables(), np.array(numbers_, np.int64)
         return _Built(
-            PredicateIndex(symbols.atoms, sample), automata.tables(),
-            Queries(np.array(numbers_, np.int64), np.array(windows, np.int64), 1 << 60),
-            np.searchsorted(symbol, np.arange(len(symbols.atoms) + 1)).astype(np.int64),
+            PredicateIndex(symbols.atoms, use_first, sample), tables,
+            Queries(automaton, np.array(windows, np.int64), 1 << 60), use_first,
             np.array([q for _, q, _ in uses], np.int64),
             np.array([bits for _, _, bits in uses], np.uint64),
+            (~tables.alone & (tables.gap == 0))[automaton],
         )  # fmt: skip
 
     # -- steps ----------------------------------------------------------------------------------
@@ -263,7 +266,7 @@ class PatternBank:
             self._built = self._build(table)
         built = self._built
         fresh, order = self._arrange(table)
-        hits = self._hits(built, table, order)
+        hits = self._hits(built, table, order, fresh)
         found = self._search(built, hits, fresh, watermark, final)
         self._tidy()
         if self.nbytes > self.limits.memory_bytes:
@@ -299,30 +302,36 @@ class PatternBank:
         self._count += np.diff(offsets)
         return Fresh(codes, rank, tick, among, self._count), order
 
-    def _hits(self, built: _Built, table: pa.Table, order: IntArray) -> Hits:
+    def _hits(self, built: _Built, table: pa.Table, order: IntArray, fresh: Fresh) -> Hits:
         """Hits of the events, by query."""
-        count = np.zeros(len(self._names), np.int64)
         batch = built.index.read(table)
         at = np.zeros(2, np.int64)
-        rows, uses = self._room_for_hits()
+        edges = np.zeros(len(order), np.int64)
+        if len(order):
+            other = np.flatnonzero(np.diff(fresh.partition, prepend=-1))
+            edges[other] |= 1
+            edges[np.append(other[1:], len(order)) - 1] |= 2
+        last = np.full(len(self._names), -(1 << 40))
+        rows, uses = self._room_for_hits(built)
         while not find_hits(
-            order, batch, built.index.lists, built.index.tests, built.use_first, built.use_query,
-            at, rows, uses, count,
+            order, edges, batch, built.index.lists, built.index.tests, built.use_first,
+            built.use_query, built.strict, last, at, rows, uses,
         ):  # fmt: skip
             self._hits_room *= 2
             before, made = (rows, uses), int(at[1])
-            rows, uses = self._room_for_hits()
+            rows, uses = self._room_for_hits(built)
             rows[:made], uses[:made] = before[0][:made], before[1][:made]
         total = int(at[1])
-        first = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
+        first = np.zeros(len(self._names) + 1, np.int64)
         hits = Hits(first, np.empty(total, np.int32), np.empty(total, np.uint64))
         by_query(
             rows[:total], uses[:total], built.use_query, built.use_bits, first, hits.row, hits.bits
         )
         return hits
 
-    def _room_for_hits(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        return np.empty(self._hits_room, np.int32), np.empty(self._hits_room, np.int32)
+    def _room_for_hits(self, built: _Built) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        room = self._hits_room + 2 * len(built.use_query)
+        return np.empty(room, np.int32), np.empty(room, np.int32)
 
     def _search(
         self, built: _Built, hits: Hits, fresh: Fresh, watermark: int, final: bool

@@ -9,9 +9,9 @@ Layout
     pairs found.  Per column, over the access atoms of all symbols:
 
     ==========  ==================================================================================
-    ranges      a segment tree over the distinct ends.  A value falls into one elementary interval
-                (an end, or what lies between two); the symbols are on the lists of the nodes above
-                it; nodes without a list are left out of the way up
+    ranges      a value falls into one elementary interval (an end, or what lies between two).  A
+                segment tree over these has symbols on the lists of its nodes; nodes without a list
+                are left out of the way up.  Where ranges are short, each interval has a whole list
     members     a list per constant; constants are looked up in the batch's dictionary, not per row
     null        one list
     residuals   one list per text, all of them evaluated by one query a batch
@@ -46,6 +46,7 @@ import pyarrow.compute as pc
 from ...compiled import kernel
 from ...errors import SqlError
 from ...query.pattern.columns import flat
+from ...query.pattern.groups import take_ranges
 from ...query.pattern.scalar import evaluate_all
 from ...ticks import INT64_MAX, INT64_MIN
 from .symbols import Atom, Member, Null, Range, Residual, keys_of
@@ -54,17 +55,23 @@ __all__ = ["Batch", "Lists", "PredicateIndex", "Tests", "find_hits"]
 
 IntArray = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
+FLAT_MAX = 1 << 22
+"""Entries up to which every elementary interval has a list of its own."""
 
 
 class Lists(NamedTuple):
-    """Places and their symbols: those of place ``p`` are ``symbol[first[p] .. first[p + 1]]``.
+    """Places and what is listed there.
 
-    ``up[p]`` is the next place above with a list, or -1; ``base[w]`` the first place of way ``w``.
+    ``base[w]`` is the first place of way ``w``, ``up[p]`` the next place above with a list, or -1.
+    Place ``p`` has the uses ``use[plain[p] .. plain[p + 1]]`` of symbols of which nothing is left
+    to test, and the symbols ``symbol[tested[p] .. tested[p + 1]]`` of the others.
     """
 
     base: IntArray
     up: IntArray
-    first: IntArray
+    plain: IntArray
+    use: Int32
+    tested: IntArray
     symbol: Int32
 
 
@@ -112,26 +119,59 @@ def _cover(low, high, size, count, first, symbol, fill):
 
 
 @kernel
-def find_hits(rows, batch, lists, tests, use_first, use_query, at, hit_row, hit_use, count):
+def _note(k, u, edge, use_query, strict, last, hit_row, hit_use, n):
+    """Put a hit out, or keep it back until the next event of the partition; hits so far.
+
+    ``last[q]`` is the row of the last hit of a strict query, and its use while it is kept back.
+    """
+    q = use_query[u]
+    if strict[q]:
+        before = last[q] >> 32
+        kept = (last[q] & 0xFFFFFFFF) - 1
+        if before == k or (before == k - 1 and not edge & 1):
+            if kept >= 0:
+                hit_row[n] = before
+                hit_use[n] = kept
+                n += 1
+        elif not edge:
+            last[q] = (np.int64(k) << 32) | (u + 1)
+            return n
+        last[q] = np.int64(k) << 32
+    hit_row[n] = k
+    hit_use[n] = u
+    return n + 1
+
+
+@kernel
+def find_hits(
+    rows, edges, batch, lists, tests, use_first, use_query, strict, last, at, hit_row, hit_use
+):
     """Pairs (row, use) of all symbols that hold; ``rows``: the order in which rows are looked at.
 
-    ``use_first``: uses of each symbol; ``use_query[u]``: whose it is.  ``count[q]``: hits of query
-    ``q``.  ``at``: next of ``rows``, next hit; the call returns when the hits have no room.
+    ``use_first``: uses of each symbol; ``use_query[u]``: whose it is.  Of a *strict* query hits are
+    left out that have no other beside them: none in the row before or behind, where ``edges`` does
+    not say that this row is the first (1) or the last (2) of its partition.  ``at``: next of
+    ``rows``, next hit; the call returns False when the hits may have no room for those of a row.
     """
     ways = lists.base.shape[0]
     n = at[1]
+    most = 2 * use_query.shape[0]
     for k in range(at[0], rows.shape[0]):
+        if n + most > hit_row.shape[0]:
+            at[0] = k
+            at[1] = n
+            return False
         row = rows[k]
-        begun = n
+        edge = edges[k]
         for w in range(ways):
             slot = batch.place[w, row]
             if slot < 0:
                 continue
             p = lists.base[w] + slot
-            if lists.first[p] == lists.first[p + 1]:
-                p = lists.up[p]
             while p >= 0:
-                for i in range(lists.first[p], lists.first[p + 1]):
+                for i in range(lists.plain[p], lists.plain[p + 1]):
+                    n = _note(k, lists.use[i], edge, use_query, strict, last, hit_row, hit_use, n)
+                for i in range(lists.tested[p], lists.tested[p + 1]):
                     s = lists.symbol[i]
                     holds = True
                     for t in range(tests.first[s], tests.first[s + 1]):
@@ -150,23 +190,18 @@ def find_hits(rows, batch, lists, tests, use_first, use_query, at, hit_row, hit_
                                     break
                         if not holds:
                             break
-                    if not holds:
-                        continue
-                    for u in range(use_first[s], use_first[s + 1]):
-                        if n == hit_row.shape[0]:
-                            for j in range(begun, n):  # this row is begun again
-                                count[use_query[hit_use[j]]] -= 1
-                            at[0] = k
-                            at[1] = begun
-                            return False
-                        hit_row[n] = k
-                        hit_use[n] = u
-                        count[use_query[u]] += 1
-                        n += 1
+                    if holds:
+                        for u in range(use_first[s], use_first[s + 1]):
+                            n = _note(k, u, edge, use_query, strict, last, hit_row, hit_use, n)
                 p = lists.up[p]
     at[0] = rows.shape[0]
     at[1] = n
     return True
+
+
+def _starts(place: IntArray, places: int) -> IntArray:
+    """Where the entries of each place begin; ``place`` ascends."""
+    return np.searchsorted(place, np.arange(places + 1)).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -185,6 +220,8 @@ class PredicateIndex:
     ----------
     symbols : sequence of tuples of Atom
         By number; each has an atom at least.
+    use_first : int64 array
+        Uses of symbol ``s``: ``use_first[s] .. use_first[s + 1]``.
     sample : mapping, optional
         Sorted keys of some events, per column of numbers: what is rare there is used for access.
     """
@@ -192,8 +229,10 @@ class PredicateIndex:
     def __init__(
         self,
         symbols: Sequence[tuple[Atom, ...]],
+        use_first: IntArray,
         sample: Mapping[str, IntArray] | None = None,
     ) -> None:
+        self._use_first = use_first
         self._sample = sample or {}
         access = [min(atoms, key=self._share) for atoms in symbols]
         self._texts: dict[str, dict[str, int]] = {}
@@ -295,9 +334,15 @@ class PredicateIndex:
             add(_Way(kind, name, none), np.full(count, -1), sizes, symbols)
         self._ways = ways
         none = np.zeros(0, np.int64)
+        symbol = np.concatenate([none, *listed])
+        place = np.repeat(np.arange(places), np.diff(np.concatenate(firsts)))
+        tested = (np.diff(self.tests.first) > 0)[symbol]
+        begin, end = self._use_first[symbol[~tested]], self._use_first[symbol[~tested] + 1]
+        plain = np.repeat(place[~tested], end - begin)
         self.lists = Lists(
-            np.array(base, np.int64), np.concatenate([none, *ups]), np.concatenate(firsts),
-            np.concatenate([none, *listed]).astype(np.int32),
+            np.array(base, np.int64), np.concatenate([none, *ups]), _starts(plain, places),
+            take_ranges(begin, end).astype(np.int32), _starts(place[tested], places),
+            symbol[tested].astype(np.int32),
         )  # fmt: skip
 
     @staticmethod
@@ -313,6 +358,13 @@ class PredicateIndex:
         slots = 2 * len(ends) + 1  # what lies before an end, and the end itself, in turn
         left = 2 * np.searchsorted(ends, low) + 1
         right = 2 * np.searchsorted(ends, high) + 1
+        width = right - left + 1
+        if int(width.sum()) <= FLAT_MAX:  # every slot has its list: one place a row
+            slot = take_ranges(left, right + 1)
+            order = np.argsort(slot, kind="stable")
+            sizes = np.bincount(slot, minlength=slots).astype(np.int64)
+            owner = np.repeat(owners, width)[order]
+            return _Way("flat", name, ends), np.full(slots, -1), sizes, owner
         size = 1 << max(0, slots - 1).bit_length()
         count = np.zeros(2 * size, np.int64)
         none = np.zeros(0, np.int64)
@@ -343,14 +395,14 @@ class PredicateIndex:
         texts = self._answers(table)
         place = np.empty((len(self._ways), count), np.int32)
         for w, way in enumerate(self._ways):
-            if way.kind == "range":
+            if way.kind in ("range", "flat"):
                 keys, valid = keys_of(table.column(way.name))
                 at = np.searchsorted(way.ends, keys)
                 exact = np.zeros(count, np.bool_)
                 inside = at < len(way.ends)
                 exact[inside] = way.ends[at[inside]] == keys[inside]
                 size = 1 << max(0, 2 * len(way.ends)).bit_length()
-                slot = size + 2 * at + exact
+                slot = 2 * at + exact + (0 if way.kind == "flat" else size)
                 place[w] = slot if valid is None else np.where(valid, slot, -1)
             else:
                 place[w] = self._codes(way.kind, way.name, table, texts)

@@ -122,9 +122,16 @@ class Parts(NamedTuple):
 
 @kernel
 def by_query(hit_row, hit_use, use_query, use_bits, first, row, bits):
-    """Counting sort of hits by query; ``first`` are the offsets, and the order of rows is kept."""
+    """Counting sort of hits by query; makes the offsets ``first``, and keeps the order of rows."""
+    n = hit_row.shape[0]
+    for q in range(first.shape[0]):
+        first[q] = 0
+    for i in range(n):
+        first[use_query[hit_use[i]] + 1] += 1
+    for q in range(1, first.shape[0]):
+        first[q] += first[q - 1]
     cursor = first.copy()
-    for i in range(hit_row.shape[0]):
+    for i in range(n):
         u = hit_use[i]
         q = use_query[u]
         at = cursor[q]
