@@ -105,8 +105,6 @@ class SegmentEntry:
 
     Attributes
     ----------
-    id : int
-    events : int
     first, last : int
         Ticks, inclusive.
     bytes : int
@@ -134,16 +132,12 @@ class StreamManifest:
 
     Attributes
     ----------
-    name : str
-    schema : StreamSchema
-    options : StreamOptions
     version : int
         Grows by one with every replacement.
     log : int
         Sequence number of the log that goes with this version.
     next_id : int
         Lowest segment identifier that was never used.
-    segments, runs : tuple of SegmentEntry
     dropped_events : int
         Events removed by retention.
     garbage : tuple of (str, int)

@@ -66,11 +66,8 @@ class Recovered:
 
     Attributes
     ----------
-    manifest : StreamManifest
-    journal : Journal
     log_length : int
         Bytes of the log up to its last valid record.
-    log_records : int
     torn : bool
         Whether something invalid follows them.
     """

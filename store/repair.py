@@ -91,7 +91,6 @@ class _Salvaged:
 
     Parameters
     ----------
-    file : SegmentFile
     length : int
         Committed bytes.
     """
@@ -172,7 +171,6 @@ def repair_stream(files: Files, directory: str, name: str) -> list[Loss]:
 
     Parameters
     ----------
-    files : Files
     directory : str
         Of the stream.
     name : str
@@ -204,8 +202,6 @@ class _LostLog:
 
     Attributes
     ----------
-    file : str
-    quarantined : str or None
     events : int or None
         Events of the stream at the last moment that something still tells of.
     appended : int
