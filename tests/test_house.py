@@ -65,6 +65,7 @@ FLOORS = (
     "relational",
     "conditions",
     "pattern",
+    "situations",
     "windows",
     "replay",
     "split",

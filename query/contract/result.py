@@ -38,6 +38,11 @@ class Result:
         The plan, or what makes it when asked.
     close : callable, optional
         Ends the query.
+
+    Attributes
+    ----------
+    notes : tuple of str
+        What is not an error, but hardly meant.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class Result:
         self._close = close
         self._table: pa.Table | None = None
         self._started = False
+        self.notes: tuple[str, ...] = ()
 
     @classmethod
     def of_table(cls, table: pa.Table, plan: Plan | Callable[[], Plan] | None = None) -> Result:

@@ -39,7 +39,7 @@ from .scalar import evaluate_all, quote
 if TYPE_CHECKING:
     from .conditions import ConditionPlan, RowTests
 
-__all__ = ["PreparedRows", "prepare"]
+__all__ = ["PreparedRows", "prepare", "row_words"]
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -183,6 +183,9 @@ def run_row_tests(plan: RowTests, rows: _Rows, words: Words) -> Words | None:
                 if bad is not None:
                     marks = np.where(bad, np.uint64(test.bits), np.uint64(0))
                     failed = marks if failed is None else failed | marks
+            elif what == "true":
+                flags = flat(rows.rows.column(detail[0])).fill_null(False)
+                values = flags.to_numpy(zero_copy_only=False)
             else:
                 type_ = rows.rows.schema.field(detail[0]).type
                 _, values = rows.source(detail, "f" if pa.types.is_float64(type_) else "i")
@@ -219,6 +222,22 @@ def run_row_tests(plan: RowTests, rows: _Rows, words: Words) -> Words | None:
     if failed is not None:
         failed &= words  # where another conjunct is false, nothing is missing
     return failed if failed is not None and failed.any() else None
+
+
+def row_words(plan: RowTests, table: pa.Table, offsets: IntArray) -> Words:
+    """Bits of the row tests that hold in each row, of rows sorted by partition.
+
+    Raises
+    ------
+    SqlError
+        When a test cannot be computed in a row where the others of its condition hold.
+    """
+    rows = _Rows(table, offsets)
+    rows.compute([row for row, _ in plan.shifted])
+    words = np.empty(rows.count, np.uint64)
+    if run_row_tests(plan, rows, words) is not None:
+        raise SqlError(f"a condition cannot be computed: {rows.why}")
+    return words
 
 
 def _matrix(columns: list[Any], dtype: Any, count: int) -> npt.NDArray[Any]:

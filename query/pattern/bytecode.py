@@ -322,6 +322,7 @@ class _Condition(TypedCondition):
         if isinstance(leaf, Navigation):
             self._emit_navigation(leaf, kind)
             return
+        assert isinstance(leaf, MatchAggregate)
         inside = leaf.variables is None or self.variable in leaf.variables
         chosen = self.builder.slot(self.builder.sets, leaf.variables)
         if leaf.function in ("avg", "mean"):

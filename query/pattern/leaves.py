@@ -13,12 +13,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 from sqlglot import exp
 
 __all__ = [
     "CLASSIFIER",
     "NUMBER",
     "PSEUDO",
+    "Given",
     "Leaf",
     "MatchAggregate",
     "MatchNumber",
@@ -107,7 +109,16 @@ class MatchNumber:
     """MATCH_NUMBER()."""
 
 
-Leaf = Navigation | MatchAggregate | MatchNumber
+@dataclass(frozen=True)
+class Given:
+    """What an operator itself knows of a match: a function of names, and the type of its values."""
+
+    function: str
+    names: tuple[str, ...]
+    type: pa.DataType
+
+
+Leaf = Navigation | MatchAggregate | MatchNumber | Given
 
 
 def special(node: Any) -> str:

@@ -34,6 +34,7 @@ from .binding import (
     CLASSIFIER,
     NUMBER,
     Bound,
+    Given,
     Leaf,
     MatchAggregate,
     MatchNumber,
@@ -79,6 +80,8 @@ class Context:
         Per match: the rows of its partition.
     names : list of str
         Variable of each position.
+    given : callable
+        Values, per output row, of leaves that are not read from rows.
     """
 
     matches: Matches
@@ -87,6 +90,7 @@ class Context:
     begin: IntArray
     end: IntArray
     names: Sequence[str]
+    given: Callable[[Given], pa.Array] | None = None
 
 
 @kernel
@@ -236,6 +240,9 @@ class _Leaves:
             if isinstance(leaf, MatchNumber):
                 context = self.context
                 self.known[leaf] = pa.array(context.matches.number[context.rows.match])
+            elif isinstance(leaf, Given):
+                assert self.context.given is not None
+                self.known[leaf] = self.context.given(leaf)
             elif isinstance(leaf, Navigation):
                 self.known[leaf] = self._navigation(leaf)
             else:

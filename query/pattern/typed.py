@@ -558,6 +558,7 @@ class TypedCondition:
             if not kind:
                 raise Unsupported(f"type {self.row_type(leaf.row)} in DEFINE", node)
             return kind
+        assert isinstance(leaf, MatchAggregate)
         counted = leaf.function in ("count", "sum", "avg", "mean")
         if leaf.distinct and counted:
             raise Unsupported(f"{leaf.function}(DISTINCT ...) in DEFINE", node)

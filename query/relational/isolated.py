@@ -276,9 +276,9 @@ class _WorkerQuery:
         self._habits: Habits | None = None
         self._closing = threading.Lock()
         self._done = False
-        self._lease: WorkerLease = pool.lease()
+        self._lease: WorkerLease = pool.lease(control.left)
         self._limits = ExitStack()
-        self._limits.enter_context(control.interrupting(self._lease.kill))
+        self._limits.enter_context(control.interrupting(self._lease.kill, timed=False))
 
     def begin(
         self,
@@ -313,7 +313,9 @@ class _WorkerQuery:
                 self._region = self._lease.share()
             self._lease.channel.send({**request, "given": nodes, "begun": begun}, pieces)
         except ChannelClosed as error:
-            raise self._lease.lost(error) from None
+            lost = self._lease.lost(error)
+            self._control.check()
+            raise lost from None
         for name, known in begun.items():
             self._start(known["scan"], name, _Request(*(known[key] for key in _Request._fields)))
 

@@ -130,7 +130,7 @@ class PartitionSpans:
 
 
 class RowFlags:
-    """Says of rows in ascending order of position what each is: 2 inside, 1 shown, 0 neither."""
+    """Says row by row, by ascending position, what a row is: 2 inside, 1 shown, 0 neither."""
 
     def __init__(self, spans: PartitionSpans) -> None:
         self._stride = spans.stride

@@ -24,7 +24,15 @@ from ...store.snapshot import Snapshot
 from ..contract.cancellation import QueryControl
 from ..contract.explanation import Operator, Plan
 from ..contract.result import Result
-from ..plan.nodes import Leaf, PassThrough, QueryPlan, Relational, Scan, TreeAggregate
+from ..plan.nodes import (
+    Leaf,
+    PassThrough,
+    QueryPlan,
+    Relational,
+    Scan,
+    TreeAggregate,
+    notes_of,
+)
 from ..relational.interface import RelationalExecutor
 from ..relational.scans import FailureBox
 from ..sql.sql_types import conform, declared_types, settle_types
@@ -105,6 +113,11 @@ class Execution:
 
     def result(self) -> Result:
         """Start the query."""
+        result = self._started()
+        result.notes = notes_of(self._plan)
+        return result
+
+    def _started(self) -> Result:
         root = self._plan.root
         if isinstance(root, Relational):
             return self._relational(root)

@@ -21,8 +21,9 @@ Layout
         INSERT INTO s [(a, ...)] VALUES ... | SELECT ...
 
     ``MATCH_RECOGNIZE`` belongs to the FROM item in front of it and becomes a
-    :class:`MatchRelation`; the clause itself is read by :mod:`.match_clause`.  Expressions are read
-    by :mod:`.expression_parser`.
+    :class:`MatchRelation`; the clause itself is read by :mod:`.match_clause`.  ``MATCH_SITUATIONS``
+    likewise: :class:`SituationRelation`, :mod:`.situation_clause`.  Expressions are read by
+    :mod:`.expression_parser`.
 
 Limits
     One statement a text; how long and how deep it may be is said in :mod:`.nesting`.
@@ -45,6 +46,7 @@ from .expression_parser import ExpressionParser
 from .match_clause import parse_match_clause
 from .nesting import balanced, headroom, measure
 from .rendering import Refused, render
+from .situation_clause import parse_situation_clause
 
 __all__ = [
     "AlterStream",
@@ -58,6 +60,7 @@ __all__ = [
     "MatchRelation",
     "ShowIndexes",
     "ShowStreams",
+    "SituationRelation",
     "StatementNode",
     "error_at",
     "parse_predicate",
@@ -156,6 +159,10 @@ class _MethodCall(exp.Expression):  # type: ignore[misc]
     """``.f(y)`` behind an operand or a name, until :func:`_settled`."""
 
 
+class SituationRelation(MatchRelation):
+    """A FROM item under MATCH_SITUATIONS."""
+
+
 class Chronicle(DuckDB):  # type: ignore[misc]
     """The dialect of every face of Chronicle."""
 
@@ -170,6 +177,7 @@ class Chronicle(DuckDB):  # type: ignore[misc]
             **DuckDB.Tokenizer.KEYWORDS,
             "/*+": TokenType.HINT,
             "MATCH_RECOGNIZE": TokenType.MATCH_RECOGNIZE,
+            "MATCH_SITUATIONS": TokenType.MATCH_RECOGNIZE,
         }
         COMMANDS: frozenset[Any] = frozenset()  # nothing may pass unread
 
@@ -243,8 +251,12 @@ class Chronicle(DuckDB):  # type: ignore[misc]
             table = super()._parse_table(*args, **kwargs)
             while table is not None and self._curr.token_type == TokenType.MATCH_RECOGNIZE:
                 token = self._curr
-                clause = parse_match_clause(self)
-                table = self.expression(MatchRelation(this=table, match=clause))
+                if token.text.upper() == "MATCH_SITUATIONS":
+                    clause = parse_situation_clause(self)
+                    table = self.expression(SituationRelation(this=table, match=clause))
+                else:
+                    clause = parse_match_clause(self)
+                    table = self.expression(MatchRelation(this=table, match=clause))
                 table.update_positions(token)
             return table
 
