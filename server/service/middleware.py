@@ -3,7 +3,7 @@
 Purpose
     :class:`RequestMiddleware` wraps the whole application.  It names the request
     (``X-Request-Id``, the client's own when it is well-formed), measures it (``Server-Timing``,
-    metrics), refuses what :mod:`.auth` does not let in, and turns whatever was not handled inside
+    metrics), refuses what :mod:`..access.auth` does not let in, and turns whatever was not handled inside
     into a problem document.
 
 Guarantee
