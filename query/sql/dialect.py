@@ -579,8 +579,9 @@ def to_text(node: Any, text: str | None = None) -> str:
         offset = None
         if text is not None:
             offset = token_offset(text, error.token) if error.token else None
-            if offset is None and error.node is not None:
-                offset = position_of(error.node)
+            node = error.node
+            while offset is None and node is not None and not isinstance(node, exp.Query):
+                offset, node = position_of(node), node.parent
         raise error_at(text or "", offset, f"{error.message} (see docs/sql.md)") from None
     except RecursionError:
         raise SqlError("the statement is nested too deeply") from None
