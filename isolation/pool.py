@@ -146,12 +146,7 @@ class _Worker:
 
 
 class WorkerLease:
-    """A worker in the hands of one piece of work.
-
-    Attributes
-    ----------
-    channel : Channel
-    """
+    """A worker in the hands of one piece of work."""
 
     def __init__(self, pool: Pool, worker: _Worker) -> None:
         self._pool = pool

@@ -54,6 +54,7 @@ from .journal import Journal, RecordKind, encode_checkpoint
 from .log import LogWriter
 from .manifest import read_manifest, write_manifest
 from .options import StreamOptions, retention_limits
+from .recent import RecentCommits
 from .recovery import Recovered, load, open_entry
 from .retention import retained
 from .segment import SegmentView
@@ -118,6 +119,8 @@ class Commits:
         How late events have been of late, in ticks; 0 while unknown.
     tap : CommitTap or None
         Hears of every commit that brings events, once somebody has asked for one.
+    recent : RecentCommits or None
+        The latest commits with their events, while somebody follows the stream.
     """
 
     def __init__(self, files: Files, directory: str) -> None:
@@ -127,6 +130,8 @@ class Commits:
         self._publishing = threading.Lock()
         self.listeners: list[Callable[[StreamState], None]] = []
         self.tap: CommitTap | None = None
+        self.recent: RecentCommits | None = None
+        self._followers = 0
         self.closed = False
         self.failed: str | None = None
         self.folding: frozenset[int] = frozenset()
@@ -204,7 +209,9 @@ class Commits:
         if found.journal.refused:
             self._set_aside(path, found.journal.refused)
         self.log = LogWriter.reopen(self.files, path, found.log_length, found.log_records)
-        self._carry_over = found.torn or found.log_records > 1 or bool(found.journal.refused)
+        known = found.log_records == 1 or found.log_length == self.manifest.log_bytes
+        known = known and bool(self.manifest.identity)  # else it gets one with a new log
+        self._carry_over = found.torn or not known or bool(found.journal.refused)
         if self.journal.extent is not None:
             self.next_id = max(self.next_id, self.journal.extent.segment_id + 1)
         self.active = self._resumed()
@@ -223,8 +230,9 @@ class Commits:
         """Carry the records of an earlier session over to a new log.
 
         A sync of the old one may have failed in the run of the system that goes on: the kernel
-        shows its bytes and has given up writing them, and a second sync would claim success.  On a
-        full disk this waits until there is space again; until then nothing is appended.
+        shows its bytes and has given up writing them, and a second sync would claim success.  Of a
+        log that was closed the manifest knows that none has.  On a full disk this waits until there
+        is space again; until then nothing is appended.
         """
         if self._carry_over:
             try:
@@ -233,12 +241,24 @@ class Commits:
                 logger.warning("%s: no space for a new log (%s)", self.directory, error)
 
     def finish_log(self) -> None:
-        """Leave a log that is one checkpoint: of such a one nothing can be cut off unnoticed."""
-        if self.log.records > 1:
-            try:
-                self.renew_log()
-            except (StorageFull, StorageFailed) as error:
-                logger.info("%s: the log stays as it is (%s)", self.directory, error)
+        """Make the log durable and have the manifest say how long it is.
+
+        Nothing can be cut off unnoticed then, and its commits can be named as before.
+        """
+        self.log.sync()
+        if self.log.records == 1 or self.log.size == self.manifest.log_bytes:
+            return
+        manifest = replace(
+            self.manifest,
+            version=self.manifest.version + 1,
+            events=self.manifest.stored_events + self.journal.rows,
+            position=self.journal.position,
+            log_bytes=self.log.size,
+        )
+        try:
+            write_manifest(self.files, self.directory, manifest.to_json())
+        except (StorageFull, StorageFailed) as error:
+            logger.info("%s: how long its log is stays unsaid (%s)", self.directory, error)
 
     def _resumed(self) -> ActiveSegment | None:
         """The active segment where the last commit has left it."""
@@ -446,9 +466,9 @@ class Commits:
             version=version,
             log=old.log + 1,
             next_id=self.next_id,
-            events=sum(entry.events for entry in (*manifest.segments, *manifest.runs))
-            + journal.rows,
+            events=manifest.stored_events + journal.rows,
             position=journal.position,
+            log_bytes=None,
             garbage=(*self.collect_garbage(), *gone),
         )
         journal = replace(journal, events=manifest.events, identity=manifest.identity)
@@ -491,6 +511,19 @@ class Commits:
         self._remove_quietly(log_name(old.log))
         self.collect_garbage()
 
+    def begin_following(self) -> RecentCommits:
+        """The latest commits, remembered until as many have called :meth:`end_following`."""
+        self._followers += 1
+        if self.recent is None:
+            self.recent = RecentCommits(self.journal.position)
+        return self.recent
+
+    def end_following(self) -> None:
+        """One who began to follow does so no more."""
+        self._followers -= 1
+        if not self._followers:
+            self.recent = None
+
     def open_tap(self) -> CommitTap:
         """What commits bring from now on; the same tap for all who ask."""
         if self.tap is None:
@@ -514,7 +547,6 @@ class Commits:
         try:
             if self.failed is None:
                 self.finish_log()
-                self.log.sync()
         finally:
             self.log.close()
             if self.active is not None:

@@ -175,7 +175,6 @@ class _Found:
 
     Attributes
     ----------
-    calls : list of sqlglot trees
     keys : list of (sqlglot tree, int)
         Where keys stand, and which.
     """

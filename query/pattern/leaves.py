@@ -13,14 +13,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 from sqlglot import exp
 
 __all__ = [
     "CLASSIFIER",
+    "IDENTITIES",
     "NUMBER",
     "PSEUDO",
+    "Given",
     "Leaf",
     "MatchAggregate",
+    "MatchIdentity",
     "MatchNumber",
     "Navigation",
     "RowExpression",
@@ -107,7 +111,25 @@ class MatchNumber:
     """MATCH_NUMBER()."""
 
 
-Leaf = Navigation | MatchAggregate | MatchNumber
+@dataclass(frozen=True)
+class Given:
+    """What an operator itself knows of a match: a function of names, and the type of its values."""
+
+    function: str
+    names: tuple[str, ...]
+    type: pa.DataType
+
+
+@dataclass(frozen=True)
+class MatchIdentity:
+    """MATCH_ID() and its kin, see :mod:`.match_identity`: ``kind`` is the function's name."""
+
+    kind: str
+
+
+IDENTITIES = ("match_id", "match_time", "match_event")
+
+Leaf = MatchIdentity | Navigation | MatchAggregate | MatchNumber | Given
 
 
 def special(node: Any) -> str:
@@ -120,6 +142,7 @@ def special(node: Any) -> str:
         name = str(node.this).lower()
         if name in (
             "prev", "next", "classifier", "match_number", "running", "final", "first", "last",
+            *IDENTITIES,
         ):  # fmt: skip
             return name
     return ""

@@ -1,0 +1,416 @@
+"""Matches of situations: a search from the instant at which each becomes known.
+
+Purpose
+    A match is a function of its situations, and so is the instant at which it is completed or
+    detected.  That instant is one of few of a situation: its end, or the time at which it is known
+    to count.  These are the *triggers*.  Joining the other names around each trigger, in the order
+    of instants, and keeping what becomes known at just this instant finds every match once,
+    whatever is known already and however the input is cut.
+
+Layout
+    Situations lie sorted by partition, name and time; those of one name and partition are disjoint,
+    so their starts and their ends ascend alike.  For one situation z the others of a name fall into
+    contiguous classes, the thirteen relations in their order, and two searches tell where::
+
+        BEFORE ...  MEETS | crosses z.ts | same start | DURING ... | crosses z.te | MET BY | AFTER
+        te < z.ts        ^ first te >= z.ts                         first ts >= z.te ^
+
+    Any set of relations is a range between these; within it each candidate is looked at.
+
+Guarantee
+    A situation that lasts still has the end OPEN, later than any time.  Of two such the relation is
+    one of those that their starts leave, and they match where all of these are allowed.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...compiled import kernel
+from .derive_kernels import OPEN
+from .relations import ALL, BEGIN_TOGETHER, INTERSECTS, LEFT_FIRST, RIGHT_FIRST
+
+__all__ = [
+    "ENOUGH",
+    "TOO_MANY_RESULTS",
+    "TOO_MANY_STEPS",
+    "certain_instants",
+    "find_triggers",
+    "join",
+]
+
+_ALL = np.int64(ALL)
+_INTERSECTS = np.int64(INTERSECTS)
+_GROUP_LEFT = np.int64(LEFT_FIRST)
+_GROUP_SAME = np.int64(BEGIN_TOGETHER)
+_GROUP_RIGHT = np.int64(RIGHT_FIRST)
+_BEFORE, _MEETS, _DURING, _MET_BY, _AFTER = (np.int64(1 << i) for i in (0, 1, 8, 11, 12))
+
+ENOUGH, TOO_MANY_RESULTS, TOO_MANY_STEPS = 0, 1, 2
+"""How :func:`join` came to its end."""
+
+
+@kernel
+def _first_at_least(values, low, high, wanted):
+    """First place in an ascending range whose value is at least ``wanted``."""
+    while low < high:
+        middle = (low + high) >> 1
+        if values[middle] < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@kernel
+def _near(values, low, high, hint, wanted):
+    """As :func:`_first_at_least`, in steps that double from a place where it was before."""
+    if hint <= low or hint >= high:
+        return _first_at_least(values, low, high, wanted)
+    step = 1
+    if values[hint] < wanted:
+        low = hint + 1
+        while low + step < high and values[low + step] < wanted:
+            low += step + 1
+            step *= 2
+        return _first_at_least(values, low, min(high, low + step), wanted)
+    high = hint
+    while high - step > low and values[high - step] >= wanted:
+        high -= step
+        step *= 2
+    return _first_at_least(values, max(low, high - step), high, wanted)
+
+
+@kernel
+def _relation(a_start, a_end, b_start, b_end):
+    """The relation of a to b as a mask; while both last, of all that their starts leave."""
+    one = np.int64(1)
+    if a_end <= b_start:
+        return one << (0 if a_end < b_start else 1)
+    if b_end <= a_start:
+        return one << (12 if b_end < a_start else 11)
+    if a_end == OPEN and b_end == OPEN:
+        if a_start < b_start:
+            return _GROUP_LEFT
+        return _GROUP_SAME if a_start == b_start else _GROUP_RIGHT
+    shift = 2
+    if a_start == b_start:
+        shift = 5
+    elif a_start > b_start:
+        shift = 8
+    if a_end < b_end:
+        return one << shift
+    return one << (shift + 1 if a_end == b_end else shift + 2)
+
+
+@kernel
+def _certain(a_start, a_end, b_start, b_end, allowed):
+    """The instant from which on a pair is in its set however the stream goes on."""
+    later = max(a_start, b_start)
+    sooner = min(a_end, b_end)
+    if sooner <= later:
+        return later
+    group = _GROUP_LEFT
+    if a_start == b_start:
+        group = _GROUP_SAME
+    elif a_start > b_start:
+        group = _GROUP_RIGHT
+    return later if group & ~allowed == 0 else sooner
+
+
+@kernel
+def _known(start, end, least, bounded):
+    """The instant from which on a situation is known to count."""
+    return end if bounded else start + least
+
+
+@kernel
+def certain_instants(starts, ends, least, bounded, allowed, instants):
+    """When each combination was certain: the instant of its detection."""
+    for i in range(starts.shape[0]):
+        found = np.int64(-(2**63))
+        for p in range(starts.shape[1]):
+            found = max(found, _known(starts[i, p], ends[i, p], least[p], bounded[p]))
+            for q in range(p):
+                if allowed[p, q] != _ALL:
+                    at = _certain(starts[i, p], ends[i, p], starts[i, q], ends[i, q], allowed[p, q])
+                    found = max(found, at)
+        instants[i] = found
+
+
+@kernel
+def find_triggers(
+    fresh, name, group, start, end, least, bounded, by_end, early, since, until, where, instant
+):
+    """Triggers of the situations that are new or last; returns how many.
+
+    ``by_end``: per name, whether its end can be the last thing to be known of a match.
+    """
+    count = 0
+    for k in range(start.shape[0]):
+        if not fresh[k]:
+            continue
+        p = name[k]
+        limit = until[group[k]]
+        known = OPEN
+        if early:
+            if bounded[p] or start[k] <= OPEN - least[p]:
+                known = _known(start[k], end[k], least[p], bounded[p])
+            if since < known <= limit and known < OPEN:
+                where[count] = k
+                instant[count] = known
+                count += 1
+        if by_end[p] and since < end[k] <= limit and end[k] != known and end[k] != OPEN:
+            where[count] = k
+            instant[count] = end[k]
+            count += 1
+    return count
+
+
+@kernel
+def _range_of(allowed, low, high, first_end, first_start, start, end, z_start, z_end):
+    """Places between ``low`` and ``high`` that a set of relations can be at."""
+    stop = high
+    if allowed & _AFTER == 0:
+        stop = first_start
+        if allowed & _MET_BY:
+            stop = min(high, first_start + 1)
+        elif allowed & _GROUP_RIGHT == 0:
+            stop = first_end  # of those that may be left at most three remain
+            while stop < first_start and (
+                start[stop] < z_start or (start[stop] == z_start and allowed & _GROUP_SAME)
+            ):
+                stop += 1
+            if allowed & (_INTERSECTS | _MEETS) == 0:
+                stop = first_end
+    if allowed & _BEFORE == 0:
+        low = first_end
+        if allowed & (_MEETS | _GROUP_LEFT) == 0:
+            while low < stop and start[low] < z_start:
+                low += 1
+            if allowed & _GROUP_SAME == 0:
+                if low < stop and start[low] == z_start:
+                    low += 1
+                if allowed & _DURING == 0:
+                    low = max(low, first_start - 1)
+                if allowed & _GROUP_RIGHT == 0:
+                    low = max(low, first_start)
+    return low, stop
+
+
+@kernel
+def _share(allowed, low, high, start, end, z):
+    """Share of the situations of a range that is in a set of relations to z.
+
+    At most four are looked at: all others are BEFORE, AFTER or DURING, as their place says.
+    """
+    first_end = _first_at_least(end, low, high, start[z])
+    first_start = _first_at_least(start, first_end, high, end[z])
+    found = 0
+    if allowed & _BEFORE:
+        found += first_end - low
+    if allowed & _AFTER:
+        found += high - first_start
+    if allowed & _DURING:
+        found += max(0, first_start - first_end - 3)
+    looked = -1
+    for j in range(4):
+        k = first_end + j if j < 2 else first_start - 3 + j
+        if k > looked and first_end <= k < high and k <= first_start:
+            looked = k
+            bits = _relation(start[k], end[k], start[z], end[z])
+            if bits & allowed and (bits & _AFTER == 0):
+                found += 1
+    return found / (high - low)
+
+
+@kernel
+def _complete(chosen, count, start, end, instant, trigger, least, bounded, by_end, allowed, early):
+    """Whether a combination becomes known at an instant, and at no trigger of an earlier name."""
+    known = np.int64(-(2**63))
+    for p in range(count):
+        k = chosen[p]
+        at = end[k]
+        if early:
+            at = _known(start[k], end[k], least[p], bounded[p])
+        if at > instant:
+            return False
+        if p < trigger and (at == instant or (by_end[p] and end[k] == instant)):
+            return False
+        known = max(known, at)
+    if early:
+        for p in range(count):
+            for q in range(p + 1, count):
+                if allowed[p, q] != _ALL:
+                    at = _certain(
+                        start[chosen[p]], end[chosen[p]], start[chosen[q]], end[chosen[q]],
+                        allowed[p, q],
+                    )  # fmt: skip
+                    if at > instant:
+                        return False
+                    known = max(known, at)
+    return known == instant
+
+
+@kernel
+def join(
+    where, instant, begin, name, group, start, end, offsets, count, orders, allowed, implied,
+    least, bounded, by_end, window, early, sizes, shares, alpha, enough, most, steps_max,
+):  # fmt: skip
+    """Find the matches of triggers from number ``begin`` on.
+
+    Parameters
+    ----------
+    where, instant : int64 arrays
+        Triggers in ascending order of instants: place of the situation, and instant.
+    name, group, start, end : arrays
+        The situations; ``offsets[g * count + p]``: where those of name p in partition g begin.
+    orders : int64[count, count]
+        Per name of a trigger: the names in the order in which they are joined, itself first.
+    allowed, implied : int64[count, count]
+        Sets of relations as written, and as they follow.
+    sizes, shares : float64 arrays
+        Averages of what was found, moved by ``alpha``: situations of each name in a window, and
+        the share of them that is in the set of each pair.
+    enough, most : int
+        Results after which to stop before another instant, and results that are too many.
+    steps_max : int
+        Candidates that may be looked at for one trigger.
+
+    Returns
+    -------
+    results : int64[n, count + 1]
+        Places of the situations, by name, and the instant.
+    n : int
+    next : int
+        Trigger to go on with.
+    status : int
+    """
+    out = np.empty((1024, count + 1), np.int64)
+    found = 0
+    chosen = np.empty(count, np.int64)
+    place = np.empty(count, np.int64)
+    # where the situations of a name can be, in the window and after each step
+    lows = np.empty((count + 1, count), np.int64)
+    highs = np.empty((count + 1, count), np.int64)
+    hints = np.zeros((count, count, 2), np.int64)  # where they were found last, by name and other
+    learned = np.empty((count, count), np.bool_)
+    at = begin
+    while at < where.shape[0]:
+        if found >= enough and instant[at] != instant[at - 1]:
+            break
+        now = instant[at]
+        first = where[at]
+        trigger = name[first]
+        g = group[first]
+        oldest = -OPEN
+        if window < OPEN and now >= window - OPEN:
+            oldest = now - window
+        at += 1
+        if start[first] < oldest:
+            continue
+        for p in range(count):
+            low = offsets[g * count + p]
+            high = offsets[g * count + p + 1]
+            if oldest > -OPEN:
+                low = _first_at_least(start, low, high, oldest)
+            if not early or bounded[p]:
+                high = _first_at_least(end, low, high, now + 1)
+            elif now >= least[p] - OPEN:
+                high = _first_at_least(start, low, high, now - least[p] + 1)
+            else:
+                high = low
+            if p != trigger:
+                sizes[p] += alpha * (high - low - sizes[p])
+            lows[count, p] = low
+            highs[count, p] = high
+            for q in range(count):
+                learned[p, q] = False
+        steps = 0
+        step = 0
+        k = first
+        while True:
+            # situation k is taken for the name of this step, if it leaves room for the others
+            p = orders[trigger, step]
+            before = step - 1 if step else count
+            fits = True
+            for i in range(step):
+                q = orders[trigger, i]
+                if implied[p, q] == _ALL:
+                    continue
+                z = chosen[q]
+                bits = _relation(start[k], end[k], start[z], end[z])
+                if bits & implied[p, q] == 0 or (
+                    allowed[p, q] != _ALL
+                    and (
+                        bits & ~allowed[p, q]
+                        or (
+                            early
+                            and _certain(start[k], end[k], start[z], end[z], allowed[p, q]) > now
+                        )
+                    )
+                ):
+                    fits = False
+                    if bits == _DURING:  # all that follow within z are the same
+                        place[step] = max(
+                            place[step], _first_at_least(end, k, highs[before, p], end[z])
+                        )
+                    break
+            if fits:
+                chosen[p] = k
+                for i in range(step + 1, count):
+                    q = orders[trigger, i]
+                    low = lows[before, q]
+                    high = highs[before, q]
+                    if implied[q, p] != _ALL and low < high:
+                        if allowed[q, p] != _ALL and not learned[q, p]:
+                            learned[q, p] = True
+                            share = _share(
+                                allowed[q, p], lows[count, q], highs[count, q], start, end, k
+                            )
+                            shares[q, p] += alpha * (share - shares[q, p])
+                            shares[p, q] = shares[q, p]
+                        first_end = _near(end, low, high, hints[q, p, 0], start[k])
+                        first_start = _near(start, first_end, high, hints[q, p, 1], end[k])
+                        hints[q, p, 0] = first_end
+                        hints[q, p, 1] = first_start
+                        low, high = _range_of(
+                            implied[q, p], low, high, first_end, first_start, start, end, start[k],
+                            end[k],
+                        )  # fmt: skip
+                    if low >= high:
+                        fits = False
+                        break
+                    lows[step, q] = low
+                    highs[step, q] = high
+            if fits and step == count - 1:  # all names have a situation
+                if _complete(
+                    chosen, count, start, end, now, trigger, least, bounded, by_end, allowed, early
+                ):
+                    if found == out.shape[0]:
+                        if found >= most:
+                            return out, found, at, TOO_MANY_RESULTS
+                        larger = np.empty((2 * found, count + 1), np.int64)
+                        for i in range(found):
+                            for j in range(count + 1):
+                                larger[i, j] = out[i, j]
+                        out = larger
+                    for i in range(count):
+                        out[found, i] = chosen[i]
+                    out[found, count] = now
+                    found += 1
+            elif fits:
+                step += 1
+                place[step] = lows[step - 1, orders[trigger, step]]
+            while step and place[step] >= highs[step - 1, orders[trigger, step]]:
+                step -= 1
+            if step == 0:
+                break
+            k = place[step]
+            place[step] += 1
+            steps += 1
+            if steps > steps_max:
+                return out, found, at, TOO_MANY_STEPS
+    return out, found, at, ENOUGH
