@@ -50,8 +50,8 @@ WATCH_S = 0.05
 IDLE_LOOK_S = 2.0
 END_S = 5.0
 BIRTHS_MAX = 3
-"""Workers that may die at their birth, one after the other, until what bears them is replaced, which
-ends all others."""
+"""Workers that may die at their birth, one after the other, until what bears them is replaced,
+which ends all others."""
 
 KEPT_BYTES = 96 << 20
 """A worker that holds more than this after its work is replaced."""
