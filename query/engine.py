@@ -25,6 +25,7 @@ from functools import cache
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from sqlglot import exp
 
 from ..errors import SqlError, StreamNotFound
@@ -37,29 +38,49 @@ from .contract.catalog import Catalog
 from .contract.explanation import Plan
 from .contract.result import Result
 from .operators import BINDERS, OPENERS, PLANNERS
+from .pattern.compiled import CompiledMatch
 from .plan.nodes import QueryPlan
 from .plan.planner import Planning, plan_query
 from .plan.prepared import PreparedQuery, prepare
 from .relational.evaluation import evaluated_by
 from .relational.interface import RelationalExecutor
 from .run.execution import Execution, Surroundings
-from .sql.dialect import Explain, StatementNode, error_at, parse_predicate, parse_statement
+from .split.parts import MatchPart
+from .sql.dialect import (
+    Explain,
+    StatementNode,
+    error_at,
+    parse_predicate,
+    parse_statement,
+    position_of,
+)
 from .sql.nesting import headroom, turn
 from .sql.sql_types import conform
 from .statement_cache import StatementCache
 
-__all__ = ["QueryEngine"]
+__all__ = ["QueryEngine", "Region"]
 
 Parameters = Mapping[str, Any] | Sequence[Any] | None
+_NO_CONDITION = "where is a condition on one event; write a query for anything more"
 
 
 @dataclasses.dataclass(frozen=True)
-class _Fixed:
-    """A stream as of a snapshot, and only a half-open range of its ticks."""
+class Region:
+    """Where a query is evaluated, instead of everywhere as of now.
 
-    stream: str
-    snapshot: Snapshot
-    bounds: tuple[int | None, int | None]
+    Attributes
+    ----------
+    snapshots : mapping of str to Snapshot
+        Streams as they are to be seen.
+    bounds : mapping of str to (int or None, int or None)
+        Half-open ranges of ticks outside of which their events do not count.
+    part : callable, optional
+        From a snapshot and a row pattern over it to the share of its matches that is looked for.
+    """
+
+    snapshots: Mapping[str, Snapshot]
+    bounds: Mapping[str, tuple[int | None, int | None]] = dataclasses.field(default_factory=dict)
+    part: Callable[[Snapshot, CompiledMatch], MatchPart] | None = None
 
 
 class QueryEngine:
@@ -244,15 +265,16 @@ class QueryEngine:
         prepared: PreparedQuery,
         params: Parameters,
         control: QueryControl,
-        fixed: _Fixed | None = None,
+        region: Region | None = None,
     ) -> tuple[QueryPlan, Callable[[str], Snapshot]]:
         """Plan one execution; gives the snapshots that the plan was made on, too."""
         planning = Planning.of(
             prepared, params, self.catalog, self.executor, BINDERS, PLANNERS, control
         )
-        if fixed is not None:
-            planning.snapshots[fixed.stream] = fixed.snapshot
-            planning.bounds[fixed.stream] = fixed.bounds
+        if region is not None:
+            planning.snapshots.update(region.snapshots)
+            planning.bounds.update(region.bounds)
+            planning.part = region.part
         return plan_query(prepared, planning), planning.snapshot
 
     def _execution(
@@ -270,16 +292,26 @@ class QueryEngine:
         prepared: PreparedQuery,
         params: Parameters,
         control: QueryControl,
-        fixed: _Fixed | None = None,
+        region: Region | None = None,
     ) -> Result:
         control.check()
         with self._careful(prepared.text, control):
-            planned = self._planning(prepared, params, control, fixed)
+            planned = self._planning(prepared, params, control, region)
             return self._execution(*planned, control).result()
 
     def query(self, tree: Any, text: str, params: Parameters, control: QueryControl) -> Result:
         """Run a query tree that is part of another statement."""
         return self._run(self._prepare(tree, text, control), params, control)
+
+    def prepared(self, tree: Any, text: str) -> PreparedQuery:
+        """Prepare a query tree, to be evaluated over regions; the tree is changed."""
+        return self._prepare(tree, text, QueryControl())
+
+    def over(
+        self, prepared: PreparedQuery, region: Region, control: QueryControl | None = None
+    ) -> Result:
+        """Evaluate a prepared query over a region."""
+        return self._run(prepared, None, control or QueryControl(), region)
 
     def scan(
         self,
@@ -294,25 +326,65 @@ class QueryEngine:
     ) -> Iterator[pa.RecordBatch]:
         """Events of a stream that satisfy a SQL predicate, in time order; ticks in, batches out."""
         control = control or QueryControl()
-        key = (name, predicate, tuple(columns), limit)
-        prepared = self._known(key)
-        if prepared is None:
-            with turn(predicate, control):
-                condition = parse_predicate(predicate)
-            projections = [exp.column(exp.to_identifier(c, quoted=True)) for c in columns]
-            select = exp.select(*projections).from_(
-                exp.Table(this=exp.to_identifier(name, quoted=True))
-            )
-            select.set("where", exp.Where(this=condition))
-            if limit is not None:
-                select.set("limit", exp.Limit(expression=exp.Literal.number(limit)))
-            prepared = self._prepared.keep(key, self._prepare(select, predicate, control))
-        fixed = _Fixed(name, snapshot, (start, end))
-        result = self._run(prepared, None, control, fixed)
+        prepared = self._selecting(name, predicate, tuple(columns), limit, control)
+        result = self.over(prepared, Region({name: snapshot}, {name: (start, end)}), control)
         schema = snapshot.schema.arrow
         output = pa.schema([schema.field(column) for column in columns])
         for batch in result.batches():
             yield conform(batch, output)
+
+    def passing(
+        self, name: str, snapshot: Snapshot, predicate: str, control: QueryControl | None = None
+    ) -> pa.BooleanArray:
+        """Of each event of a snapshot, in its order, whether it satisfies a SQL predicate.
+
+        Raises
+        ------
+        SqlError
+            Also for what is no condition on one event.
+        """
+        control = control or QueryControl()
+        prepared = self._selecting(name, predicate, None, None, control)
+        result = self.over(prepared, Region({name: snapshot}, {name: (None, None)}), control)
+        parts = [batch.column(1) for batch in result.batches()]
+        if sum(map(len, parts)) != snapshot.count:
+            raise error_at(predicate, 0, _NO_CONDITION)
+        return pc.fill_null(pa.concat_arrays([*parts, pa.array([], pa.bool_())]), False)
+
+    def _selecting(
+        self,
+        name: str,
+        predicate: str,
+        columns: tuple[str, ...] | None,
+        limit: int | None,
+        control: QueryControl,
+    ) -> PreparedQuery:
+        """Columns of the events that satisfy a predicate; without columns: of all, whether they do.
+
+        The time beside it keeps aggregates that the parser does not know out of the predicate.
+        """
+        key = (name, predicate, columns, limit)
+        prepared = self._known(key)
+        if prepared is not None:
+            return prepared
+        with turn(predicate, control):
+            condition = parse_predicate(predicate)
+        chosen = (self.catalog.stream_schema(name).time,) if columns is None else columns
+        projections = [exp.column(exp.to_identifier(c, quoted=True)) for c in chosen]
+        select = exp.select(*projections).from_(
+            exp.Table(this=exp.to_identifier(name, quoted=True))
+        )
+        if columns is None:
+            more = condition.find(exp.Query, exp.Subquery, exp.Window, exp.AggFunc)
+            if more is not None:
+                raise error_at(predicate, position_of(more), _NO_CONDITION)
+            truth = exp.Cast(this=exp.paren(condition), to=exp.DataType.build("boolean"))
+            select = select.select(exp.alias_(truth, "passes", quoted=True))
+        else:
+            select.set("where", exp.Where(this=condition))
+        if limit is not None:
+            select.set("limit", exp.Limit(expression=exp.Literal.number(limit)))
+        return self._prepared.keep(key, self._prepare(select, predicate, control))
 
     # ---------------------------------------------------------------------- prepared
 
