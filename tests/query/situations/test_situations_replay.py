@@ -87,26 +87,31 @@ def test_every_plan_gives_the_rows_of_a_full_replay(tmp_path: Path, seed: int) -
     assert replayed > 5 or seed == 3
 
 
-def test_a_run_cut_by_its_interval_is_not_believed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("keys", [1, 4])
+@pytest.mark.parametrize("gap", ["", "GAP 3", "GAP 5"])
+@pytest.mark.parametrize("strategy", ["all", "none"])
+def test_a_run_cut_by_its_interval_is_not_believed(
+    tmp_path: Path, keys: int, gap: str, strategy: str
+) -> None:
     """A begins long before the window: seen from within, it seems to begin there."""
     count = 40_000
-    a = np.zeros(count)
-    a[100:30_000] = 1
-    a[35_000:35_100] = 1
-    b = np.zeros(count)
-    b[29_990:30_010] = 1
-    b[35_050:35_150] = 1
-    for keys in (np.zeros(count, np.int64), np.arange(count) % 4):
-        table = pa.table({"t": np.arange(count), "k": keys, "a": a, "b": b})
-        with chronicle.open(tmp_path / f"{keys[-1]}") as db:
-            s = db.create_stream("s", table.schema, time="t", options={"leaf_bytes": 16384})
-            s.append(table)
+    a, b = np.zeros(count), np.zeros(count)
+    a[100:30_000] = a[35_000:35_100] = 1
+    b[29_990:30_010] = b[35_050:35_150] = 1
+    key = np.arange(count) % keys
+    table = pa.table({"t": np.arange(count), "k": key, "a": a, "b": b})
+    with chronicle.open(tmp_path) as db:
+        s = db.create_stream("s", table.schema, time="t", options={"leaf_bytes": 16384})
+        s.append(table)
+        if strategy == "all":
             s.create_index("b")
-            by = "PARTITION BY k" if keys[-1] else ""
-            query = f"""SELECT {{}} a_started, b_ended FROM s MATCH_SITUATIONS ({by}
-                PATTERN (A OVERLAPS B) WITHIN 500 DEFINE A AS a > 0.5, B AS b > 0.5)"""
-            full = db.sql(query.format("/*+ strategy(replay) */")).fetchall()
-            result = db.sql(query.format("/*+ strategy(all) */"))
-            assert result.fetchall() == full
-            assert {row[0] for row in full} == set(range(35_000, 35_000 + len(full)))
-            assert "B: b > 0.5" in str(result.plan)
+        by = "PARTITION BY k" if keys > 1 else ""
+        query = f"""SELECT {{}} a_started FROM s MATCH_SITUATIONS ({by}
+            PATTERN (A INTERSECTS B) WITHIN 500 {gap} EMIT ON DETECTION
+            DEFINE A AS a > 0.5, B AS b > 0.5)"""
+        full = db.sql(query.format("/*+ strategy(replay) */")).fetchall()
+        result = db.sql(query.format(f"/*+ strategy({strategy}) */"))
+        assert result.fetchall() == full
+        assert "whole stream" not in str(result.plan)
+        if gap != "GAP 3" or keys == 1:
+            assert {row[0] for row in full} == set(range(35_000, 35_000 + keys))
