@@ -155,7 +155,6 @@ def measure(table: pa.Table, jobs: list[FlinkJob], runs: int) -> dict[FlinkJob, 
     ----------
     table : pyarrow.Table
         Columns ``t`` (milliseconds, int64, ascending), then int64 and float64 ones.
-    jobs : list of FlinkJob
     runs : int
         Counted runs of each.
 

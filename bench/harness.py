@@ -61,7 +61,6 @@ class Section:
     ----------
     setting : str
         Data and settings of both sides.
-    rows : list of Row
     notes : list of str
         What was lost and why; what a reader might misread.
     """

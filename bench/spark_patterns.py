@@ -67,7 +67,6 @@ class PatternBench:
         Where both are made.
     schema : StreamSchema
         With time ``t``, ``id`` and three doubles ``a``, ``b``, ``c``.
-    batches : iterator of RecordBatch
     """
 
     def __init__(

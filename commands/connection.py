@@ -46,8 +46,6 @@ class Connection:
     ----------
     path : Path
         Of the store; not used with a url.
-    url : str or None
-    token : str or None
     """
 
     path: Path

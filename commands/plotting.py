@@ -61,7 +61,6 @@ class Series:
         Name of the horizontal column.
     times : bool
         Whether it holds times, as seconds since the epoch.
-    lines : dict of str to Line
     found : int
         Lines that there would be without a limit.
     """

@@ -22,7 +22,6 @@ class Session:
 
     Parameters
     ----------
-    connection : Connection
     timeout : float, optional
         Seconds for each statement.
     """

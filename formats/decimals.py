@@ -169,7 +169,6 @@ def parse_decimals(texts: pa.Array, power: int, digits_max: int = DIGITS_MAX) ->
 
     Parameters
     ----------
-    texts : pyarrow.Array of string or large_string
     digits_max : int
         Most digits of such a number, 38 at most.
     """

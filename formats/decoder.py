@@ -8,7 +8,7 @@ Purpose
 Layout
     ::
 
-        owner: {"job": "read", format, schema, ...} + the file
+        owner: {"job": "read", format, schema, ...} + the file, or its bytes
         worker: {"bad": [row, ...]} and {"batch"} in the order of the source, the last one with
                 "end", or {"error": [class, message, row]}
 
@@ -80,17 +80,22 @@ def serve(channel: Channel, spec: Mapping[str, Any], confined: Confinement) -> N
     keep_no_machine_code()
     channel.send({"ready": asdict(confined)})
     while True:
-        job, _ = channel.receive()
+        job, data = channel.receive()
         file, channel.file = channel.file, None
-        assert file is not None
         try:
-            with os.fdopen(file, "rb") as source:
+            with _opened(file, data, job) as source:
                 message, pieces = _read(channel, source, job)
             channel.send({**message, "end": True}, pieces)
         except ChannelClosed:
             raise
         except BaseException as error:
             channel.send({"error": _told(error, job)})
+
+
+def _opened(file: int | None, data: pa.Buffer | None, job: dict[str, Any]) -> Any:
+    if file is not None:
+        return os.fdopen(file, "rb")
+    return io.BytesIO(b"" if data is None else memoryview(data)[: job["size"]])
 
 
 def _read(

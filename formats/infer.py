@@ -44,7 +44,6 @@ def infer_text(values: pa.Array, *, numbers: bool = True) -> pa.DataType | None:
 
     Parameters
     ----------
-    values : pyarrow.Array of string
     numbers : bool
         Whether digits count as numbers; they do not in JSON strings.
     """

@@ -12,7 +12,6 @@ Guarantee
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -74,7 +73,7 @@ class IsolatedReader:
 
     def read_batches(
         self,
-        file: int,
+        source: int | bytes,
         format: str,
         *,
         schema: StreamSchema,
@@ -89,8 +88,8 @@ class IsolatedReader:
 
         Parameters
         ----------
-        file : int
-            A descriptor that can be read and seeked; it stays open.
+        source : int or bytes
+            A descriptor that can be read and seeked, which stays open; or what there is to read.
         format, schema, time_format, on_bad, name
             As :func:`.reader.read_batches` takes them.
         encoding : {None, "gzip", "zstd"}
@@ -100,10 +99,7 @@ class IsolatedReader:
         **options
             Further ones of :func:`.reader.read_batches`, such as its limits.
         """
-        lease = self.pool.lease()
-        deadline = threading.Timer(self._reading_s, lease.kill, ("deadline",))
-        deadline.daemon = True
-        deadline.start()
+        lease = self.pool.lease(self._reading_s)
         try:
             job = {
                 "job": "read",
@@ -115,8 +111,12 @@ class IsolatedReader:
                 "encoding": encoding,
                 "decoded_max": decoded_max,
                 "options": options,
+                "size": 0 if isinstance(source, int) else len(source),
             }
-            lease.channel.send(job, file=file)
+            if isinstance(source, int):
+                lease.channel.send(job, file=source)
+            else:
+                lease.channel.send(job, [source])
             ended = False
             while not ended:
                 message, data = self._message(lease)
@@ -137,7 +137,6 @@ class IsolatedReader:
         except (ChannelClosed, Garbage) as error:
             raise lease.lost(error) from None
         finally:
-            deadline.cancel()
             lease.discard()
 
     def _message(self, lease: WorkerLease) -> tuple[dict[str, Any], pa.Buffer | None]:

@@ -30,7 +30,6 @@ def unpacked(
 
     Parameters
     ----------
-    file : binary file
     encoding : {None, "gzip", "zstd"}
     limit : int
         Bytes after which reading raises :class:`ResourceLimit`.

@@ -426,7 +426,6 @@ def read_batches(
         Chunks of a request body are fine.
     format : {"json", "ndjson", "csv", "arrow", "parquet"}, optional
         Inferred from the name and the first bytes by default.
-    schema : StreamSchema
     time_format : str
         ``"iso"`` refuses numbers as times, ``s``, ``ms``, ``us``, ``ns`` say what they count,
         ``"auto"`` tells it from magnitudes; see ``times.py``.

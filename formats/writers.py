@@ -48,7 +48,6 @@ def encode(
 
     Parameters
     ----------
-    batches : iterable of pyarrow.RecordBatch
     schema : pyarrow.Schema
         Of the batches; what an empty answer is made from.
     format : {"json", "ndjson", "csv", "arrow", "arrow file", "parquet"}

@@ -42,7 +42,6 @@ class Catalogue:
         Indexed attributes and the identifiers of their indexes; none where no run can be read.
     runs : mapping of (index, segment) to tuple of Run
         In order of position.
-    times : mapping of segment to tuple of TimeRange
     """
 
     attributes: Mapping[str, int]

@@ -81,12 +81,7 @@ def _ranges(
 
 
 class KeyRanges:
-    """What atoms on one attribute mean as key ranges of a run, made once where runs share keys.
-
-    Parameters
-    ----------
-    atoms : sequence of Atom
-    """
+    """What atoms on one attribute mean as key ranges of a run, made once where runs share keys."""
 
     def __init__(self, indexes: OpenedIndexes, atoms: Sequence[Atom], attribute: Attribute) -> None:
         self.indexes = indexes
@@ -143,12 +138,7 @@ def _ranks(fences, begins, entries, block, key, beyond, out):  # type: ignore[no
 
 
 class RunFences:
-    """The fences of several runs of one attribute, side by side.
-
-    Parameters
-    ----------
-    runs : sequence of Run
-    """
+    """The fences of several runs of one attribute, side by side."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self.runs = runs

@@ -34,6 +34,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from sortedcontainers import SortedDict
 
 from ..errors import ChronicleError, CorruptStore, StorageFailed, StoreClosed
 from ..lru import Lru
@@ -98,8 +99,9 @@ class OpenedIndexes:
         self._lock = threading.RLock()
         self._build_lock = threading.RLock()
         self._definitions = Definitions()
-        self._runs: dict[RunKey, Run] = {}
-        self._times: dict[tuple[int, int], TimeRange] = {}
+        # in the order of their keys
+        self._runs: dict[RunKey, Run] = SortedDict()
+        self._times: dict[tuple[int, int], TimeRange] = SortedDict()
         self._catalogue: Catalogue | None = None
         self._cache = Lru[bytes, bytes](CACHE_BYTES, len)
         self._read_definitions()
@@ -181,7 +183,7 @@ class OpenedIndexes:
         storage = self._storage
         assert storage is not None
         known = set(self._definitions.identifiers.values())
-        runs: dict[RunKey, Run] = {}
+        runs: dict[RunKey, Run] = SortedDict()
         strangers: set[int] = set()
         for key, value in storage.scan(b"d"):
             run_key = parse_descriptor_key(key)
@@ -189,7 +191,7 @@ class OpenedIndexes:
                 runs[run_key] = Run.from_bytes(*run_key, value)
             else:
                 strangers.add(run_key[0])
-        times: dict[tuple[int, int], TimeRange] = {}
+        times: dict[tuple[int, int], TimeRange] = SortedDict()
         for key, value in storage.scan(b"D"):
             at = parse_time_key(key)
             try:
@@ -270,13 +272,12 @@ class OpenedIndexes:
                 usable = {} if self._storage is None else dict(self._definitions.identifiers)
                 known = set(usable.values())
                 runs: dict[tuple[int, int], list[Run]] = {}
-                for index, segment, first in sorted(self._runs):
+                for (index, segment, _), run in self._runs.items():
                     if index in known:
-                        run = self._runs[index, segment, first]
                         runs.setdefault((index, segment), []).append(run)
                 times: dict[int, list[TimeRange]] = {}
-                for at in sorted(self._times):
-                    times.setdefault(at[0], []).append(self._times[at])
+                for (segment, _), range_ in self._times.items():
+                    times.setdefault(segment, []).append(range_)
                 self._catalogue = Catalogue(
                     usable,
                     {key: tuple(listed) for key, listed in runs.items()},
@@ -327,7 +328,7 @@ class OpenedIndexes:
 
     def _no_runs(self) -> None:
         """Forget every run, and what was read of them."""
-        self._runs, self._times, self._catalogue = {}, {}, None
+        self._runs, self._times, self._catalogue = SortedDict(), SortedDict(), None
         self._cache = Lru(CACHE_BYTES, len)
 
     def _fetch(self, key: bytes, run_key: RunKey, generation: int) -> bytes:

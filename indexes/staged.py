@@ -85,7 +85,6 @@ def build_staged(
     ----------
     place : str
         Of the job.
-    staged : sequence of StagedSegment
     schema : StreamSchema
         That they were written with.
     """

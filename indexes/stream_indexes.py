@@ -194,7 +194,8 @@ class StreamIndexes(OpenedIndexes):
             self._define(changed)
         with self._lock:
             self._definitions, self._catalogue = changed, None
-            self._runs = {at: run for at, run in self._runs.items() if at[0] != index}
+            for at in [at for at in self._runs if at[0] == index]:
+                del self._runs[at]
             self.damaged = {at: why for at, why in self.damaged.items() if at[0] != index}
         with _derived("the runs of a dropped index are left"), self._writing() as storage:
             for kind in (b"d", b"k", b"p", b"n", b"s"):
@@ -391,7 +392,8 @@ class StreamIndexes(OpenedIndexes):
             storage.write([], [time_key(*at)])
             storage.delete_prefix(b"t" + time_key(*at)[1:])
         with self._lock:
-            self._times = {at: times for at, times in self._times.items() if at not in places}
+            for at in places:
+                self._times.pop(at, None)
             self._catalogue = None
 
     def rebuild(self) -> None:

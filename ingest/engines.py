@@ -69,12 +69,6 @@ def ingest(
 ) -> IngestReport:
     """Ingest files into a stream.
 
-    Parameters
-    ----------
-    request : IngestRequest
-    target : Target
-    progress : Progress, optional
-
     Returns
     -------
     IngestReport

@@ -55,13 +55,6 @@ __all__ = ["Ingest"]
 class Ingest:
     """One ingest by the embedded engine.
 
-    Parameters
-    ----------
-    request : IngestRequest
-    sink : Sink
-    bad_rows : BadRows
-    progress : Progress, optional
-
     Raises
     ------
     StreamNotFound, StreamExists

@@ -54,7 +54,6 @@ class BadRows:
 
     Attributes
     ----------
-    count : int
     examples : list of str
         The first few, for a report.
     columns : Counter

@@ -23,7 +23,6 @@ class IngestReport:
 
     Attributes
     ----------
-    stream : str
     engine : str
         ``arrow`` or ``spark``.
     files : int
@@ -42,7 +41,6 @@ class IngestReport:
         Those of them that were older than what the stream had.
     count : int or None
         Events in the stream afterwards.
-    seconds : float
     created : bool
         The stream was made.
     schema : pyarrow.Schema or None
@@ -55,7 +53,6 @@ class IngestReport:
         How often which column was at fault.
     notes : list of str
         What was assumed.
-    dry_run : bool
     """
 
     stream: str

@@ -179,7 +179,6 @@ def expand(inputs: Sequence[str], *, any_suffix: bool = False) -> list[InputSour
 
     Parameters
     ----------
-    inputs : sequence of str
     any_suffix : bool
         Take every file of a directory, not only those with a known suffix.
 

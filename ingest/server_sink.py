@@ -38,13 +38,7 @@ PART_BYTES = 48 << 20
 
 
 class ServerSink:
-    """Loads into a stream of a server.
-
-    Parameters
-    ----------
-    transport : Transport
-    stream : str
-    """
+    """Loads into a stream of a server."""
 
     append_rows = 0  # one transaction, however small
     sort_directory = None

@@ -43,7 +43,6 @@ class Job:
 
     Attributes
     ----------
-    name : str
     schema : StreamSchema
         Of the stream.
     plan : StagingPlan or None

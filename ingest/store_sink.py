@@ -71,7 +71,6 @@ class StoreSink:
     ----------
     path : path
         Of the store.
-    stream : str
     database : Database, optional
         The same store, open in this process.
     timeout : float

@@ -26,10 +26,8 @@ class Target:
 
     Attributes
     ----------
-    path : path, optional
     database : Database, optional
         Opened for writing.
-    url : str, optional
     token : str, optional
         For the server.
     timeout : float

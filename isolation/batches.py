@@ -335,7 +335,8 @@ def _is_sound(array: pa.Array) -> bool:
     _, places, data = array.buffers()
     if not len(array) or places is None or data is None:
         return False
-    offsets = np.frombuffer(places, np.int64 if large else np.int32, len(array) + 1)
+    width = np.dtype(np.int64 if large else np.int32)
+    offsets: Any = np.frombuffer(places, width, len(array) + 1)
     if offsets[0] < 0 or offsets[-1] > data.size or (offsets[1:] < offsets[:-1]).any():
         return False
     if types.is_binary(type_) or types.is_large_binary(type_):

@@ -66,7 +66,6 @@ class Channel:
 
     Parameters
     ----------
-    end : socket.socket
     trusted : bool
         Whether what comes in is from the owner of the store: pickled, perhaps with a file.
     data_max : int

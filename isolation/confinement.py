@@ -99,7 +99,6 @@ class Confinement:
         What it may take beyond its birth.
     landlock : int
         Version of the interface; 0 where the kernel has none.
-    seccomp : bool
     network : bool
         Whether there is none: a network namespace of its own, or sockets refused.
     """

@@ -30,12 +30,7 @@ LOOK_S = 0.02
 
 
 class Inbox:
-    """Messages by number: that of the key ``"scanned"``, 0 without one.
-
-    Parameters
-    ----------
-    channel : Channel
-    """
+    """Messages by number: that of the key ``"scanned"``, 0 without one."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import select
 import shutil
@@ -100,6 +101,8 @@ class _Worker:
     leases: int = 0
     base_bytes: int = 0
     region: Region | None = None
+    deadline: float = math.inf
+    """Of its lease."""
     doom: str = ""
     """Why it was killed, when it was."""
     buried: bool = False
@@ -139,12 +142,7 @@ class _Worker:
 
 
 class WorkerLease:
-    """A worker in the hands of one piece of work.
-
-    Attributes
-    ----------
-    channel : Channel
-    """
+    """A worker in the hands of one piece of work."""
 
     def __init__(self, pool: Pool, worker: _Worker) -> None:
         self._pool = pool
@@ -229,8 +227,8 @@ class Pool:
 
     # ---------------------------------------------------------------------------------- leases
 
-    def lease(self) -> WorkerLease:
-        """A worker, a warm one where there is one.
+    def lease(self, seconds: float = math.inf) -> WorkerLease:
+        """A worker, a warm one where there is one; killed when it is not back after so long.
 
         Raises
         ------
@@ -250,6 +248,7 @@ class Pool:
             with self._guard:
                 if not self._closed:
                     worker.leases += 1
+                    worker.deadline = time.monotonic() + seconds
                     self._leased[worker.pid] = worker
                     self._watch()
                     return WorkerLease(self, worker)
@@ -321,6 +320,7 @@ class Pool:
         spec = self.spec
         with self._guard:
             self._leased.pop(worker.pid, None)
+            worker.deadline = math.inf
             good = (
                 not self._closed
                 and not worker.doom
@@ -406,6 +406,10 @@ class Pool:
                 dead, self._dead = self._dead + expired, []
             for worker in dead:
                 self._discard(worker, "retired")
+            now = time.monotonic()
+            for worker in leased:
+                if worker.deadline < now:
+                    worker.kill("deadline")
             sizes = {worker.pid: worker.memory() for worker in leased}
             if sum(sizes.values()) > self.spec.shared_bytes:
                 largest = max(leased, key=lambda worker: sizes[worker.pid])

@@ -100,7 +100,6 @@ class Mapped:
     ----------
     file : int
         As :meth:`Region.descriptor` gave it; closed here.
-    size : int
     """
 
     def __init__(self, file: int, size: int) -> None:

@@ -7,6 +7,7 @@
     relational/   DuckDB: its door, the executor, the datasets it reads
     conditions/   what a condition on events says to a scan: constants, bounds, predicates
     pattern/      row patterns: program, conditions, machines, measures
+    situations/   patterns over stretches of time: relations, runs, joins
     windows/      windows: slices, sweep and slide, keys, costs
     replay/       which parts of a stream a pattern or a filter needs at all
     split/        one query as parts that other processes run

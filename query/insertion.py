@@ -44,8 +44,6 @@ class Insertion:
 
     Attributes
     ----------
-    engine : QueryEngine
-    stream : str
     schema : StreamSchema
         Of the stream.
     source : sqlglot tree
@@ -53,7 +51,6 @@ class Insertion:
     text : str
         The statement.
     params : mapping or sequence, optional
-    control : QueryControl
     """
 
     engine: QueryEngine

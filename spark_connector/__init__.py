@@ -25,12 +25,7 @@ __all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format ``chronicle`` known to a session.
-
-    Parameters
-    ----------
-    spark : pyspark.sql.SparkSession
-    """
+    """Make the format ``chronicle`` known to a session."""
     from .source import DefaultSource
 
     spark.dataSource.register(DefaultSource)

@@ -65,7 +65,6 @@ class FilePiece:
     ----------
     index : int
         Rank of the file.
-    path : str
     format : str or None
         None is told by the reader.
     start, end : int

@@ -67,7 +67,6 @@ def load_sorted(
         With the stream's columns; others are left out.
     schema : StreamSchema
         Of the stream, which exists.
-    sink : Sink
     parts : int
         Loading tasks.
     application : str

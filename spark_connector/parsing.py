@@ -156,7 +156,6 @@ class FileParser:
 
     Attributes
     ----------
-    request : IngestRequest
     schema : StreamSchema
         Columns to come out.
     pieces : tuple of FilePiece
@@ -204,7 +203,6 @@ class RowParser:
 
     Attributes
     ----------
-    request : IngestRequest
     schema : StreamSchema
         Columns to come out.
     ranks : dict of str to int

@@ -194,13 +194,10 @@ def run_pipeline(
 
     Parameters
     ----------
-    request : IngestRequest
     target : Target
         A store's path that every executor sees, or a server.
-    steps : Steps, optional
     spark : SparkSession, optional
         The active one, else one for ``request.master``.
-    progress : Progress, optional
 
     Returns
     -------

@@ -63,7 +63,6 @@ def divided(
 
     Parameters
     ----------
-    text : str
     engine : QueryEngine
         Over the catalogue.
     catalog : PinnedCatalog

@@ -46,7 +46,6 @@ class ScanReader(DataSourceReader):
 
     Parameters
     ----------
-    options : Options
     wanted : StructType
         Schema of the DataFrame: the stream's, or the user's.
 

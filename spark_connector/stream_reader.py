@@ -114,7 +114,6 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     Parameters
     ----------
-    options : Options
     wanted : StructType
         Schema of the DataFrame: the stream's, or the user's.
     """

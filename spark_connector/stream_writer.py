@@ -43,7 +43,6 @@ class EventStreamWriter(DataSourceStreamArrowWriter):
 
     Parameters
     ----------
-    options : Options
     given : StructType
         Schema of the DataFrame.
     overwrite : bool

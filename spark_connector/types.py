@@ -102,7 +102,6 @@ def spark_schema(schema: pa.Schema, columns: Sequence[str] | None = None) -> T.S
 
     Parameters
     ----------
-    schema : pyarrow.Schema
     columns : sequence of str, optional
         Names to keep, in that order; they must be in `schema`.
     """
@@ -238,7 +237,6 @@ class WriteConversion:
     ----------
     given : pyspark.sql.types.StructType
         Schema of the DataFrame.
-    stream : StreamSchema
 
     Raises
     ------

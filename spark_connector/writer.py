@@ -55,7 +55,6 @@ class StagedMessage(WriterCommitMessage):
         Position of the task's partition.
     staged : list
         For the sink's commit.
-    job : str
     application, version : str and int or None
         Of a streaming write.
     """
@@ -132,10 +131,8 @@ class EventWriter(DataSourceArrowWriter):
 
     Parameters
     ----------
-    options : Options
     given : StructType
         Schema of the DataFrame.
-    overwrite : bool
 
     Raises
     ------

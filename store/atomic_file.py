@@ -38,10 +38,8 @@ def replace_file(
 
     Parameters
     ----------
-    files : Files
     path : str
         Its directory must exist.
-    content : bytes
     temporary : str, optional
         Path of the new file meanwhile; what an earlier try has left there is removed.  By default
         a name that no other try has.

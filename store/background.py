@@ -65,7 +65,6 @@ class Flusher:
     ----------
     sync : callable
         Must not raise.
-    seconds : float
     """
 
     def __init__(self, sync: Callable[[], None], seconds: float) -> None:
@@ -87,12 +86,7 @@ class Flusher:
 
 
 class Compactor:
-    """Folds the late runs of a stream, one compaction at a time.
-
-    Parameters
-    ----------
-    commits : Commits
-    """
+    """Folds the late runs of a stream, one compaction at a time."""
 
     def __init__(self, commits: Commits) -> None:
         self._commits = commits
@@ -183,7 +177,6 @@ class _Pace:
 
     Parameters
     ----------
-    commits : Commits
     stopped : threading.Event
         Ends the rest, and the compaction.
     """

@@ -193,7 +193,9 @@ def _backup_stream(store: Store, name: str, files: RealFiles) -> None:
         log.sync()
         log.close()
         files.sync_directory(directory)
-        write_manifest(files, directory, replace(manifest, log=1, garbage=()).to_json())
+        write_manifest(
+            files, directory, replace(manifest, log=1, log_bytes=None, garbage=()).to_json()
+        )
         manifest_path = f"{directory}/{MANIFEST}"
         _permit_like(store, manifest_path, files)
         shutil.copymode(os.path.join(files.root, manifest_path), os.path.join(files.root, log.path))

@@ -63,7 +63,6 @@ def frame_head(
         Length of the chunks that follow, padding included.
     events : int
         Events below this block.
-    segment_id : int
 
     Returns
     -------

@@ -105,8 +105,6 @@ class SegmentEntry:
 
     Attributes
     ----------
-    id : int
-    events : int
     first, last : int
         Ticks, inclusive.
     bytes : int
@@ -134,16 +132,12 @@ class StreamManifest:
 
     Attributes
     ----------
-    name : str
-    schema : StreamSchema
-    options : StreamOptions
     version : int
         Grows by one with every replacement.
     log : int
         Sequence number of the log that goes with this version.
     next_id : int
         Lowest segment identifier that was never used.
-    segments, runs : tuple of SegmentEntry
     dropped_events : int
         Events removed by retention.
     garbage : tuple of (str, int)
@@ -153,6 +147,9 @@ class StreamManifest:
     events, position : int or None
         Events and commit position when it was written, so that a repair can tell what is lost; None
         in manifests of releases that did not say.
+    log_bytes : int or None
+        Length of the log when the stream was closed, all of it durable: it is never shorter.  None
+        as long as nobody has closed the stream since the log was begun.
     owner : str or None
         Who alone may change what the stream holds: ``live``, the live queries.
     """
@@ -170,12 +167,18 @@ class StreamManifest:
     jobs: dict[str, Any] = field(default_factory=dict)
     events: int | None = None
     position: int | None = None
+    log_bytes: int | None = None
     owner: str | None = None
 
     @property
     def identity(self) -> int:
         """What the identifiers of its segments begin with; 0 in streams of old releases."""
         return self.next_id >> COUNTER_BITS
+
+    @property
+    def stored_events(self) -> int:
+        """Events in the segments and late runs that it names."""
+        return sum(entry.events for entry in (*self.segments, *self.runs))
 
     def to_json(self) -> dict[str, Any]:
         """Body for :func:`~chronicle.store.manifest.write_manifest`."""
@@ -193,6 +196,7 @@ class StreamManifest:
             "jobs": self.jobs,
             "events": self.events,
             "position": self.position,
+            "log_bytes": self.log_bytes,
             **({} if self.owner is None else {"owner": self.owner}),
         }
 
@@ -213,6 +217,7 @@ class StreamManifest:
             body["jobs"],
             body.get("events"),
             body.get("position"),
+            body.get("log_bytes"),
             body.get("owner"),
         )
 

@@ -78,7 +78,6 @@ def changed_spans(before: Pin | None, after: Pin) -> list[tuple[int, int]]:
     ----------
     before : Pin or None
         None is the stream before its first event.
-    after : Pin
 
     Raises
     ------
@@ -122,7 +121,6 @@ def new_ranges(files: Files, before: Pin | None, after: Pin) -> list[NewRange]:
 
     Parameters
     ----------
-    files : Files
     before : Pin or None
         None is the stream before its first event.
     after : Pin
@@ -170,7 +168,6 @@ def new_events(
 
     Parameters
     ----------
-    files : Files
     before, after : Pin
         As for :func:`new_ranges`.
     start, end : int or None

@@ -52,7 +52,6 @@ class Problem:
 
     Attributes
     ----------
-    stream : str
     file : str
         Relative to the store.
     what : str
@@ -116,7 +115,6 @@ def check_stream(files: Files, directory: str, name: str, report: CheckReport) -
 
     Parameters
     ----------
-    files : Files
     directory : str
         Of the stream.
     name : str

@@ -159,7 +159,6 @@ class ColumnView:
 
     Parameters
     ----------
-    attribute : Attribute
     array : pyarrow.Array
         Values of the attribute's type (strings may be dictionary-encoded).
     codes : int64[n], optional
@@ -341,10 +340,6 @@ def _dtype(type_: pa.DataType) -> Any:
 def prefix_words(array: pa.Array) -> npt.NDArray[np.uint64]:
     """First eight bytes of each string or binary value, big-endian (nulls give 0).
 
-    Parameters
-    ----------
-    array : pyarrow.Array of string, large_string, binary or large_binary
-
     Returns
     -------
     uint64[n]
@@ -426,7 +421,6 @@ def decode_values(
     ----------
     chunk : memoryview
         The chunk's bytes.
-    entry : ChunkEntry
     dtype : numpy dtype
         Raw type of the values.
     count : int
@@ -465,8 +459,6 @@ def decode_chunk(
     ----------
     chunk : memoryview
         The chunk's bytes; the result may point into them.
-    entry : ChunkEntry
-    attribute : Attribute
     count : int
         Events in the leaf.
     first, end : int

@@ -204,7 +204,9 @@ class Commits:
         if found.journal.refused:
             self._set_aside(path, found.journal.refused)
         self.log = LogWriter.reopen(self.files, path, found.log_length, found.log_records)
-        self._carry_over = found.torn or found.log_records > 1 or bool(found.journal.refused)
+        known = found.log_records == 1 or found.log_length == self.manifest.log_bytes
+        known = known and bool(self.manifest.identity)  # else it gets one with a new log
+        self._carry_over = found.torn or not known or bool(found.journal.refused)
         if self.journal.extent is not None:
             self.next_id = max(self.next_id, self.journal.extent.segment_id + 1)
         self.active = self._resumed()
@@ -223,8 +225,9 @@ class Commits:
         """Carry the records of an earlier session over to a new log.
 
         A sync of the old one may have failed in the run of the system that goes on: the kernel
-        shows its bytes and has given up writing them, and a second sync would claim success.  On a
-        full disk this waits until there is space again; until then nothing is appended.
+        shows its bytes and has given up writing them, and a second sync would claim success.  Of a
+        log that was closed the manifest knows that none has.  On a full disk this waits until there
+        is space again; until then nothing is appended.
         """
         if self._carry_over:
             try:
@@ -233,12 +236,25 @@ class Commits:
                 logger.warning("%s: no space for a new log (%s)", self.directory, error)
 
     def finish_log(self) -> None:
-        """Leave a log that is one checkpoint: of such a one nothing can be cut off unnoticed."""
-        if self.log.records > 1:
-            try:
-                self.renew_log()
-            except (StorageFull, StorageFailed) as error:
-                logger.info("%s: the log stays as it is (%s)", self.directory, error)
+        """Make the log durable and have the manifest say how long it is.
+
+        Nothing can be cut off unnoticed then, and its commits can be named as before.
+        """
+        self.log.sync()
+        if self.log.records == 1 or self.log.size == self.manifest.log_bytes:
+            return
+        manifest = replace(
+            self.manifest,
+            version=self.manifest.version + 1,
+            events=self.manifest.stored_events + self.journal.rows,
+            position=self.journal.position,
+            log_bytes=self.log.size,
+        )
+        try:
+            write_manifest(self.files, self.directory, manifest.to_json())
+            self.manifest = manifest
+        except (StorageFull, StorageFailed) as error:
+            logger.info("%s: how long its log is stays unsaid (%s)", self.directory, error)
 
     def _resumed(self) -> ActiveSegment | None:
         """The active segment where the last commit has left it."""
@@ -446,9 +462,9 @@ class Commits:
             version=version,
             log=old.log + 1,
             next_id=self.next_id,
-            events=sum(entry.events for entry in (*manifest.segments, *manifest.runs))
-            + journal.rows,
+            events=manifest.stored_events + journal.rows,
             position=journal.position,
+            log_bytes=None,
             garbage=(*self.collect_garbage(), *gone),
         )
         journal = replace(journal, events=manifest.events, identity=manifest.identity)
@@ -514,7 +530,6 @@ class Commits:
         try:
             if self.failed is None:
                 self.finish_log()
-                self.log.sync()
         finally:
             self.log.close()
             if self.active is not None:

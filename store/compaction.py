@@ -159,7 +159,6 @@ def compact(
 
     Parameters
     ----------
-    commits : Commits
     stopped : callable
         Asked between batches; True raises :class:`Interrupted`.
     buffered : bool

@@ -31,8 +31,6 @@ class AppendRules:
 
     Attributes
     ----------
-    schema : StreamSchema
-    arrow : pyarrow.Schema
     required : tuple of int
         Positions of the columns that must not hold nulls.
     fixed : bool
@@ -41,7 +39,6 @@ class AppendRules:
         Events that fill a leaf for certain.
     segment_bytes : int
         Length at which a segment is sealed: a size limit must have segments to drop.
-    retention_ticks : int or None
     """
 
     schema: StreamSchema

@@ -91,7 +91,6 @@ class Edit:
 
     Attributes
     ----------
-    journal : Journal
     active : ActiveSegment or None
         There is one where the journal has an extent.
     manifest : StreamManifest or None

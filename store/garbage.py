@@ -32,7 +32,6 @@ def collect(files: Files, directory: str, garbage: Garbage, room: int) -> tuple[
 
     Parameters
     ----------
-    files : Files
     directory : str
         Of the stream.
     garbage : tuple of (str, int)

@@ -206,7 +206,6 @@ class Journal:
         Commits since the stream was created.
     late_total : int
         Late events since the stream was created.
-    tail : Tail
     late : tuple of pyarrow.RecordBatch
         The buffer of late events, in arrival order.
     events : int or None
@@ -260,7 +259,6 @@ class Journal:
             Its events, the late ones included.
         last : int or None
             Newest tick of the others; None when there are no others.
-        tail : Tail
         marks : mapping or None
             Those that it sets.
         """

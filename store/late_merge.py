@@ -400,7 +400,6 @@ def sort_late(
 
     Parameters
     ----------
-    batch : pyarrow.RecordBatch
     ticks : int64[rows]
         Its times.
     late : int64[n]

@@ -67,7 +67,6 @@ def zone_table(schema: StreamSchema, columns: Sequence[ColumnView], first: int, 
 
     Parameters
     ----------
-    schema : StreamSchema
     columns : sequence of ColumnView
         In schema order, time included.
     first, end : int
@@ -173,8 +172,6 @@ class LeafReader:
     ----------
     data : memoryview
         The mapped file.
-    offset : int
-    segment_id : int
     schema : StreamSchema
         Of the segment.
     file : str

@@ -87,7 +87,6 @@ class WriterLock:
 
         Parameters
         ----------
-        files : Files
         directory : str
             The store; must exist.
 
@@ -158,10 +157,8 @@ class ReaderLease:
 
         Parameters
         ----------
-        files : Files
         directory : str
             The store or stream whose manifest has that version.
-        version : int
         ttl_seconds : float, optional
             Keep the lease alive for that long even if this process ends before.
         below : int, optional
@@ -274,8 +271,6 @@ def held_leases(
 
     Parameters
     ----------
-    files : Files
-    directory : str
     clock : callable
         Seconds since 1970.
     """

@@ -200,7 +200,6 @@ class LogWriter:
 
         Parameters
         ----------
-        files : Files
         path : str
             Must be free, in a directory that exists.
         sequence : int
@@ -232,8 +231,6 @@ class LogWriter:
 
         Parameters
         ----------
-        files : Files
-        path : str
         valid_length, records : int
             From :func:`read_log`; a log without a header (``valid_length`` 0) must be made anew.
         """
@@ -384,7 +381,6 @@ def read_log(files: Files, path: str) -> LogContents:
 
     Parameters
     ----------
-    files : Files
     path : str
         A log, which a writer in another process may be appending to.
 

@@ -13,7 +13,6 @@ class Loss:
 
     Attributes
     ----------
-    stream : str
     file : str
         The damaged file, relative to the store.
     quarantined : str or None

@@ -56,7 +56,6 @@ def write_manifest(files: Files, directory: str, document: dict[str, Any]) -> No
 
     Parameters
     ----------
-    files : Files
     directory : str
         Must exist; what the manifest names must have been synced before.
     document : dict

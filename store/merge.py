@@ -94,7 +94,6 @@ def merge_sources(
     ----------
     sources : sequence of iterators of pyarrow.RecordBatch
         In order of arrival; all of one Arrow schema that includes the time attribute.
-    schema : StreamSchema
 
     Returns
     -------

@@ -66,7 +66,6 @@ def keep_pin(
 
     Parameters
     ----------
-    files : Files
     directory : str
         Of the stream.
     position : int, optional

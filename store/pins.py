@@ -84,12 +84,10 @@ def pin_stream(
 
     Parameters
     ----------
-    files : Files
     directory : str
         Of the stream.
     position : int, optional
         Commit position; the last one when not given.
-    ttl_seconds : float
 
     Raises
     ------
@@ -171,7 +169,6 @@ def open_pinned(
     ----------
     files : Files
         Of the store, in any process.
-    pin : Pin
     start, end : int, optional
         Ticks, half-open.  The snapshot holds at least the events of this range.
 

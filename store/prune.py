@@ -39,7 +39,6 @@ class Range:
 
     Attributes
     ----------
-    column : str
     low, high : value, optional
         None leaves a side open.  Times and dates are given as integers in the column's own unit.
     low_open, high_open : bool
@@ -94,7 +93,6 @@ class Pruner:
 
     Parameters
     ----------
-    predicate : Prune
     schema : StreamSchema
         Of the segment; a column that it lacks is null in all of its events.
     """

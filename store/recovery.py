@@ -66,11 +66,8 @@ class Recovered:
 
     Attributes
     ----------
-    manifest : StreamManifest
-    journal : Journal
     log_length : int
         Bytes of the log up to its last valid record.
-    log_records : int
     torn : bool
         Whether something invalid follows them.
     """
@@ -164,6 +161,11 @@ def journal_from(contents: LogContents, manifest: StreamManifest, path: str) -> 
     CorruptStore
         When it is another stream's, or another log of this one; or says what cannot be.
     """
+    if contents.valid_length < (manifest.log_bytes or 0):
+        raise CorruptStore(
+            f"{path} is sound up to byte {contents.valid_length}; it had {manifest.log_bytes} when "
+            "the stream was closed: it was cut or damaged since"
+        )
     if contents.records and contents.sequence != manifest.log:
         raise CorruptStore(f"{path} is log {contents.sequence}, expected {manifest.log}")
     journal = Journal.replay(

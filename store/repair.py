@@ -91,7 +91,6 @@ class _Salvaged:
 
     Parameters
     ----------
-    file : SegmentFile
     length : int
         Committed bytes.
     """
@@ -172,7 +171,6 @@ def repair_stream(files: Files, directory: str, name: str) -> list[Loss]:
 
     Parameters
     ----------
-    files : Files
     directory : str
         Of the stream.
     name : str
@@ -204,8 +202,6 @@ class _LostLog:
 
     Attributes
     ----------
-    file : str
-    quarantined : str or None
     events : int or None
         Events of the stream at the last moment that something still tells of.
     appended : int
@@ -295,12 +291,15 @@ class _Repair:
         moved = self._quarantine_name(file)
         try:
             # whoever damaged the header may have changed the number in it
-            journal = journal_from(contents._replace(sequence=manifest.log), manifest, path)
+            contents = contents._replace(sequence=manifest.log)
+            journal = journal_from(contents, replace(manifest, log_bytes=None), path)
         except CorruptStore:  # not even the checkpoint, or another stream's
             before = manifest.events if counted is None else counted
             return self._without_checkpoint(_LostLog(file, moved, before, events, ranges))
         kept = journal.tail.rows + sum(batch.num_rows for batch in journal.late)
         lost = events
+        if counted is None and manifest.log_bytes is not None:
+            counted = manifest.events  # when the stream was closed
         if counted is not None and journal.events is not None:
             lost = max(0, counted - journal.events)
         self._lose(file, moved, kept, lost, ranges)
@@ -322,7 +321,7 @@ class _Repair:
         log = self._lost_log
         assert log is not None
         manifest = self._manifest
-        elsewhere = saved + sum(e.events for e in (*manifest.segments, *manifest.runs))
+        elsewhere = saved + manifest.stored_events
         lost = log.appended if log.events is None else max(0, log.events - elsewhere)
         self._lose(log.file, log.quarantined, 0, lost, log.ranges)
 
@@ -475,9 +474,9 @@ class _Repair:
             version=manifest.version + 1,
             log=manifest.log + 1,
             next_id=self._next_id,
-            events=sum(entry.events for entry in (*manifest.segments, *manifest.runs))
-            + journal.rows,
+            events=manifest.stored_events + journal.rows,
             position=position,
+            log_bytes=None,
         )
         journal = replace(
             journal,

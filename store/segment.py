@@ -102,7 +102,6 @@ class SegmentView:
 
     Attributes
     ----------
-    file : SegmentFile
     fragments : tuple of (level, int64[rows, children])
         In time order.  A sealed segment has one fragment, its root's entry; the active one the
         unfinished nodes of its flank, highest level first.
@@ -309,8 +308,6 @@ class SegmentView:
         ----------
         leaf : LeafReader
             Of this segment.
-        name : str
-        first, end : int
         type_ : pyarrow.DataType, optional
             Of the nulls that stand for an attribute that this segment is older than; without it
             the attribute must be there.

@@ -50,9 +50,6 @@ class SegmentFile:
 
     Parameters
     ----------
-    files : Files
-    path : str
-    segment_id : int
     schema : StreamSchema
         Of the segment.
     verify : bool

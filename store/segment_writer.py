@@ -69,10 +69,8 @@ class Extent:
 
     Attributes
     ----------
-    segment_id : int
     length : int
         Committed bytes of the file.
-    events : int
     levels : list of list of (offset, length)
         Children of the unfinished node of each level, level 1 first.
     pages : dict of str to list of int
@@ -153,11 +151,8 @@ class SegmentWriter:
 
     Parameters
     ----------
-    files : Files
     path : str
         Of the segment file; created here unless ``extent`` is given.
-    segment_id : int
-    schema : StreamSchema
     codec : str
         ``none``, ``lz4`` or ``zstd``.
     leaf_bytes : int

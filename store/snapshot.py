@@ -53,10 +53,8 @@ class StreamState:
 
     Attributes
     ----------
-    schema : StreamSchema
     position : int
         Commits since the stream was created.
-    manifest_version : int
     segments : tuple of SegmentView
         Base segments in time order, the active one last.
     runs : tuple of SegmentView
@@ -65,7 +63,6 @@ class StreamState:
         The late buffer in arrival order.
     tail : callable or None
         Gives the tail as a leaf when asked; None without a tail.
-    tail_events : int
     dropped : int
         Events that retention has removed.
     last : int or None
@@ -88,12 +85,7 @@ class StreamState:
 
 
 class Snapshot:
-    """An immutable view of a stream; see the module.
-
-    Parameters
-    ----------
-    state : StreamState
-    """
+    """An immutable view of a stream; see the module."""
 
     def __init__(self, state: StreamState) -> None:
         self._state = state

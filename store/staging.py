@@ -48,6 +48,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
+from sortedcontainers import SortedKeyList
 
 from ..errors import InvalidArgument, SchemaMismatch, StorageFailed
 from ..schema import StreamSchema
@@ -423,12 +424,10 @@ def _placed(
     added: Sequence[SegmentEntry],
 ) -> tuple[tuple[SegmentEntry, ...], list[SegmentEntry]]:
     """Base segments in time order with those added that meet nothing, and the new late runs."""
-    base = list(segments)
+    base = SortedKeyList(segments, key=lambda entry: entry.last)
     late: list[SegmentEntry] = []
     for entry in added:
-        at = 0
-        while at < len(base) and base[at].last <= entry.first:
-            at += 1
+        at = base.bisect_key_right(entry.first)
         newest = at == len(base)
         before = base[at - 1] if at else None
         # At the end equal times may touch, because what is there came first; elsewhere not.
@@ -438,7 +437,7 @@ def _placed(
         if fits and not any(
             run.first <= entry.last and entry.first <= run.last for run in (*runs, *late)
         ):
-            base.insert(at, entry)
+            base.add(entry)
         else:
             late.append(entry)
     return tuple(base), late

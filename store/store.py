@@ -93,13 +93,7 @@ def _make_root(root: str) -> None:
 
 
 class StreamReader:
-    """A stream that is open for reading only.
-
-    Parameters
-    ----------
-    files : Files
-    directory : str
-    """
+    """A stream that is open for reading only."""
 
     def __init__(self, files: Files, directory: str) -> None:
         self._files = files
@@ -340,10 +334,6 @@ class Store:
 
         Parameters
         ----------
-        name : str
-        schema : StreamSchema
-        options : StreamOptions, optional
-        if_not_exists : bool
         owner : str, optional
             Who alone may append to it.
 

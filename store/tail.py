@@ -92,7 +92,6 @@ class MemoryLeaf:
     ----------
     batch : pyarrow.RecordBatch
         In the schema's columns, in time order.
-    schema : StreamSchema
     """
 
     def __init__(self, batch: pa.RecordBatch, schema: StreamSchema) -> None:
@@ -161,7 +160,6 @@ class Tail:
 
     Parameters
     ----------
-    schema : StreamSchema
     batches : sequence of pyarrow.RecordBatch
         What is there to begin with.
 
@@ -187,7 +185,6 @@ class Tail:
 
         Parameters
         ----------
-        batch : pyarrow.RecordBatch
         first : int
             Its first tick.
         size : int

@@ -134,8 +134,32 @@ MUTANTS = [
     Mutant(
         "log of an earlier session trusted after a failed sync",
         "store/commits.py",
-        "self._carry_over = found.torn or found.log_records > 1",
+        "self._carry_over = found.torn or not known",
         "self._carry_over = False",
+    ),
+    Mutant(
+        "log of a session that nobody closed trusted",
+        "store/commits.py",
+        "found.log_length == self.manifest.log_bytes",
+        "found.log_length >= (self.manifest.log_bytes or 0)",
+    ),
+    Mutant(
+        "closed log may be shorter",
+        "store/recovery.py",
+        "contents.valid_length < (manifest.log_bytes or 0)",
+        "contents.valid_length < 0",
+    ),
+    Mutant(
+        "length of a log outlives it",
+        "store/commits.py",
+        "            log_bytes=None,\n",
+        "",
+    ),
+    Mutant(
+        "closing says a length that is not durable",
+        "store/commits.py",
+        "        self.log.sync()\n        if self.log.records == 1",
+        "        if self.log.records == 1",
     ),
     Mutant(
         "a file that failed to sync takes more",

@@ -67,6 +67,7 @@ FLOORS = (
     "relational",
     "conditions",
     "pattern",
+    "situations",
     "windows",
     "replay",
     "split",

@@ -92,7 +92,6 @@ def bind(root: Any, text: str, catalog: Catalog, operators: Binders) -> BoundQue
     root : sqlglot tree
     text : str
         The statement, for error positions.
-    catalog : Catalog
     operators : mapping
         What binds FROM items that are no streams.
 
@@ -386,7 +385,7 @@ class _Binder:
         else:
             item.set("this", query.subquery("input"))
 
-        bound = self.operators[MatchRelation](self._at(item, select, hints))
+        bound = self.operators[type(item)](self._at(item, select, hints))
         table = exp.Table(this=exp.to_identifier("match"))
         clause_alias = item.args["match"].args.get("alias")
         if clause_alias is not None:
@@ -418,7 +417,7 @@ class _Binder:
         )
 
     def _input_query(self, source: Any, ctes: Ctes) -> Any:
-        """The input of MATCH_RECOGNIZE as a query of its own; None when it is a stream.
+        """The input of a match clause as a query of its own; None when it is a stream.
 
         The query runs apart from this one, so it brings the CTEs that it needs as they are written.
         """

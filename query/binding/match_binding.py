@@ -17,7 +17,7 @@ Limits
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,12 +33,16 @@ from ..pattern.scalar import evaluate
 from ..sql.canonical import canonical, canonical_pattern
 from ..sql.dialect import MatchRelation, error_at, position_of, to_text
 from ..sql.gate import check_query
-from ..sql.match_clause import MatchClause, match_clause
+from ..sql.match_clause import OrderKey, match_clause
+from ..sql.situation_clause import Lasting
 from .binder import BoundQuery
 from .from_operator import OperatorSite
 from .match_weights import WEIGHT, count_by_start, of_first_event, take_offset
 
-__all__ = ["BoundMatch", "bind_match"]
+__all__ = ["BoundMatch", "bare", "bind_match", "input_of", "time_of", "with_values"]
+
+_DURATIONS = {"within", "gap", "low", "high"}
+_WITH_DURATIONS = (exp.MatchRecognize, Lasting)
 
 
 @dataclass(frozen=True)
@@ -86,9 +90,7 @@ class BoundMatch:
         """The clause with the values that its parameters have in one execution."""
         if self.clause.find(exp.Placeholder) is None:
             return self.compiled
-        clause = self.clause.copy()
-        for found in list(clause.find_all(exp.Placeholder)):
-            found.replace(_literal(folder.fold(found), found))
+        clause = with_values(self.clause, folder)
         compiled = compile_match(match_clause(clause), self.columns)
         seed = _seed(self.stream, self.query, clause)
         return replace(compiled, selecting=self.compiled.selecting, seed=seed)
@@ -96,28 +98,13 @@ class BoundMatch:
 
 def bind_match(site: OperatorSite) -> BoundMatch:
     """Bind the clause to its stream or subquery; raises SqlError with position."""
-    source = site.item.this
     clause = _countable(site.item.args["match"], site.select).copy()
-    name, query = None, None
-    if isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier):
-        name, schema = site.stream(source)
-        columns = InputColumns(schema.arrow, schema.time)
-    else:
-        query = source.this if isinstance(source, exp.Subquery) else None
-        if query is None or isinstance(source, MatchRelation):
-            query = exp.select("*").from_(source.copy())
-        query = query.copy()
-        check_query(query, site.text, site.functions)
-        bound = site.bound(query.copy())
-        fields = [(output.name or "", output.type) for output in bound.outputs or ()]
-        if not fields or any(type_ is None or not name for name, type_ in fields):
-            fields = _types_of(site, bound)
-        arrow = pa.schema([pa.field(name, type_) for name, type_ in fields])
-        time = _time_of(match_clause(_bare(clause)), arrow)
-        columns = InputColumns(arrow, time, ordered=False)
+    columns, name, query = input_of(
+        site, lambda arrow: time_of(match_clause(bare(clause)).order_by, arrow)
+    )
     strategy = {"index": "optimal"}.get(site.strategy, site.strategy)
     clause, selecting = _selecting(site, clause, columns)
-    compiled = compile_match(match_clause(_bare(clause)), columns)
+    compiled = compile_match(match_clause(bare(clause)), columns)
     compiled = replace(compiled, selecting=selecting, seed=_seed(name, query, clause))
     return BoundMatch(clause, columns, name, query, strategy, compiled)
 
@@ -125,6 +112,38 @@ def bind_match(site: OperatorSite) -> BoundMatch:
 def _seed(stream: str | None, query: Any, clause: Any) -> bytes:
     """What stands for the pattern in the identities of its matches."""
     return seed_of(canonical_pattern(stream or canonical(query), clause))
+
+
+def input_of(
+    site: OperatorSite, time: Callable[[pa.Schema], str | None]
+) -> tuple[InputColumns, str | None, Any]:
+    """What a clause reads: its columns, and a stream by name or a query.
+
+    ``time`` finds the time among the columns of a query.
+    """
+    source = site.item.this
+    if isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier):
+        name, schema = site.stream(source)
+        return InputColumns(schema.arrow, schema.time), name, None
+    query = source.this if isinstance(source, exp.Subquery) else None
+    if query is None or isinstance(source, MatchRelation):
+        query = exp.select("*").from_(source.copy())
+    query = query.copy()
+    check_query(query, site.text, site.functions)
+    bound = site.bound(query.copy())
+    fields = [(output.name or "", output.type) for output in bound.outputs or ()]
+    if not fields or any(type_ is None or not name for name, type_ in fields):
+        fields = _types_of(site, bound)
+    arrow = pa.schema([pa.field(name, type_) for name, type_ in fields])
+    return InputColumns(arrow, time(arrow), ordered=False), None, query
+
+
+def with_values(node: Any, folder: Folder) -> Any:
+    """A clause with the values that its parameters have in one execution."""
+    clause = node.copy()
+    for found in list(clause.find_all(exp.Placeholder)):
+        found.replace(_literal(folder.fold(found), found))
+    return clause
 
 
 def _countable(node: Any, select: Any) -> Any:
@@ -152,7 +171,7 @@ def _selecting(site: OperatorSite, node: Any, columns: InputColumns) -> tuple[An
 
     A SELECT that only counts is rewritten, and the clause then gives one row per first event.
     """
-    clause = match_clause(_bare(node))
+    clause = match_clause(bare(node))
     selecting = Selecting(site.selection)
     if clause.selection != "any" and selecting.wanted != "lists":
         return node, selecting
@@ -200,11 +219,11 @@ def _types_of(site: OperatorSite, bound: BoundQuery) -> list[tuple[str, pa.DataT
     return [(field.name, field.type) for field in answer.schema]
 
 
-def _time_of(clause: MatchClause, arrow: pa.Schema) -> str | None:
+def time_of(order_by: Sequence[OrderKey], arrow: pa.Schema) -> str | None:
     """The first key of ORDER BY, when it can count as time."""
-    if not clause.order_by or clause.order_by[0].descending:
+    if not order_by or order_by[0].descending:
         return None
-    wanted = clause.order_by[0].column.lower()
+    wanted = order_by[0].column.lower()
     for field in arrow:
         if field.name.lower() == wanted and (
             pa.types.is_timestamp(field.type) or pa.types.is_integer(field.type)
@@ -213,15 +232,16 @@ def _time_of(clause: MatchClause, arrow: pa.Schema) -> str | None:
     return None
 
 
-def _bare(node: Any) -> Any:
-    """The clause with parameters that are not known yet as NULL (in WITHIN: as nothing)."""
-    bare = node.copy()
-    within = bare.args.get("within")
-    if within is not None and within.find(exp.Placeholder):
-        bare.set("within", None)
-    for found in list(bare.find_all(exp.Placeholder)):
+def bare(node: Any) -> Any:
+    """A clause with parameters that are not known yet as NULL (durations: as nothing)."""
+    copied = node.copy()
+    for part in list(copied.walk()):
+        for key in _DURATIONS & part.args.keys() if isinstance(part, _WITH_DURATIONS) else ():
+            if part.args[key] is not None and part.args[key].find(exp.Placeholder):
+                part.set(key, None)
+    for found in list(copied.find_all(exp.Placeholder)):
         found.replace(exp.Null())
-    return bare
+    return copied
 
 
 def _literal(value: Constant, node: Any) -> Any:

@@ -53,7 +53,6 @@ class ColumnUse:
     ----------
     site : int
         Number of the relation.
-    attribute : str
     nullable : bool
         An outer join may put NULL in its place.
     scope : int
@@ -90,15 +89,12 @@ class Site:
 
     Attributes
     ----------
-    index : int
     name : str
         Stream or operator, as written.
     relation : str
         What the executor calls it; no name of the statement is like it.
     schema : StreamSchema or None
         None for operators.
-    operator : BoundOperator or None
-    conditions : list of Condition
     select : sqlglot tree
         The SELECT it stands in, when it is the only source there.
     """

@@ -93,7 +93,6 @@ class Candidate:
     Attributes
     ----------
     select : sqlglot tree
-    calls : tuple of Call
     places : tuple of (sqlglot tree, int)
         Where calls stand in the SELECT, and which.
     bare : tuple of (str, int) or None

@@ -38,7 +38,6 @@ class BoundWindows:
 
     Attributes
     ----------
-    call : WindowCall
     fused : Fused or None
         What the SELECT asks of windows; None to deliver events.
     conditions : tuple of sqlglot trees

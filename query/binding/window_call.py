@@ -65,8 +65,6 @@ class WindowCall:
     ----------
     name : str
         In lower case.
-    stream : str
-    schema : StreamSchema
     measures : tuple of sqlglot trees
         What stands behind stream and time.
     keys : tuple of str

@@ -37,6 +37,7 @@ from ...schema import StreamSchema
 from ..relational.evaluation import evaluate
 from ..sql.dialect import to_text
 from ..sql.gate import AGGREGATES
+from ..sql.nesting import all_true
 from ..sql.rendering import identifier
 from ..windows.fields import FUNCTIONS, Aggregate, aggregate_column, key_column, keyable, supports
 from .window_keys import Keys, group_keys
@@ -107,10 +108,7 @@ def _set_where(select: Any, conditions: list[Any]) -> None:
     if not conditions:
         select.set("where", None)
         return
-    joined = conditions[0].copy()
-    for condition in conditions[1:]:
-        joined = exp.And(this=joined, expression=condition.copy())
-    select.set("where", exp.Where(this=joined))
+    select.set("where", exp.Where(this=all_true(conditions)))
 
 
 # ------------------------------------------------------------------------------- fusing
@@ -177,7 +175,6 @@ class _Found:
 
     Attributes
     ----------
-    calls : list of sqlglot trees
     keys : list of (sqlglot tree, int)
         Where keys stand, and which.
     """

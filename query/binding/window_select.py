@@ -28,7 +28,6 @@ class WindowSelect:
 
     Attributes
     ----------
-    call : WindowCall
     select : sqlglot tree
     alias : str
         Of the window function, in lower case.

@@ -90,7 +90,6 @@ class PredicateCompiler:
 
     Parameters
     ----------
-    schema : StreamSchema
     folder : Folder
         Knows the constants of this execution.
     column_of : callable

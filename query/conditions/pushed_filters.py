@@ -110,11 +110,6 @@ class _Part:
 def split_filter(expression: pc.Expression | None, schema: StreamSchema) -> Split:
     """Take a filter over a stream's columns apart.
 
-    Parameters
-    ----------
-    expression : pyarrow.compute.Expression or None
-    schema : StreamSchema
-
     Returns
     -------
     Split

@@ -21,21 +21,23 @@ Limits
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from typing import TypeVar
 
 from ...errors import InvalidArgument, QueryCancelled, QueryTimeout
-from ...ownership import Owner
+from ...ownership import ModuleLock, Owner
 
-__all__ = ["Cancellation", "QueryControl", "checked_by", "checkpoint", "interruptibly"]
+__all__ = ["Cancellation", "QueryControl", "alone", "checked_by", "checkpoint", "interruptibly"]
 
 Answer = TypeVar("Answer")
 
 INTERRUPT_EVERY_S = 0.02
+LOOK_S = 0.05
 TIMEOUT_MAX_S = 10 * 365 * 86_400.0  # beyond that, threads cannot wait
 
 
@@ -96,6 +98,11 @@ class QueryControl:
             return True
         return self._deadline is not None and time.monotonic() >= self._deadline
 
+    @property
+    def left(self) -> float:
+        """Seconds until the limit; infinite without one."""
+        return math.inf if self._deadline is None else self._deadline - time.monotonic()
+
     def check(self) -> None:
         """Raise when the query has to end.
 
@@ -114,9 +121,14 @@ class QueryControl:
             )
 
     @contextmanager
-    def interrupting(self, interrupt: Callable[[], None]) -> Iterator[None]:
-        """Call ``interrupt`` from another thread, repeatedly, once the query has to end."""
-        if self._deadline is None and self.cancellation is None:
+    def interrupting(self, interrupt: Callable[[], None], *, timed: bool = True) -> Iterator[None]:
+        """Call ``interrupt`` from another thread, repeatedly, once the query has to end.
+
+        Not for its time limit, which costs a thread, where the caller sees to that himself
+        (``timed=False``).
+        """
+        timed = timed and self._deadline is not None
+        if not timed and self.cancellation is None:
             yield
             return
         done = threading.Event()
@@ -131,8 +143,8 @@ class QueryControl:
             threading.Thread(target=hammer, name="chronicle-cancel", daemon=True).start()
 
         timer = None
-        if self._deadline is not None:
-            timer = threading.Timer(max(0.0, self._deadline - time.monotonic()), hammer)
+        if timed:
+            timer = threading.Timer(max(0.0, self.left), hammer)
             timer.name = "chronicle-timeout"
             timer.daemon = True
             timer.start()
@@ -171,6 +183,33 @@ def checkpoint() -> None:
     control = _in_charge.get()
     if control is not None:
         control.check()
+
+
+class _Turn(ModuleLock):
+    """A lock that a thread may take again, and for which it waits no longer than its query may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.renew()
+
+    def renew(self) -> None:
+        self._lock = threading.RLock()  # type: ignore[assignment]
+
+    def __enter__(self) -> None:
+        while not self._lock.acquire(timeout=LOOK_S):
+            checkpoint()
+
+
+_turn = _Turn()
+
+
+def alone() -> AbstractContextManager[None]:
+    """A block for long work of the interpreter; one thread at a time is in such a block.
+
+    A crowd of them would gain nothing by running side by side, and keep everybody else from the
+    interpreter.
+    """
+    return _turn
 
 
 def interruptibly(call: Callable[[], Answer], interrupt: Callable[[], None]) -> Answer:

@@ -32,7 +32,6 @@ class Operator:
         Known before running: stream, range, columns, prune, condition, ...
     figures : tuple of (str, number)
         Known after ANALYZE: rows, time_ms, blocks_read, blocks_skipped, bytes_read, ...
-    inputs : tuple of Operator
     """
 
     name: str
@@ -85,7 +84,6 @@ class Plan:
     ----------
     statement : str
         The text that was planned.
-    root : Operator
     analyzed : bool
         Whether the query was run for this plan.
     figures : tuple of (str, number)

@@ -33,13 +33,17 @@ class Result:
 
     Parameters
     ----------
-    schema : pyarrow.Schema
     batches : iterator of RecordBatch
         In that schema.
     plan : Plan or callable
         The plan, or what makes it when asked.
     close : callable, optional
         Ends the query.
+
+    Attributes
+    ----------
+    notes : tuple of str
+        What is not an error, but hardly meant.
     """
 
     def __init__(
@@ -55,6 +59,7 @@ class Result:
         self._close = close
         self._table: pa.Table | None = None
         self._started = False
+        self.notes: tuple[str, ...] = ()
 
     @classmethod
     def of_table(cls, table: pa.Table, plan: Plan | Callable[[], Plan] | None = None) -> Result:

@@ -90,7 +90,6 @@ def choose(selection: str | None, plan: ConditionPlan, wanted: str = "auto") -> 
     ----------
     selection : str or None
         Event selection strategy of the clause.
-    plan : ConditionPlan
     wanted : str
         The hint.
 

@@ -22,6 +22,7 @@ Limits
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -29,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import ResourceLimit
+from ..contract.cancellation import alone, checkpoint
 from .program import Program
 
 __all__ = ["ACCEPT", "Automaton", "build_automaton"]
@@ -36,7 +38,13 @@ __all__ = ["ACCEPT", "Automaton", "build_automaton"]
 ACCEPT = -1
 ANCHOR_START = 1
 ANCHOR_END = 2
-EDGES_MAX = 2_000_000
+EDGES_MAX = 200_000
+STEPS_MAX = 2_000_000
+"""Ways that are looked at for one position."""
+
+LARGE = 500
+"""Instructions from which on one pattern at a time is worked on."""
+
 ABSENCES_MAX = 32
 
 
@@ -123,7 +131,10 @@ class Automaton:
 
 
 def _closure(
-    program: Program, start: int, position_of: dict[int, int], absence_bit: dict[str, int]
+    program: Program,
+    start: int,
+    position_of: dict[int, int],
+    absence_bit: dict[str, int],
 ) -> tuple[Edge, ...]:
     edges: list[Edge] = []
     by_target: dict[int, list[Edge]] = {}
@@ -134,6 +145,9 @@ def _closure(
         if state in seen:
             continue
         seen.add(state)
+        checkpoint()
+        if len(edges) > EDGES_MAX or len(seen) > STEPS_MAX:
+            raise _too_many()
         at, fresh, anchor, absent = state
         step = program.instructions[at]
         if step.op in ("MATCH", "ACCEPT"):
@@ -170,6 +184,12 @@ def _closure(
     return tuple(edges)
 
 
+def _too_many() -> ResourceLimit:
+    return ResourceLimit(
+        f"the pattern needs more than {EDGES_MAX} transitions; use smaller quantifier bounds"
+    )
+
+
 def build_automaton(program: Program) -> Automaton:
     """Do everything between two events ahead of time.
 
@@ -178,6 +198,11 @@ def build_automaton(program: Program) -> Automaton:
     ResourceLimit
         When there are too many edges or absences.
     """
+    with alone() if len(program.instructions) > LARGE else nullcontext():
+        return _built(program)
+
+
+def _built(program: Program) -> Automaton:
     position_of: dict[int, int] = {}
     names = [""]
     excluded = [False]
@@ -200,8 +225,5 @@ def build_automaton(program: Program) -> Automaton:
         edges.append(_closure(program, start, position_of, absence_bit))
         total += len(edges[-1])
         if total > EDGES_MAX:
-            raise ResourceLimit(
-                f"the pattern needs more than {EDGES_MAX} transitions; use smaller quantifier "
-                f"bounds"
-            )
+            raise _too_many()
     return Automaton(tuple(names), tuple(excluded), tuple(edges), tuple(absence_bit))

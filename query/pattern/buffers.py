@@ -39,7 +39,7 @@ from .scalar import evaluate_all, quote
 if TYPE_CHECKING:
     from .conditions import ConditionPlan, RowTests
 
-__all__ = ["PreparedRows", "prepare"]
+__all__ = ["PreparedRows", "prepare", "row_words"]
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -219,6 +219,22 @@ def run_row_tests(plan: RowTests, rows: _Rows, words: Words) -> Words | None:
     if failed is not None:
         failed &= words  # where another conjunct is false, nothing is missing
     return failed if failed is not None and failed.any() else None
+
+
+def row_words(plan: RowTests, table: pa.Table, offsets: IntArray) -> Words:
+    """Bits of the row tests that hold in each row, of rows sorted by partition.
+
+    Raises
+    ------
+    SqlError
+        When a test cannot be computed in a row where the others of its condition hold.
+    """
+    rows = _Rows(table, offsets)
+    rows.compute([row for row, _ in plan.shifted])
+    words = np.empty(rows.count, np.uint64)
+    if run_row_tests(plan, rows, words) is not None:
+        raise SqlError(f"a condition cannot be computed: {rows.why}")
+    return words
 
 
 def _matrix(columns: list[Any], dtype: Any, count: int) -> npt.NDArray[Any]:

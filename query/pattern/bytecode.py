@@ -32,10 +32,18 @@ from sqlglot import exp
 
 from . import functions as f
 from . import machine as m
-from .binding import CLASSIFIER, Bound, Leaf, MatchAggregate, MatchNumber, Navigation, RowExpression
+from .binding import (
+    CLASSIFIER,
+    Bound,
+    Given,
+    Leaf,
+    MatchAggregate,
+    MatchNumber,
+    Navigation,
+    RowExpression,
+)
 from .cells import Tabulated
 from .functions import ONE, TO_FLOAT32, TWO
-from .leaves import MatchIdentity
 from .typed import (
     INTEGERS,
     INTERVAL_PARTS,
@@ -317,13 +325,14 @@ class _Condition(TypedCondition):
         self.op(m.LOAD_F if kind == "f" else m.LOAD_I, column, place, leaf.shift)
 
     def _emit_leaf(self, leaf: Leaf, kind: str) -> None:
-        assert not isinstance(leaf, MatchIdentity)  # refused in DEFINE
+        assert not isinstance(leaf, Given)  # refused in DEFINE
         if isinstance(leaf, MatchNumber):
             self.op(m.NUMBER)
             return
         if isinstance(leaf, Navigation):
             self._emit_navigation(leaf, kind)
             return
+        assert isinstance(leaf, MatchAggregate)
         inside = leaf.variables is None or self.variable in leaf.variables
         chosen = self.builder.slot(self.builder.sets, leaf.variables)
         if leaf.function in ("avg", "mean"):

@@ -70,7 +70,6 @@ class Tabulated:
 
     Attributes
     ----------
-    dimensions : tuple of Dimension
     sql : str
         The function, over the names of the dimensions.
     type : pyarrow.DataType

@@ -22,17 +22,15 @@ Limits
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 from sqlglot import exp
 
-from ...errors import AttributeNotFound, InvalidArgument, SqlError
+from ...errors import AttributeNotFound, InvalidArgument
 from ...schema import StreamSchema
 from ...suggestion import did_you_mean
-from ...ticks import NS_PER_TICK
 from ..sql.dialect import to_text
 from ..sql.match_clause import MatchClause, MatchRecognize, match_clause
 from ..sql.pattern_parser import position_error
@@ -41,7 +39,6 @@ from .any_choice import Selecting, choose
 from .automaton import ACCEPT, Automaton, build_automaton
 from .binding import (
     CLASSIFIER,
-    NUMBER,
     PSEUDO,
     Binder,
     Bound,
@@ -50,14 +47,13 @@ from .binding import (
     Navigation,
     RowExpression,
 )
-from .conditions import ConditionPlan, number_of, plan_conditions
-from .leaves import MatchIdentity
+from .conditions import ConditionPlan, plan_conditions
+from .interval_ticks import interval_ticks
 from .match_identity import Naming, check_identities, naming_of
 from .match_stream import MatchStream
 from .matcher import MatchLimits
 from .program import Program, compile_program
-from .scalar import column_types, evaluate
-from .typed import leaf_index, substitute
+from .row_types import RowTypes, checked_types, plain_type
 from .validate import known_variables
 
 __all__ = ["CompiledMatch", "InputColumns", "MatchLimits", "compile_match"]
@@ -278,8 +274,6 @@ def _leaf_text(leaf: Leaf, variable: str) -> str:
     if isinstance(leaf, MatchAggregate):
         chosen = leaf.variables
         return leaf.sql if chosen is None else f"{leaf.sql} OVER {'|'.join(sorted(chosen))}"
-    if isinstance(leaf, MatchIdentity):
-        return f"{leaf.kind.upper()}()"
     return "MATCH_NUMBER()"
 
 
@@ -291,139 +285,19 @@ def _columns_of(leaf: Leaf) -> set[str]:
     return set()
 
 
-_PSEUDO_TYPES = {CLASSIFIER: pa.string(), NUMBER: pa.int64()}
-
-
-class _Types:
-    """Arrow types of row expressions and bound expressions over one schema."""
-
-    def __init__(self, schema: pa.Schema, time: str | None = None) -> None:
-        self.schema = schema
-        self.time = time
-        self.known: dict[RowExpression, pa.DataType] = {}
-
-    def __call__(self, row: RowExpression) -> pa.DataType:
-        if row.column in PSEUDO:
-            return _PSEUDO_TYPES[row.column]
-        if row.column is not None:
-            return _plain(self.schema.field(row.column).type)
-        if row not in self.known:
-            self.known[row] = column_types([f"({row.sql})"], self._with_pseudo(row.columns))[0]
-        return self.known[row]
-
-    def _with_pseudo(self, columns: Iterable[str]) -> pa.Schema:
-        """The schema, with the columns that a row has by its match where they are read."""
-        added = [pa.field(name, _PSEUDO_TYPES[name]) for name in PSEUDO & set(columns)]
-        return pa.schema([*self.schema, *added])
-
-    def leaf(self, leaf: Leaf) -> pa.DataType:
-        if isinstance(leaf, Navigation):
-            return self(leaf.row)
-        if isinstance(leaf, MatchAggregate):
-            return column_types([leaf.sql], self._with_pseudo(leaf.columns))[0]
-        if isinstance(leaf, MatchIdentity):
-            if leaf.kind == "match_time" and self.time is not None:
-                return self.schema.field(self.time).type
-            return pa.binary()
-        return pa.int64()
-
-    def bound(self, bound: Bound) -> pa.DataType:
-        fields = [(f"@{i}", self.leaf(leaf)) for i, leaf in enumerate(bound.leaves)]
-        return column_types([bound.sql], pa.schema([*fields, ("@row", pa.int64())]))[0]
-
-    def bounds(self, bounds: Sequence[Bound]) -> list[pa.DataType]:
-        """Types of several expressions, asked for together; an error does not say which is wrong.
-
-        Conditions that compare columns of numbers with numbers are true or false and need no
-        asking: those are most of DEFINE, and a question costs as much as reading a leaf.
-        """
-        found: list[pa.DataType] = [self._plain_condition(bound.scalar, bound) for bound in bounds]
-        asked = [i for i, type_ in enumerate(found) if type_ is None]
-        fields, texts = [], []
-        for i in asked:
-            bound, names = bounds[i], {}
-            for j, leaf in enumerate(bound.leaves):
-                names[j] = f'"@{i}_{j}"'
-                fields.append((f"@{i}_{j}", self.leaf(leaf)))
-            texts.append(substitute(bound.sql, names))
-        types = column_types(texts, pa.schema([*fields, ("@row", pa.int64())]))
-        for i, type_ in zip(asked, types, strict=True):
-            found[i] = type_
-        return found
-
-    def _plain_condition(self, node: Any, bound: Bound) -> pa.DataType | None:
-        """``boolean`` for comparisons of numbers, joined by AND, OR and NOT; None for the rest."""
-        if isinstance(node, exp.Paren | exp.Not):
-            return self._plain_condition(node.this, bound)
-        if isinstance(node, exp.And | exp.Or):
-            left = self._plain_condition(node.this, bound)
-            return left and self._plain_condition(node.expression, bound)
-        if isinstance(node, exp.Between) and not node.args.get("symmetric"):
-            sides = [node.this, node.args["low"], node.args["high"]]
-        elif isinstance(node, exp.LT | exp.LTE | exp.GT | exp.GTE | exp.EQ | exp.NEQ):
-            sides = [node.this, node.expression]
-        else:
-            return None
-        return pa.bool_() if all(self._is_number(side, bound) for side in sides) else None
-
-    def _is_number(self, node: Any, bound: Bound) -> bool:
-        index = leaf_index(node)
-        if index is None:
-            return number_of(node) is not None
-        leaf = bound.leaves[index]
-        if not isinstance(leaf, Navigation) or leaf.row.column is None:
-            return False
-        type_ = self(leaf.row)
-        return bool(pa.types.is_float64(type_) or pa.types.is_signed_integer(type_))
-
-
-def _plain(type_: pa.DataType) -> pa.DataType:
-    return type_.value_type if pa.types.is_dictionary(type_) else type_
-
-
 def _window(clause: MatchClause, columns: InputColumns) -> int | None:
     """WITHIN in ticks of the time attribute."""
-    node: Any = clause.within
-    if node is None:
+    if clause.within is None:
         return None
-    at = min((p.meta["start"] for p in node.walk() if "start" in p.meta), default=clause.at)
-
-    def fail(message: str) -> SqlError:
-        return position_error(message, clause.sql, at)
-
-    if columns.time is None:
-        raise fail("WITHIN needs a time attribute, which this input does not have")
-    type_ = columns.arrow.field(columns.time).type
-    timed = pa.types.is_timestamp(type_)
-    while isinstance(node, exp.Paren):
-        node = node.this
-    if isinstance(node, exp.Literal) and not node.is_string:
-        if timed:
-            raise fail("WITHIN takes an interval such as INTERVAL '10' MINUTE for a timestamp")
-        if not node.name.isdigit():
-            raise fail(f"WITHIN takes an integer from 0 on, found {node.name}")
-        return int(node.name)
-    if not isinstance(node, exp.Interval):
-        raise fail("WITHIN takes an INTERVAL, or an integer when time is an integer")
-    if not timed:
-        raise fail(f"time attribute {columns.time!r} is an integer: WITHIN takes an integer")
-    value = evaluate(f"SELECT {to_text(node, clause.sql)} AS c").column(0)[0].as_py()
-    if value.months:
-        raise fail("WITHIN takes an interval of fixed length: weeks, days or shorter")
-    nanos = value.days * 86_400 * 10**9 + value.nanoseconds
-    if nanos < 0:
-        raise fail("WITHIN takes an interval that is not negative")
-    per_tick = NS_PER_TICK[type_.unit]
-    return int(
-        nanos // per_tick
-    )  # ticks apart by more than this are apart by more than the interval
+    time = None if columns.time is None else columns.arrow.field(columns.time)
+    return interval_ticks(clause.within, time, "WITHIN", clause.sql, clause.at)
 
 
 def _time_unit(bounds: Iterable[Bound], schema: pa.Schema) -> str:
     for bound in bounds:
         for leaf in bound.leaves:
             for name in _columns_of(leaf):
-                type_ = _plain(schema.field(name).type)
+                type_ = plain_type(schema.field(name).type)
                 if pa.types.is_timestamp(type_) and type_.unit == "ns":
                     return "ns"
     return "us"
@@ -458,26 +332,30 @@ def compile_match(
         columns = schema
     if not isinstance(clause, MatchClause):
         raise InvalidArgument(f"expected a MATCH_RECOGNIZE clause, found {type(clause).__name__}")
-    plain = pa.schema([pa.field(f.name, _plain(f.type), f.nullable) for f in columns.arrow])
+    plain = pa.schema([pa.field(f.name, plain_type(f.type), f.nullable) for f in columns.arrow])
     columns = InputColumns(plain, columns.time, columns.ordered)
     known = known_variables(clause)
-    types = _Types(plain, columns.time)
+    types = RowTypes(plain)
     names = {**known, **{d.variable: frozenset({d.variable}) for d in clause.definitions}}
     binder = Binder(columns, names, clause.sql)
+    if columns.time is not None:
+        binder.clock = plain.field(columns.time).type
     definitions = {
         d.variable: binder.bind(d.condition, d.at, define=True) for d in clause.definitions
     }
     measures = [
         binder.bind(measure.expression, measure.at, define=False) for measure in clause.measures
     ]
-    for name, found in zip(definitions, _checked(types, definitions.values(), clause), strict=True):
+    for name, found in zip(
+        definitions, checked_types(types, definitions.values(), clause.sql), strict=True
+    ):
         if not (pa.types.is_boolean(found) or pa.types.is_null(found)):
             raise position_error(
                 f"the condition of {name} must be true or false, it is of type {found}",
                 clause.sql,
                 definitions[name].at,
             )
-    _checked(types, [measure for measure in measures if not _plain_column(measure)], clause)
+    checked_types(types, measures, clause.sql)
     program = compile_program(clause.pattern)
     automaton = build_automaton(program)
     _check_absences(automaton, clause)
@@ -513,27 +391,6 @@ def compile_match(
         partition, order, in_time_order, types,
         history=max([0, *(-s for s in shifts)]), lookahead=plan.lookahead,
     )  # fmt: skip
-
-
-def _checked(types: _Types, bounds: Iterable[Bound], clause: MatchClause) -> list[pa.DataType]:
-    """Types of expressions; the first that has none is the error."""
-    listed = list(bounds)
-    try:
-        return types.bounds(listed)
-    except SqlError:
-        for bound in listed:
-            try:
-                types.bound(bound)
-            except SqlError as error:
-                raise position_error(error.reason, clause.sql, bound.at) from None
-        raise
-
-
-def _plain_column(bound: Bound) -> bool:
-    """Whether an expression is the value of a column in some row."""
-    index = leaf_index(bound.scalar)
-    leaf = None if index is None else bound.leaves[index]
-    return isinstance(leaf, Navigation) and leaf.row.column is not None
 
 
 def _resolve(columns: InputColumns, name: str, clause: MatchClause, at: int | None = None) -> str:

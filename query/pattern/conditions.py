@@ -43,7 +43,7 @@ from .bytecode import BytecodeBuilder
 from .scalar import quote
 from .typed import Unsupported, leaf_index, leaves_of, substitute
 
-__all__ = ["ConditionPlan", "PreparedRows", "number_of", "plan_conditions"]
+__all__ = ["ConditionPlan", "PreparedRows", "RowTests", "number_of", "plan_conditions", "row_tests"]
 
 WORD_BITS = 64
 _OPERATORS = {
@@ -273,6 +273,24 @@ def _conjuncts(node: Any) -> list[Any]:
     if isinstance(node, exp.And):
         return [part for side in node.flatten() for part in _conjuncts(side)]
     return [node]
+
+
+def row_tests(
+    bounds: dict[str, Bound],
+    type_of: Callable[[RowExpression], pa.DataType],
+    fail: Callable[[str, Bound], Exception],
+) -> RowTests:
+    """Tests of conditions that look at one event and those before it: a bit for each, in order.
+
+    ``fail`` makes the error for a condition of another kind.
+    """
+    tests = RowTests(type_of, initial=(1 << len(bounds)) - 1)
+    for i, (name, bound) in enumerate(bounds.items()):
+        for part in _conjuncts(bound.scalar):
+            if not row_local(part, bound, name):
+                raise fail(name, bound)
+            tests.add(1 << i, part, bound)
+    return tests
 
 
 def plan_conditions(

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 from sqlglot import exp
 
 __all__ = [
@@ -20,9 +21,9 @@ __all__ = [
     "IDENTITIES",
     "NUMBER",
     "PSEUDO",
+    "Given",
     "Leaf",
     "MatchAggregate",
-    "MatchIdentity",
     "MatchNumber",
     "Navigation",
     "RowExpression",
@@ -109,16 +110,20 @@ class MatchNumber:
     """MATCH_NUMBER()."""
 
 
-@dataclass(frozen=True)
-class MatchIdentity:
-    """MATCH_ID() and its kin, see :mod:`.match_identity`: ``kind`` is the function's name."""
-
-    kind: str
-
-
 IDENTITIES = ("match_id", "match_time", "match_event")
+"""Functions of a match that say what it is called, see :mod:`.match_identity`."""
 
-Leaf = MatchIdentity | Navigation | MatchAggregate | MatchNumber
+
+@dataclass(frozen=True)
+class Given:
+    """What an operator itself knows of a match: a function of names, and the type of its values."""
+
+    function: str
+    names: tuple[str, ...]
+    type: pa.DataType
+
+
+Leaf = Navigation | MatchAggregate | MatchNumber | Given
 
 
 def special(node: Any) -> str:

@@ -37,7 +37,7 @@ from .binding import MatchAggregate, Navigation
 from .bytecode import Column
 from .columns import flat, numbers
 from .groups import KeyCodes, group_rows, take_ranges
-from .match_identity import RANK, EventRanks
+from .match_identity import RANK, EventRanks, Identities
 from .matcher import Groups, Matcher, Matches, MatchLimits
 from .measures import Context, OutputRows, measure_columns
 from .typed import leaf_index
@@ -353,7 +353,9 @@ class MatchStream:
             groups.offsets[matches.group],
             groups.offsets[matches.group + 1],
             self.compiled.automaton.names,
-            self.naming,
+            None
+            if self.naming is None
+            else Identities(self.naming, matches, match, index, self._take),
         )
         measures = measure_columns(self.compiled.measures, context, self.compiled.type_of)
         table = self._assemble(measures, pa.array(row), len(match))

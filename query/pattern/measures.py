@@ -34,6 +34,7 @@ from .binding import (
     CLASSIFIER,
     NUMBER,
     Bound,
+    Given,
     Leaf,
     MatchAggregate,
     MatchNumber,
@@ -41,8 +42,6 @@ from .binding import (
     RowExpression,
 )
 from .columns import flat
-from .leaves import MatchIdentity
-from .match_identity import Naming, identity_column
 from .matcher import Matches
 from .scalar import evaluate, quote
 from .typed import leaf_index, substitute
@@ -81,8 +80,8 @@ class Context:
         Per match: the rows of its partition.
     names : list of str
         Variable of each position.
-    naming : Naming or None
-        How matches are named, where a measure asks for that.
+    given : callable
+        Values, per output row, of leaves that are not read from rows.
     """
 
     matches: Matches
@@ -91,7 +90,7 @@ class Context:
     begin: IntArray
     end: IntArray
     names: Sequence[str]
-    naming: Naming | None = None
+    given: Callable[[Given], pa.Array] | None = None
 
 
 @kernel
@@ -241,11 +240,11 @@ class _Leaves:
             if isinstance(leaf, MatchNumber):
                 context = self.context
                 self.known[leaf] = pa.array(context.matches.number[context.rows.match])
+            elif isinstance(leaf, Given):
+                assert self.context.given is not None
+                self.known[leaf] = self.context.given(leaf)
             elif isinstance(leaf, Navigation):
                 self.known[leaf] = self._navigation(leaf)
-            elif isinstance(leaf, MatchIdentity):
-                assert self.context.naming is not None
-                self.known[leaf] = identity_column(leaf, self.context.naming, self.context)
             else:
                 self.known[leaf] = self._aggregate(leaf)
         return self.known[leaf]

@@ -66,7 +66,7 @@ def check_functions(node: exp.Expression, sql: str, at: int) -> None:
         if isinstance(part, _FORBIDDEN):
             kind = {"Subquery": "a subquery", "Select": "a subquery", "Window": "a window function"}
             what = kind.get(type(part).__name__, type(part).__name__.lower())
-            raise position_error(f"{what} cannot be used in MATCH_RECOGNIZE", sql, where)
+            raise position_error(f"{what} cannot be used in DEFINE or MEASURES", sql, where)
     check_query(node, sql)
 
 

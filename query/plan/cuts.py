@@ -29,7 +29,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from ..sql.dialect import MatchRelation
+from ..sql.dialect import MatchRelation, SituationRelation
 
 __all__ = ["cut_of"]
 
@@ -42,6 +42,8 @@ def cut_of(tree: Any) -> tuple[str, str]:
     if not isinstance(tree, exp.Select) or any(tree.args.get(name) for name in _CLAUSES):
         return _WHOLE
     source = tree.args["from_"].this if tree.args.get("from_") else None
+    if isinstance(source, SituationRelation):
+        return _WHOLE
     if isinstance(source, MatchRelation):
         inner = source.this
         plain = isinstance(inner, exp.Table) and isinstance(inner.this, exp.Identifier)

@@ -47,7 +47,6 @@ class Part:
 
     Attributes
     ----------
-    plan : QueryPlan
     ticks : (int or None, int or None)
         Half-open range of its stream that it reads; None where open.
     description : str
@@ -70,7 +69,6 @@ class Division:
     ----------
     kind : str
         ``rows``, ``windows``, ``match`` or ``whole``; ``none`` when there is nothing to find.
-    parts : tuple of Part
     reason : str
         Why they are what they are, for people.
     """
@@ -87,7 +85,6 @@ def divide(
 
     Parameters
     ----------
-    plan : QueryPlan
     snapshot : callable
         Snapshot of a stream by name: those that the plan was made on.
     wanted : callable

@@ -17,6 +17,7 @@ Layout
                | WindowAggregate  windows with their aggregates
                | WindowedEvents   events, once for each window that holds them
                | Match            what a row pattern gives
+               | SituationMatch   what a pattern of situations gives
                | NetRows          what holds of a live query's results
 
     Windows and row patterns that do not read a stream as it is have a :class:`QueryPlan` below.
@@ -40,6 +41,7 @@ from ...store.prune import Prune
 from ..binding.tree_aggregates import Call
 from ..pattern.compiled import CompiledMatch
 from ..replay.replay_plan import ReplayPlan
+from ..situations.compiled import CompiledSituations
 from ..split.parts import MatchPart
 from ..windows.cost import Costs
 from ..windows.fields import Aggregate
@@ -54,9 +56,11 @@ __all__ = [
     "Relational",
     "Root",
     "Scan",
+    "SituationMatch",
     "TreeAggregate",
     "WindowAggregate",
     "WindowedEvents",
+    "notes_of",
 ]
 
 
@@ -209,6 +213,28 @@ class Match:
 
 
 @dataclass(frozen=True)
+class SituationMatch:
+    """The matches of a pattern of situations.
+
+    Attributes
+    ----------
+    compiled : CompiledSituations
+    stream : str or None
+        The stream that is matched; None for the rows of ``input``.
+    input : QueryPlan or None
+    """
+
+    compiled: CompiledSituations
+    stream: str | None
+    input: QueryPlan | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the result."""
+        return self.compiled.output_schema
+
+
+@dataclass(frozen=True)
 class NetRows:
     """What holds of the results that were put out.
 
@@ -227,7 +253,7 @@ class NetRows:
     revoked: bool
 
 
-Leaf = Scan | TreeAggregate | WindowAggregate | WindowedEvents | Match | NetRows
+Leaf = Scan | TreeAggregate | WindowAggregate | WindowedEvents | Match | SituationMatch | NetRows
 
 
 @dataclass(frozen=True)
@@ -288,3 +314,17 @@ class QueryPlan:
     root: Root
     cut: str = "whole"
     reason: str = ""
+
+
+def notes_of(plan: QueryPlan) -> tuple[str, ...]:
+    """What the operators of a plan, and of those below it, have to say about their clauses."""
+    root = plan.root
+    leaves = root.input if isinstance(root, PassThrough) else None
+    listed = [leaf for _, leaf in root.inputs] if isinstance(root, Relational) else [leaves]
+    found: list[str] = []
+    for leaf in listed:
+        if isinstance(leaf, SituationMatch):
+            found += leaf.compiled.notes
+        if isinstance(leaf, SituationMatch | Match) and leaf.input is not None:
+            found += notes_of(leaf.input)
+    return tuple(dict.fromkeys(found))

@@ -67,7 +67,6 @@ class Written:
 
     Attributes
     ----------
-    sql : str
     parameters : frozenset of str
         Names of the parameters that occur in it; the executor refuses any other.
     """
@@ -87,8 +86,6 @@ class PreparedQuery:
 
     Attributes
     ----------
-    text : str
-    bound : BoundQuery
     parameters : dict of str to int
         Where each is used first.
     candidates : dict of int to Candidate
@@ -159,7 +156,6 @@ def prepare(
         As parsed; it is changed.
     text : str
         What it was parsed from, for positions.
-    catalog : Catalog
     operators : mapping
         What binds FROM items that are no streams.
     inner : bool

@@ -22,6 +22,7 @@ from ..binding.window_fusion import Fused
 from ..conditions.bounds import all_of
 from ..conditions.predicates import PredicateCompiler
 from ..conditions.ranges import half_open, only_time, time_bounds
+from ..sql.nesting import all_true
 from ..windows.aggregation import SelectedRange
 from ..windows.cost import Costs, estimate, load_calibration
 from ..windows.fields import in_tree
@@ -77,8 +78,8 @@ def _query(bound: BoundWindows) -> Any:
     columns += [exp.alias_(node.copy(), name, quoted=True) for name, node in derived.items()]
     stream = exp.to_identifier(bound.call.stream, quoted=True)
     query = exp.select(*columns).from_(exp.Table(this=stream))
-    for condition in bound.conditions:
-        query = query.where(condition.copy())
+    if bound.conditions:
+        query.set("where", exp.Where(this=all_true(bound.conditions)))
     return query
 
 

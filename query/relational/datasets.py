@@ -38,10 +38,8 @@ class ScanDataset(ds.InMemoryDataset):  # type: ignore[misc]
 
     Parameters
     ----------
-    relation : Scannable
     control : QueryControl
         Asked before every batch.
-    failures : FailureBox
     """
 
     def __init__(self, relation: Scannable, control: QueryControl, failures: FailureBox) -> None:
@@ -72,7 +70,6 @@ class ScanDataset(ds.InMemoryDataset):  # type: ignore[misc]
 
         Parameters
         ----------
-        columns : list of str
         needed : list of str
             Those, and what the filter reads.
         text : str, optional

@@ -128,8 +128,6 @@ def open_empty(
     ----------
     directory : Path, optional
         Where it may spill; nowhere unless given.
-    memory_bytes : int, optional
-    threads : int
     """
     connection = open_unlocked(threads=threads)
     lock(connection, directory=directory, memory_bytes=memory_bytes, threads=threads)
@@ -175,7 +173,6 @@ def admit(cursor: Any, sql: str, relations: Collection[str] = ()) -> None:
     ----------
     cursor : DuckDB cursor
         Reads the text; nothing of it is run.
-    sql : str
     relations : collection of str
         Names that are registered for this execution.
 

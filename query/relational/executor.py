@@ -44,13 +44,7 @@ __all__ = ["Executor"]
 
 
 class Executor(RelationalExecutor):
-    """DuckDB for one database; safe to use from many threads.
-
-    Parameters
-    ----------
-    memory_bytes : int
-    threads : int
-    """
+    """DuckDB for one database; safe to use from many threads."""
 
     def __init__(self, memory_bytes: int, threads: int) -> None:
         super().__init__()

@@ -48,7 +48,6 @@ class Answer:
         As DuckDB names and types the columns.
     hugeints : tuple of int
         Positions of the columns whose type in DuckDB is HUGEINT or UHUGEINT.
-    batches : iterator of RecordBatch
     close : callable
         Ends the query; may be called more than once.
     """
@@ -81,12 +80,10 @@ class RelationalExecutor(ABC):
         ----------
         sql : str
             Written by :func:`..sql.dialect.to_text` from a tree that passed the gate.
-        relations : mapping of str to ScanDataset
         values : mapping
             Parameters that occur in ``sql``.
         text : str
             What the user wrote, for positions in messages.
-        control : QueryControl
         failures : FailureBox
             Shared with the datasets.
         """

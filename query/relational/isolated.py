@@ -276,9 +276,9 @@ class _WorkerQuery:
         self._habits: Habits | None = None
         self._closing = threading.Lock()
         self._done = False
-        self._lease: WorkerLease = pool.lease()
+        self._lease: WorkerLease = pool.lease(control.left)
         self._limits = ExitStack()
-        self._limits.enter_context(control.interrupting(self._lease.kill))
+        self._limits.enter_context(control.interrupting(self._lease.kill, timed=False))
 
     def begin(
         self,

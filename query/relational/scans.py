@@ -42,7 +42,6 @@ class Failure(NamedTuple):
     ----------
     kind : {"sql", "memory", "interrupted", "broken"}
         ``broken``: the executor is of no use any more.
-    message : str
     """
 
     kind: str
@@ -66,8 +65,6 @@ class ScanRequest:
 
     Attributes
     ----------
-    columns : list of str or None
-    filter : pyarrow.compute.Expression or None
     rows : int
         Delivered so far.
     seconds : float

@@ -25,12 +25,8 @@ def read_arrays(
 
     Parameters
     ----------
-    timeline : Timeline
-    columns : sequence of str
     output : pyarrow.Schema
         Of the columns.
-    first, end : int
-    metrics : ScanMetrics, optional
     dictionary : bool
         Strings stored as codes stay encoded.
 

@@ -72,7 +72,6 @@ class ChosenTerm:
 
     Attributes
     ----------
-    term : Term
     symbol : int
         Place of its symbol among all symbols of the outline.
     offset : int
@@ -200,14 +199,10 @@ def occurrences(
 
     Parameters
     ----------
-    block : ChosenBlock
-    chunks : sequence of LookupRange
     wanted : bool[chunks]
         Chunks in which occurrences matter.
-    timeline : Timeline
     indexes : StreamIndexes, optional
         Needed where a chunk has runs.
-    schema : StreamSchema
     coarse : CoarseMap, optional
         Chunks in which it rules a term's symbol out are not read.
     metrics : IndexMetrics
@@ -410,10 +405,8 @@ def find_candidates(
     ----------
     found : sequence of int64[n]
         Occurrences of each chosen block, ascending (within each partition).
-    blocks : sequence of ChosenBlock
     before, after : int
         Symbols of the pattern before the first and after the last chosen block.
-    timeline : Timeline
     within : int or None
         Window in ticks, inclusive.
     longest : int or None

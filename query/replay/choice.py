@@ -31,7 +31,6 @@ class TermChoice:
         Whether what is picked is looked up only to see whether intervals pay.
     counts : tuple of int
         Terms picked of each block, when the cost model has chosen them.
-    estimate : Estimate or None
     estimate_uniform : callable, optional
         What the cost model would say of the same terms without the coarse pattern map, as if values
         did not change with time (for the comparison of thesis Figure 3.14).

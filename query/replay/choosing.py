@@ -45,10 +45,8 @@ def choose_terms(
 
     Parameters
     ----------
-    pricing : Pricing
     strategy : str
         See :func:`.planning.plan_match`.
-    picker : callable, optional
     """
     offers = pricing.offers.items
     auto = strategy == "auto"
@@ -153,8 +151,6 @@ class Judge:
 
     Attributes
     ----------
-    pricing : Pricing
-    model : Model or None
     counts : tuple of int
         The choice that is being looked up.
     """

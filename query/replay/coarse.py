@@ -52,7 +52,6 @@ class Buckets:
 
     Attributes
     ----------
-    part : TimelinePart
     starts, ends : int64[buckets]
         Positions.
     first, last : int64[buckets]
@@ -174,7 +173,6 @@ def coarse_map(
     ----------
     timeline : Timeline
         Of the snapshot.
-    pattern : Outline
     low, high : int
         Positions that the query reads at all.
     zones : bool

@@ -53,7 +53,6 @@ class Gathered:
 
     Parameters
     ----------
-    timeline : Timeline
     columns : pyarrow.Schema
         What is read.
     metrics : ScanMetrics, optional
@@ -113,8 +112,6 @@ def read_ranges(
 
     Parameters
     ----------
-    timeline : Timeline
-    columns : pyarrow.Schema
     ranges : sequence of (int, int)
         Half-open.
     metrics : ScanMetrics, optional

@@ -34,21 +34,16 @@ class PlanContext:
 
     Attributes
     ----------
-    snapshot : Snapshot
     timeline : Timeline
         Of the snapshot.
-    pattern : Outline
     wants : Demands
         What the clause looks at besides its matches.
-    indexes : StreamIndexes or None
     catalogue : Catalogue or None
         What of the indexes is used.
-    weights : Weights
     check : callable
         Called between steps; may raise.
     gap : int
         Spans nearer than this are read as one.
-    metrics : IndexMetrics
     """
 
     snapshot: Snapshot

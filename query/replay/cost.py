@@ -360,12 +360,10 @@ class CostModel:
 
     Attributes
     ----------
-    costs : BlockCosts
     window : float
         Events that a match can span.
     leading, trailing : bool
         Whether events may come before the first, after the last block of the pattern.
-    weights : Weights
     gap : float
         Intervals nearer than that are read as one.
     grid : int

@@ -46,7 +46,6 @@ def satisfied(array: pa.Array, atoms: Sequence[Atom], attribute: Attribute) -> M
         Of the attribute; strings may come dictionary-encoded.
     atoms : sequence of Range, IsNull or NotNull
         All on the attribute.
-    attribute : Attribute
 
     Returns
     -------
@@ -99,7 +98,6 @@ def mark_events(
 
     Parameters
     ----------
-    timeline : Timeline
     schema : StreamSchema
         Of the stream.
     atoms : sequence of Range, IsNull or NotNull

@@ -47,13 +47,7 @@ SHARE_MAX = 0.02
 
 @dataclass(frozen=True)
 class FilterPlan:
-    """Where the events that may satisfy a predicate are.
-
-    Attributes
-    ----------
-    snapshot : Snapshot
-    replay : ReplayPlan
-    """
+    """Where the events that may satisfy a predicate are."""
 
     snapshot: Snapshot
     replay: ReplayPlan
@@ -124,8 +118,6 @@ def plan_filter(
 
     Parameters
     ----------
-    snapshot : Snapshot
-    indexes : StreamIndexes
     prune : Prune
         Implied by the filter.
     low, high : int

@@ -29,14 +29,7 @@ __all__ = ["IntervalStream"]
 
 
 class IntervalStream(MatchStream):
-    """See the module.
-
-    Parameters
-    ----------
-    compiled : CompiledMatch
-    limits : MatchLimits
-    check : callable, optional
-    """
+    """See the module."""
 
     def __init__(
         self,

@@ -55,8 +55,6 @@ def candidate_spans(
 
     Parameters
     ----------
-    found : Candidates
-    timeline : Timeline
     leading, trailing : bool
         Whether events may come before the first and after the last block of the pattern.
     within : int or None

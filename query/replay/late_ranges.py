@@ -27,7 +27,6 @@ def intervals_of_stream(context: PlanContext, spans: Spans) -> ReplayIntervals:
 
     Parameters
     ----------
-    context : PlanContext
     spans : Spans
         They contain every match of the base events.
     """

@@ -32,7 +32,6 @@ class Arrangement:
 
     Attributes
     ----------
-    blocks : list of ChosenBlock
     before, after : int
         Symbols of the pattern before the first and after the last of them.
     leading, trailing : bool
@@ -52,9 +51,6 @@ class Lookups:
 
     Attributes
     ----------
-    context : PlanContext
-    coarse : CoarseMap
-    picked : tuple of Offer
     chunks : list of LookupRange
         The stream in pieces, in order.
     bounds : Spans
@@ -104,8 +100,6 @@ class Lookups:
 
         Parameters
         ----------
-        block : int
-        spans : Spans
         inside : Spans, optional
             Occurrences elsewhere do not matter.
         """

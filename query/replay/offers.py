@@ -40,7 +40,6 @@ class Offer:
 
     Attributes
     ----------
-    term : Term
     symbol : int
         Place of its symbol among all symbols of the outline.
     block, offset : int
@@ -71,7 +70,6 @@ class Offers:
 
     Attributes
     ----------
-    items : tuple of Offer
     chunks : tuple of LookupRange
         Indexed stretches that the coarse map leaves.
     covered : int
@@ -88,8 +86,6 @@ def list_offers(context: PlanContext, coarse: CoarseMap, evaluated: bool = False
 
     Parameters
     ----------
-    context : PlanContext
-    coarse : CoarseMap
     evaluated : bool
         Also those without an index, which take a look at all events.
     """

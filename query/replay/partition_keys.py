@@ -52,10 +52,8 @@ class PartitionKeys:
 
     Parameters
     ----------
-    timeline : Timeline
     columns : sequence of str
         PARTITION BY.
-    schema : StreamSchema
     """
 
     def __init__(self, timeline: Timeline, columns: Sequence[str], schema: StreamSchema) -> None:

@@ -57,13 +57,8 @@ def read_partitions(
 
     Parameters
     ----------
-    snapshot : Snapshot
-    timeline : Timeline
     intervals : ReplayIntervals
         Whose spans contain all of ``partitions``; what is read by time is for all partitions.
-    partitions : PartitionSpans
-    columns : sequence of str
-    metrics : ScanMetrics, optional
     check : callable, optional
         Called before each span and each piece of one; may raise.
     """

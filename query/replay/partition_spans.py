@@ -83,7 +83,6 @@ class PartitionSpans:
         Of places: rows that may be part of a match.
     shown : Spans
         Of places: rows that only surround those; they may overlap ``inside``.
-    stride : int
     """
 
     keys: PartitionKeys
@@ -131,12 +130,7 @@ class PartitionSpans:
 
 
 class RowFlags:
-    """Says row by row, in ascending order of position, what a row is: 2 inside, 1 shown, 0 neither.
-
-    Parameters
-    ----------
-    spans : PartitionSpans
-    """
+    """Says row by row, by ascending position, what a row is: 2 inside, 1 shown, 0 neither."""
 
     def __init__(self, spans: PartitionSpans) -> None:
         self._stride = spans.stride
@@ -199,7 +193,6 @@ def ranks(keys: PartitionKeys, total: int, codes: Ints, places: Ints) -> Ints:
 
     Parameters
     ----------
-    keys : PartitionKeys
     total : int
         Base events.
     codes, places : int64[n]
@@ -222,7 +215,6 @@ def positions(keys: PartitionKeys, total: int, codes: Ints, rank: Ints) -> Ints:
 
     Parameters
     ----------
-    keys : PartitionKeys
     total : int
         Base events.
     codes, rank : int64[n]

@@ -75,16 +75,12 @@ def plan_match(
 
     Parameters
     ----------
-    snapshot : Snapshot
-    compiled : CompiledMatch
-    indexes : StreamIndexes, optional
     strategy : str
         ``replay``: the whole stream.  ``none``: the coarse pattern map alone.  ``all``,
         ``greedy``, ``optimal``: how terms are chosen.  ``auto``: ``optimal``, or ``replay`` where
         that is expected to be cheaper.
     folder : Folder, optional
         Knows the parameters of this execution.
-    weights : Weights, optional
     choose : callable, optional
         Chooses among the offered terms, by number, instead of the cost model.
     check : callable, optional
@@ -154,7 +150,6 @@ def plan_intervals(
 
     Parameters
     ----------
-    context : PlanContext
     strategy : str
         See :func:`plan_match`.
     picker : callable, optional

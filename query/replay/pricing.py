@@ -33,14 +33,7 @@ CROWD_EVENTS = 1 << 15
 
 @dataclass(frozen=True)
 class Pricing:
-    """See the module.
-
-    Attributes
-    ----------
-    context : PlanContext
-    coarse : CoarseMap
-    offers : Offers
-    """
+    """See the module."""
 
     context: PlanContext
     coarse: CoarseMap

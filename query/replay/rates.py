@@ -53,8 +53,6 @@ class RateMap:
 
     Parameters
     ----------
-    schema : StreamSchema
-    coarse : CoarseMap
     chunks : sequence of LookupRange
         What is indexed.
     indexes : StreamIndexes, optional

@@ -46,12 +46,8 @@ def read_spans(
 
     Parameters
     ----------
-    snapshot : Snapshot
-    timeline : Timeline
     intervals : ReplayIntervals
         Of the stream, not of partitions; spans are more than ``before + after`` positions apart.
-    columns : sequence of str
-    metrics : ScanMetrics, optional
     check : callable, optional
         Called before each span; may raise.
     ties : bool

@@ -64,8 +64,6 @@ class ReplayPlan:
         Why the whole stream is replayed; empty when it is not.
     intervals : ReplayIntervals or None
         What is replayed; None for the whole stream.
-    outline : Outline or None
-    timeline : Timeline or None
     choice : TermChoice
         Terms that could have been looked up, and those that were to be.
     picked : tuple of Offer

@@ -26,12 +26,10 @@ class ReplayRun:
 
     Attributes
     ----------
-    metrics : ScanMetrics
     rows : int
         Results.
     events : int
         Events given to the matcher.
-    milliseconds : float
     ended : bool
         Whether everything was matched; not when nobody wanted the rest.
     """
@@ -77,8 +75,6 @@ def run_intervals(
 
     Parameters
     ----------
-    snapshot : Snapshot
-    compiled : CompiledMatch
     intervals : ReplayIntervals or None
         None: the whole stream.
     timeline : Timeline or None
@@ -87,7 +83,6 @@ def run_intervals(
         Filled in.
     check : callable, optional
         Called now and then; may raise to stop.
-    limits : MatchLimits, optional
 
     Yields
     ------

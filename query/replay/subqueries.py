@@ -112,10 +112,6 @@ def plan_subquery(
     compiled : CompiledMatch
         Over the columns of the subquery.
     query : sqlglot tree
-    indexes : StreamIndexes, optional
-    strategy : str
-    folder : Folder
-    weights : Weights, optional
     check : callable, optional
         Called between steps; may raise.
 
@@ -203,7 +199,6 @@ def restricted(query: Any, plan: ReplayPlan, schema: StreamSchema) -> Any:
     query : sqlglot tree
     plan : ReplayPlan
         With spans.
-    schema : StreamSchema
     """
     assert plan.intervals is not None
     spans, by_time = plan.intervals.spans, plan.intervals.by_time

@@ -100,7 +100,6 @@ class Symbol:
         The pattern variable, or variables joined by ``|``.
     prune : Prune or None
         What the event satisfies; None for anything.
-    terms : tuple of Term
     """
 
     name: str
@@ -193,7 +192,6 @@ def outline(
     ----------
     compiled : CompiledMatch
         Over the attributes of a stream.
-    schema : StreamSchema
     folder : Folder, optional
         Knows the parameters of this execution.
     also : Prune, optional

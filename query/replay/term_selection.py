@@ -41,8 +41,6 @@ class Assignment:
 
     Attributes
     ----------
-    counts : tuple of int
-    estimate : Estimate
     examined : int
         Assignments that were looked at.
     """
@@ -129,7 +127,6 @@ def optimal(sizes: Sequence[int], model: Model) -> Assignment:
     ----------
     sizes : sequence of int
         Terms that each block offers.
-    model : Model
     """
     nothing = np.zeros((1, len(sizes)), np.int64)
     taken = model.table(nothing)[0]
@@ -151,8 +148,6 @@ def greedy(order: Sequence[int], sizes: Sequence[int], model: Model) -> Assignme
     ----------
     order : sequence of int
         Block of each term, rarest first.
-    sizes : sequence of int
-    model : Model
     """
     steps = np.zeros((len(order) + 1, len(sizes)), np.int64)
     for step, block in enumerate(order, 1):

@@ -51,8 +51,6 @@ class TimelinePart:
         Positions, half-open.
     view : SegmentView or None
         None for the tail.
-    leaves : LeafMap or None
-    tail : MemoryLeaf or None
     """
 
     start: int
@@ -75,8 +73,6 @@ class Timeline:
 
     Parameters
     ----------
-    snapshot : Snapshot
-    indexes : StreamIndexes, optional
     catalogue : Catalogue, optional
         What of the indexes to use.
     """

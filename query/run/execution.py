@@ -24,7 +24,15 @@ from ...store.snapshot import Snapshot
 from ..contract.cancellation import QueryControl
 from ..contract.explanation import Operator, Plan
 from ..contract.result import Result
-from ..plan.nodes import Leaf, PassThrough, QueryPlan, Relational, Scan, TreeAggregate
+from ..plan.nodes import (
+    Leaf,
+    PassThrough,
+    QueryPlan,
+    Relational,
+    Scan,
+    TreeAggregate,
+    notes_of,
+)
 from ..relational.interface import RelationalExecutor
 from ..relational.scans import FailureBox
 from ..sql.sql_types import conform, declared_types, settle_types
@@ -41,14 +49,12 @@ class Surroundings:
 
     Attributes
     ----------
-    executor : RelationalExecutor
     openers : mapping
         What opens nodes of operators, by their class.
     snapshot : callable
         Snapshot of a stream by name: those that the plan was made on.
     indexes : callable
         Secondary indexes of a stream by name; None for a stream without any.
-    control : QueryControl
     """
 
     executor: RelationalExecutor
@@ -63,8 +69,6 @@ class Execution:
 
     Parameters
     ----------
-    plan : QueryPlan
-    around : Surroundings
     analyze : bool
         Whether figures are wanted.
     """
@@ -109,6 +113,11 @@ class Execution:
 
     def result(self) -> Result:
         """Start the query."""
+        result = self._started()
+        result.notes = notes_of(self._plan)
+        return result
+
+    def _started(self) -> Result:
         root = self._plan.root
         if isinstance(root, Relational):
             return self._relational(root)

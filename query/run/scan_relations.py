@@ -188,14 +188,7 @@ class AggregateRelation:
 
 
 class OperatorRelation:
-    """A stream operator within a query; the executor evaluates its expressions.
-
-    Parameters
-    ----------
-    open_relation : callable
-    executor : RelationalExecutor
-    control : QueryControl
-    """
+    """A stream operator within a query; the executor evaluates its expressions."""
 
     def __init__(
         self,

@@ -73,11 +73,8 @@ def find_cut(
 
     Parameters
     ----------
-    snapshot : Snapshot
-    compiled : CompiledMatch
     reach : Reach
         Of the same, bounded.
-    tick : int
     check : callable, optional
         Called now and then; may raise.
     """
@@ -149,7 +146,6 @@ class CutProbe(IntervalStream):
 
         Parameters
         ----------
-        tick : int
         until : int
             Greatest tick from which on it is known where a search leads.
         follow : bool

@@ -46,7 +46,6 @@ def interval_parts(
     ----------
     plan : ReplayPlan
         With spans and the timeline that it was made on.
-    wanted : int
     divided : mapping of int to sequence of MatchPart, optional
         Intervals (by number) that are parts already; they count among those wanted.
     """

@@ -60,7 +60,6 @@ def divided(
 
     Parameters
     ----------
-    snapshot : Snapshot
     compiled : CompiledMatch
         Without MATCH_NUMBER.
     plan : ReplayPlan

@@ -91,7 +91,6 @@ class SpanPart:
     segment : int or None
         A segment that it reads (None: the tail), and ``start``, the position of its first event:
         a snapshot of fewer segments counts from another place.
-    start : int
     low, high : int
         Ticks, inclusive.
     """
@@ -233,12 +232,7 @@ class RangePart:
 
 @dataclass(frozen=True)
 class SharePart:
-    """The partitions whose keys hash to a number.
-
-    Attributes
-    ----------
-    share, shares : int
-    """
+    """The partitions whose keys hash to a number."""
 
     share: int
     shares: int

@@ -70,8 +70,6 @@ def split_match(
 
     Parameters
     ----------
-    snapshot : Snapshot
-    compiled : CompiledMatch
     plan : ReplayPlan
         Of the two.
     parts : callable

@@ -33,12 +33,7 @@ Check = Callable[[], None] | None
 
 
 class Budget:
-    """Events that may still be looked at.
-
-    Parameters
-    ----------
-    snapshot : Snapshot
-    """
+    """Events that may still be looked at."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.left = max(float(PROBE_LEAST), PROBE_SHARE * snapshot.count)
@@ -73,9 +68,6 @@ def find_cuts(
 
     Parameters
     ----------
-    snapshot : Snapshot
-    compiled : CompiledMatch
-    reach : Reach
     goals : iterable of int
         Ticks, ascending.
     bounds : (int, int)
@@ -118,8 +110,6 @@ def between(
     ----------
     bounds : sequence of Cut or None
         Ascending; None at the ends of the stream.
-    compiled : CompiledMatch
-    reach : Reach
     last : int
         Greatest tick that a match of these parts can have.
     """
@@ -142,8 +132,6 @@ def whole_ranges(
 
     Parameters
     ----------
-    snapshot : Snapshot
-    compiled : CompiledMatch
     wanted : int
         Parts to aim for.
     check : callable, optional

@@ -35,7 +35,6 @@ class Reach:
     ----------
     snapshot : Snapshot
         With at least one event.
-    compiled : CompiledMatch
     """
 
     def __init__(self, snapshot: Snapshot, compiled: CompiledMatch) -> None:

@@ -88,7 +88,6 @@ def shares_of(columns: Sequence[pa.Array], shares: int) -> npt.NDArray[np.int64]
     ----------
     columns : sequence of pyarrow.Array
         Key columns, of one length.
-    shares : int
     """
     total: Words | None = None
     for column in columns:
@@ -118,12 +117,8 @@ def of_share(
 
     Parameters
     ----------
-    snapshot : Snapshot
     columns : sequence of str
         With the keys among them.
-    keys : sequence of str
-    share, shares : int
-    metrics : ScanMetrics, optional
     check : callable, optional
         Called now and then; may raise.
     """

@@ -24,8 +24,9 @@ Layout
     queries are nodes of :mod:`.statement_nodes`.
 
     ``MATCH_RECOGNIZE`` belongs to the FROM item in front of it and becomes a
-    :class:`MatchRelation`; the clause itself is read by :mod:`.match_clause`.  Expressions are read
-    by :mod:`.expression_parser`.
+    :class:`MatchRelation`; the clause itself is read by :mod:`.match_clause`.  ``MATCH_SITUATIONS``
+    likewise: :class:`SituationRelation`, :mod:`.situation_clause`.  Expressions are read by
+    :mod:`.expression_parser`.
 
 Limits
     One statement a text; how long and how deep it may be is said in :mod:`.nesting`.
@@ -49,6 +50,7 @@ from .live_clause import parse_alter_live, parse_create_live, parse_drop_live
 from .match_clause import parse_match_clause
 from .nesting import balanced, headroom, measure
 from .rendering import Refused, render
+from .situation_clause import parse_situation_clause
 from .statement_nodes import (
     AlterStream,
     CreateIndexOn,
@@ -60,9 +62,11 @@ from .statement_nodes import (
     DropStream,
     Explain,
     ExplainLive,
+    MatchRelation,
     ShowIndexes,
     ShowLive,
     ShowStreams,
+    SituationRelation,
     StatementNode,
 )
 
@@ -79,6 +83,7 @@ __all__ = [
     "MatchRelation",
     "ShowIndexes",
     "ShowStreams",
+    "SituationRelation",
     "StatementNode",
     "error_at",
     "parse_predicate",
@@ -100,17 +105,6 @@ _STATEMENTS = (
 )  # fmt: skip
 
 
-class MatchRelation(exp.Expression):  # type: ignore[misc]
-    """A FROM item under MATCH_RECOGNIZE: ``this`` the input, ``match`` the clause."""
-
-    arg_types = {"this": True, "match": True}  # noqa: RUF012
-
-    @property
-    def alias(self) -> str:
-        """Name of the result, as other clauses refer to it; empty when it has none."""
-        return str(self.args["match"].alias)
-
-
 class _MethodCall(exp.Expression):  # type: ignore[misc]
     """``.f(y)`` behind an operand or a name, until :func:`_settled`."""
 
@@ -129,6 +123,7 @@ class Chronicle(DuckDB):  # type: ignore[misc]
             **DuckDB.Tokenizer.KEYWORDS,
             "/*+": TokenType.HINT,
             "MATCH_RECOGNIZE": TokenType.MATCH_RECOGNIZE,
+            "MATCH_SITUATIONS": TokenType.MATCH_RECOGNIZE,
         }
         COMMANDS: frozenset[Any] = frozenset()  # nothing may pass unread
 
@@ -202,8 +197,12 @@ class Chronicle(DuckDB):  # type: ignore[misc]
             table = super()._parse_table(*args, **kwargs)
             while table is not None and self._curr.token_type == TokenType.MATCH_RECOGNIZE:
                 token = self._curr
-                clause = parse_match_clause(self)
-                table = self.expression(MatchRelation(this=table, match=clause))
+                if token.text.upper() == "MATCH_SITUATIONS":
+                    clause = parse_situation_clause(self)
+                    table = self.expression(SituationRelation(this=table, match=clause))
+                else:
+                    clause = parse_match_clause(self)
+                    table = self.expression(MatchRelation(this=table, match=clause))
                 table.update_positions(token)
             return table
 

@@ -48,9 +48,16 @@ __all__ = [
     "OrderKey",
     "Skip",
     "Subset",
+    "clause_measures",
     "clause_of_text",
+    "clause_order",
+    "clause_partition",
+    "fold",
     "match_clause",
+    "offset_of",
+    "parse_definition",
     "parse_match_clause",
+    "parse_measure",
 ]
 
 SEMANTICS = ("RUNNING", "FINAL")
@@ -224,7 +231,7 @@ def _clause(parser: Any) -> MatchRecognize:
         "order": parser._parse_order(),
     }
     if parser._match_text_seq("MEASURES"):
-        arguments["measures"] = parser._parse_csv(lambda: _measure(parser))
+        arguments["measures"] = parser._parse_csv(lambda: parse_measure(parser))
     arguments["rows"] = _rows(parser)
     arguments["after"] = _after(parser)
     for word in ("INITIAL", "SEEK"):
@@ -242,7 +249,7 @@ def _clause(parser: Any) -> MatchRecognize:
     if parser._match_text_seq("SUBSET"):
         arguments["subset"] = parser._parse_csv(lambda: _subset(parser))
     if parser._match_text_seq("DEFINE"):
-        arguments["define"] = parser._parse_csv(lambda: _definition(parser))
+        arguments["define"] = parser._parse_csv(lambda: parse_definition(parser))
     parser._match_r_paren()
     arguments["alias"] = parser._parse_table_alias()
     node = MatchRecognize(**{key: value for key, value in arguments.items() if value})
@@ -300,7 +307,8 @@ def _after(parser: Any) -> Any:
     return node
 
 
-def _measure(parser: Any) -> Any:
+def parse_measure(parser: Any) -> Any:
+    """Read ``expression AS name``."""
     token = parser._curr
     expression = parser._parse_assignment()
     if expression is None:
@@ -312,7 +320,8 @@ def _measure(parser: Any) -> Any:
     return node
 
 
-def _definition(parser: Any) -> Any:
+def parse_definition(parser: Any) -> Any:
+    """Read ``name AS condition``."""
     token = parser._curr
     variable = parser._parse_id_var(any_token=True)
     if not parser._match(TokenType.ALIAS):
@@ -398,6 +407,39 @@ def _pattern(parser: Any) -> Any:
     return node
 
 
+def clause_partition(node: Any, sql: str, begin: int) -> tuple[str, ...]:
+    """The columns of PARTITION BY."""
+    found = []
+    for column in node.args.get("partition_by") or []:
+        if not isinstance(column, exp.Column) or column.table:
+            at = offset_of(column, begin)
+            raise position_error("PARTITION BY takes the names of columns", sql, at)
+        found.append(column.name)
+    return tuple(found)
+
+
+def clause_order(node: Any, sql: str, begin: int) -> tuple[OrderKey, ...]:
+    """The keys of ORDER BY."""
+    found = []
+    if node.args.get("order"):
+        for key in node.args["order"].expressions:
+            column = key.this
+            at = offset_of(column, begin)
+            if not isinstance(column, exp.Column) or column.table:
+                raise position_error("ORDER BY takes the names of columns", sql, at)
+            descending, nulls_first = bool(key.args.get("desc")), bool(key.args.get("nulls_first"))
+            found.append(OrderKey(column.name, descending, nulls_first, at))
+    return tuple(found)
+
+
+def clause_measures(node: Any, begin: int) -> tuple[Measure, ...]:
+    """The columns of MEASURES."""
+    return tuple(
+        Measure(m.alias, m.this, m.meta.get("start", begin))
+        for m in node.args.get("measures") or []
+    )
+
+
 def match_clause(node: MatchRecognize) -> MatchClause:
     """Turn the parsed node into data.
 
@@ -414,21 +456,6 @@ def match_clause(node: MatchRecognize) -> MatchClause:
         pattern = parse_pattern(pattern_node.name)
     else:
         pattern = parse_pattern(sql, start, pattern_node.meta["end"])
-    partition = []
-    for column in node.args.get("partition_by") or []:
-        if not isinstance(column, exp.Column) or column.table:
-            at = offset_of(column, begin)
-            raise position_error("PARTITION BY takes the names of columns", sql, at)
-        partition.append(column.name)
-    order = []
-    if node.args.get("order"):
-        for key in node.args["order"].expressions:
-            column = key.this
-            at = offset_of(column, begin)
-            if not isinstance(column, exp.Column) or column.table:
-                raise position_error("ORDER BY takes the names of columns", sql, at)
-            descending, nulls_first = bool(key.args.get("desc")), bool(key.args.get("nulls_first"))
-            order.append(OrderKey(column.name, descending, nulls_first, at))
     after = node.args.get("after")
     skip = None
     if after is not None:
@@ -441,12 +468,9 @@ def match_clause(node: MatchRecognize) -> MatchClause:
             Definition(fold(d.args["alias"]), d.this, d.meta.get("start", begin))
             for d in node.args.get("define") or []
         ),
-        partition_by=tuple(partition),
-        order_by=tuple(order),
-        measures=tuple(
-            Measure(m.alias, m.this, m.meta.get("start", begin))
-            for m in node.args.get("measures") or []
-        ),
+        partition_by=clause_partition(node, sql, begin),
+        order_by=clause_order(node, sql, begin),
+        measures=clause_measures(node, begin),
         rows=rows.name if rows is not None else "one",
         skip=skip,
         within=node.args.get("within"),

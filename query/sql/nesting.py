@@ -10,9 +10,9 @@ Purpose
 Guarantee
     No text costs more than reading :data:`TOKENS_MAX` tokens does, at about a tenth of a
     millisecond each; the query's time limit holds meanwhile (the loops over tokens and nodes call
-    :func:`~..contract.cancellation.checkpoint`).  Of the texts that take longer than half a second
-    one is read at a time, so that a crowd of them leaves the interpreter to everybody else.  No
-    text of at most :data:`BRACKETS_MAX` brackets inside each other fails for want of stack,
+    :func:`~..contract.cancellation.checkpoint`).  Of the texts that take more than a tenth of a
+    second one is read at a time, so that a crowd of them leaves the interpreter to everybody else.
+    No text of at most :data:`BRACKETS_MAX` brackets inside each other fails for want of stack,
     wherever in the caller's own stack it is run.
 
 Limits
@@ -24,20 +24,21 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from sqlglot import exp
 
 from ...errors import SqlError
 from ...ownership import ModuleLock
-from ..contract.cancellation import QueryControl, checked_by
+from ..contract.cancellation import QueryControl, alone, checked_by, checkpoint
 
 __all__ = [
     "BRACKETS_MAX",
     "TEXT_LENGTH_MAX",
     "TOKENS_MAX",
+    "all_true",
     "balanced",
     "headroom",
     "measure",
@@ -53,10 +54,8 @@ TOKENS_MAX = 100_000
 BRACKETS_MAX = 100
 """Most brackets inside each other."""
 
-LONG_CHARACTERS = 1 << 14
+LONG_CHARACTERS = 1 << 12
 """Texts beyond this length are read one at a time."""
-
-LOOK_S = 0.05
 
 _FRAMES = 8_000
 """Room for the recursion of parser (20 frames a bracket), binder and renderer."""
@@ -112,30 +111,13 @@ def measure(text: Any) -> None:
             depth -= 1
 
 
-class _Turn(ModuleLock):
-    """A lock for which a query waits no longer than it may."""
-
-    def take(self, control: QueryControl) -> None:
-        while not self._lock.acquire(timeout=LOOK_S):
-            control.check()
-
-
-_long = _Turn()
-
-
 @contextmanager
 def turn(text: str, control: QueryControl) -> Iterator[None]:
     """Read a statement or prepare it, under its query's limits; long texts one at a time."""
-    control.check()
     with checked_by(control):
-        if len(text) <= LONG_CHARACTERS:
+        checkpoint()
+        with alone() if len(text) > LONG_CHARACTERS else nullcontext():
             yield
-            return
-        _long.take(control)
-        try:
-            yield
-        finally:
-            _long.__exit__()
 
 
 _guard = ModuleLock()
@@ -190,6 +172,11 @@ def balanced(root: Any) -> Any:
         else:
             node.replace(made)
     return root
+
+
+def all_true(conditions: Sequence[Any]) -> Any:
+    """One condition of copies of several, shallow however many they are."""
+    return _joined(exp.And, [condition.copy() for condition in conditions])
 
 
 def _joined(kind: Any, parts: list[Any]) -> Any:

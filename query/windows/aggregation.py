@@ -249,8 +249,6 @@ class IndexAggregation(WindowAggregation):
 
     Parameters
     ----------
-    snapshot : Snapshot
-    selected : SelectedRange
     halves : bool
         Sweep the earlier and the later half of the base at the same time, in two threads; for few
         slices, because those of the later half wait in memory.

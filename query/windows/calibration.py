@@ -59,10 +59,8 @@ class Calibrated:
 
     Attributes
     ----------
-    calibration : Calibration
     error : float
         Mean relative error of the fitted times.
-    measurements : int
     """
 
     calibration: Calibration

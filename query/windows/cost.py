@@ -133,13 +133,8 @@ class Costs:
 
     Attributes
     ----------
-    replay, index : float
-    slices : float
-    shape : Shape
-    windows : TimeWindows or CountWindows
     columns : int
         Attributes that are aggregated.
-    calibration : Calibration
     """
 
     replay: float

@@ -114,7 +114,6 @@ def expand_counts(
 
     Parameters
     ----------
-    batches : iterable of pyarrow.RecordBatch
     ahead : iterable of pyarrow.RecordBatch
         The same events, time column only: read ahead to know when windows end.
     """

@@ -131,7 +131,6 @@ class SchemaFields:
         Position in the schema and load kind of the columns that fields fold.
     names : tuple of str
         Of those columns.
-    time_position : int
     """
 
     fields: Words

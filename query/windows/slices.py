@@ -173,7 +173,6 @@ def replay_slices(
     ----------
     batches : iterable of pyarrow.RecordBatch
         With the time attribute and the plan's columns.
-    plan : FieldPlan
     slicing : int64[5]
     metrics : WindowMetrics
         Added to.
@@ -258,8 +257,6 @@ def merge_slices(
 
     Parameters
     ----------
-    sources : sequence of iterators of chunks
-    plan : FieldPlan
     check : callable
         Called between chunks; may raise to end the query.
     """

@@ -48,8 +48,6 @@ class Slider:
 
     Parameters
     ----------
-    windows : TimeWindows or CountWindows
-    plan : FieldPlan
     check : callable
         Called now and then; may raise to end the query.
     """

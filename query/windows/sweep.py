@@ -105,7 +105,6 @@ class Sweep:
 
     Parameters
     ----------
-    plan : FieldPlan
     slicing : int64[5]
     start, last : int
         Ticks, inclusive.

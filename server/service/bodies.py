@@ -46,6 +46,7 @@ __all__ = ["Body", "Pace", "pieces_of", "receive"]
 
 MEMORY_BYTES = 8 << 20
 PIECE_BYTES = 1 << 20
+SMALL_BYTES = 1 << 16
 _ENCODINGS = {"": None, "identity": None, "gzip": "gzip", "x-gzip": "gzip", "zstd": "zstd"}
 
 
@@ -122,8 +123,12 @@ class Body:
             self._account.hold(size)
 
     @contextmanager
-    def descriptor(self) -> Iterator[int]:
-        """The body as it was sent, as a file of its own that can be read: for another process."""
+    def handed_over(self) -> Iterator[int | bytes]:
+        """The body as it was sent, for another process: its bytes, or a file of its own to read."""
+        if self.size <= SMALL_BYTES:
+            self._file.seek(0)
+            yield self._file.read()
+            return
         if getattr(self._file, "_rolled", True):
             self._file.flush()
             file = os.open(f"/proc/self/fd/{self._file.fileno()}", os.O_RDONLY | os.O_CLOEXEC)

@@ -96,9 +96,9 @@ def batches_of(
         )
         return
     taken = 0
-    with body.descriptor() as file:
+    with body.handed_over() as source:
         for batch in reader.read_batches(
-            file,
+            source,
             format,
             schema=schema,
             time_format=time_format,

@@ -169,7 +169,6 @@ class Positions:
         ----------
         start, end : int or None
             Ticks, half-open.
-        columns : sequence of str
         skip : int
             New events at the beginning that are left out.
         limit : int, optional

@@ -23,6 +23,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sortedcontainers import SortedSet
+
 from ...errors import SnapshotExpired
 
 if TYPE_CHECKING:
@@ -31,8 +33,13 @@ if TYPE_CHECKING:
 __all__ = ["PinnedSnapshots"]
 
 
+Key = tuple[str, int]
+"""A stream's name and a version."""
+
+
 @dataclass
 class _Pin:
+    key: Key
     snapshot: Snapshot
     used: float
     readers: int = 0
@@ -66,7 +73,8 @@ class PinnedSnapshots:
         self._most = most
         self._clock = clock
         self._guard = threading.Lock()
-        self._pins: dict[tuple[str, int], _Pin] = {}
+        self._pins: dict[Key, _Pin] = {}
+        self._idle = SortedSet()  # of (when it was last used, key), of pins without readers
 
     def __len__(self) -> int:
         return len(self._pins)
@@ -97,7 +105,7 @@ class PinnedSnapshots:
         with self._guard:
             pin = self._pins.get((stream, version))
             if pin is not None:
-                pin.readers += 1
+                self._take_up(pin)
         if pin is None:
             present = self._take(stream)
             if present.version != version:
@@ -115,16 +123,22 @@ class PinnedSnapshots:
 
     def forget(self, stream: str) -> None:
         """Release a stream's versions; those in use live until their readers are done."""
-        self._drop(lambda key, pin: key[0] == stream)
+        with self._guard:
+            for key in [key for key in self._pins if key[0] == stream]:
+                self._drop(key)
 
     def sweep(self) -> None:
         """Release what nobody has used for too long."""
         oldest = self._clock() - self._keep_s
-        self._drop(lambda key, pin: pin.readers == 0 and pin.used < oldest)
+        with self._guard:
+            while self._idle and self._idle[0][0] < oldest:
+                self._drop(self._idle[0][1])
 
     def close(self) -> None:
         """Release every version."""
-        self._drop(lambda key, pin: True)
+        with self._guard:
+            for key in list(self._pins):
+                self._drop(key)
 
     def _add(self, stream: str, snapshot: Snapshot) -> _Pin:
         key = (stream, snapshot.version)
@@ -132,30 +146,34 @@ class PinnedSnapshots:
         with self._guard:
             pin = self._pins.get(key)
             if pin is None:
-                pin = self._pins[key] = _Pin(snapshot, self._clock())
+                pin = self._pins[key] = _Pin(key, snapshot, self._clock())
             else:
                 _release(snapshot)
-            pin.readers += 1
-            idle = sorted((p.used, k) for k, p in self._pins.items() if p.readers == 0)
-            for _, old in idle[: max(0, len(self._pins) - self._most)]:
-                _release(self._pins.pop(old).snapshot)
+            self._take_up(pin)
+            while self._idle and len(self._pins) > self._most:
+                self._drop(self._idle[0][1])
         return pin
+
+    def _take_up(self, pin: _Pin) -> None:
+        self._idle.discard((pin.used, pin.key))
+        pin.readers += 1
 
     def _done(self, pin: _Pin) -> None:
         with self._guard:
             pin.readers -= 1
             pin.used = self._clock()
-            if pin.dropped and pin.readers == 0:
+            if pin.readers == 0 and pin.dropped:
                 _release(pin.snapshot)
+            elif pin.readers == 0:
+                self._idle.add((pin.used, pin.key))
 
-    def _drop(self, chosen: Callable[[tuple[str, int], _Pin], bool]) -> None:
-        with self._guard:
-            for key, pin in list(self._pins.items()):
-                if chosen(key, pin):
-                    del self._pins[key]
-                    pin.dropped = True
-                    if pin.readers == 0:
-                        _release(pin.snapshot)
+    def _drop(self, key: Key) -> None:
+        """Forget a pin; the snapshot goes with its last reader."""
+        pin = self._pins.pop(key)
+        self._idle.discard((pin.used, key))
+        pin.dropped = True
+        if pin.readers == 0:
+            _release(pin.snapshot)
 
 
 def _release(snapshot: Snapshot) -> None:

@@ -196,6 +196,14 @@ def test_a_wrong_filter_is_told_when_the_read_is_planned(tmp_path: Path) -> None
 def test_an_earlier_commit_is_read_as_far_back_as_the_log_tells(tmp_path: Path) -> None:
     schema = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64())]), "t")
     commits = []
+    with Store.open(tmp_path / "store") as store:
+        stream = store.create_stream("s", schema)
+        assert isinstance(stream, EventStream)
+        for n in range(4):
+            if n == 2:
+                stream.seal()  # a new log begins, and tells of nothing before
+            stream.append(pa.record_batch([pa.array([n]), pa.array([n])], schema=schema.arrow))
+            commits.append(stream.snapshot().version)
 
     def read_as_of(position: int) -> list[int]:
         raw = {"path": str(tmp_path / "store"), "stream": "s", "asOf": str(position)}
@@ -207,17 +215,8 @@ def test_an_earlier_commit_is_read_as_far_back_as_the_log_tells(tmp_path: Path) 
             for n in batch.column("n").to_pylist()
         ]
 
-    with Store.open(tmp_path / "store") as store:
-        stream = store.create_stream("s", schema)
-        assert isinstance(stream, EventStream)
-        for n in range(4):
-            if n == 2:
-                stream.seal()  # a new log begins, and tells of nothing before
-            stream.append(pa.record_batch([pa.array([n]), pa.array([n])], schema=schema.arrow))
-            commits.append(stream.snapshot().version)
-        # closing leaves the newest commit alone in the log
-        assert read_as_of(commits[2]) == [0, 1, 2]
-        assert read_as_of(commits[3]) == [0, 1, 2, 3]
-        for position in (commits[0], commits[3] + 1):
-            with pytest.raises(SnapshotExpired, match=f"to {commits[3]}, found {position}"):
-                read_as_of(position)
+    assert read_as_of(commits[2]) == [0, 1, 2]
+    assert read_as_of(commits[3]) == [0, 1, 2, 3]
+    for position in (commits[0], commits[3] + 1):
+        with pytest.raises(SnapshotExpired, match=f"to {commits[3]}, found {position}"):
+            read_as_of(position)

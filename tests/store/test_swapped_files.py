@@ -13,8 +13,10 @@ from chronicle.errors import CorruptStore
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
 from chronicle.store.catalog import StreamManifest
+from chronicle.store.log import read_log
 from chronicle.store.manifest import read_manifest, write_manifest
 from chronicle.store.memory_files import MemoryFiles
+from chronicle.store.pins import open_pinned, pin_stream
 
 SCHEMA = pa.schema([("t", pa.int64()), ("x", pa.int64())])
 
@@ -110,8 +112,8 @@ def test_a_stream_of_an_old_release_gets_an_identity() -> None:
         assert store.stream("s").snapshot().count == 2015
 
 
-@pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.7, 0.99])
-def test_a_closed_log_cannot_be_cut_unnoticed(share: float) -> None:
+def closed_store() -> tuple[MemoryFiles, str]:
+    """A store whose stream has had ten commits of ten events, and the path of its log."""
     files = MemoryFiles()
     schema = StreamSchema(SCHEMA, "t")
     with Store.open("memory", files=files) as store:
@@ -119,12 +121,75 @@ def test_a_closed_log_cannot_be_cut_unnoticed(share: float) -> None:
         for first in range(0, 100, 10):
             stream.append(rows(first, 10, 1))
     (log,) = [name for name in files.list("streams/s") if name.endswith(".wal")]
-    path = f"streams/s/{log}"
+    return files, f"streams/s/{log}"
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.7, 0.99])
+def test_a_closed_log_cannot_be_cut_unnoticed(share: float, reopened: bool) -> None:
+    files, path = closed_store()
+    if reopened:
+        with Store.open("memory", files=files) as store:
+            assert store.stream("s").snapshot().count == 100
     with files.append(path) as file:
         file.truncate(int(share * file.size))
     with Store.open("memory", files=files) as store:
         assert not store.check().ok
         report = store.check(repair=True)
-        assert report.lost_events == 100
-        assert store.stream("s").snapshot().count == 0
-        assert store.stream("s").snapshot().version > 10
+        kept = store.stream("s").snapshot().count
+        assert report.lost_events == 100 - kept
+        assert kept <= 100 * share
+        assert store.stream("s").snapshot().version > kept / 10
+    with Store.open("memory", files=files) as store:
+        assert store.check().ok
+        assert store.stream("s").snapshot().count == kept
+
+
+def test_every_cut_of_a_closed_log_is_noticed() -> None:
+    """At the border of two records above all: what is left of them is sound."""
+    files, path = closed_store()
+    ends = [record.end for record in read_log(files, path).records]
+    assert len(ends) == 11
+    for end in [*ends[:-1], ends[-1] - 1]:
+        cut = files.kill()
+        with cut.append(path) as file:
+            file.truncate(end)
+        with Store.open("memory", "r", files=cut) as store:
+            assert not store.check().ok
+            with pytest.raises(CorruptStore, match="when the stream was closed"):
+                store.stream("s").snapshot()
+
+
+def test_a_flipped_bit_at_the_end_of_a_closed_log_is_no_torn_record() -> None:
+    files, path = closed_store()
+    data = bytearray(files.read(path))
+    data[-20] ^= 4
+    with files.append(path) as file:
+        file.truncate(0)
+        file.write(bytes(data))
+    with Store.open("memory", files=files) as store:
+        assert not store.check().ok
+        assert store.check(repair=True).lost_events == 10
+
+
+def test_earlier_commits_can_be_named_after_closing_and_opening() -> None:
+    files, path = closed_store()
+    for opening in range(3):
+        if opening:
+            with Store.open("memory", files=files) as store:
+                store.stream("s").append(rows(100 * opening, 10, 1))
+        assert files.exists(path)
+        for position in (1, 5, 10, 10 + opening):
+            pin = pin_stream(files, "streams/s", position=position)
+            assert open_pinned(files, pin).count == 10 * position
+
+
+def test_a_log_that_nobody_closed_is_renewed() -> None:
+    files, path = closed_store()
+    store = Store.open("memory", files=files)
+    store.stream("s").append(rows(100, 10, 1))
+    left = files.kill()  # as a killed process leaves it
+    store.close()
+    with Store.open("memory", files=left) as store:
+        assert store.stream("s").snapshot().count == 110
+        assert not left.exists(path)

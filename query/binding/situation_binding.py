@@ -1,0 +1,86 @@
+"""MATCH_SITUATIONS in FROM: bound to its stream, or to the query that gives its rows.
+
+Guarantee
+    Only the columns that the clause needs are read.  A clause without parameters is compiled once
+    per statement.
+
+Limits
+    A subquery needs ORDER BY: its first key is the time of situations.  Its rows are sorted in
+    memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from ..conditions.constants import Folder
+from ..pattern.compiled import InputColumns
+from ..situations.compiled import CompiledSituations, compile_situations
+from ..sql.situation_clause import situation_clause
+from .from_operator import OperatorSite
+from .match_binding import bare, input_of, time_of, with_values
+
+__all__ = ["BoundSituations", "bind_situations"]
+
+
+@dataclass(frozen=True)
+class BoundSituations:
+    """A clause bound to its input, good for any number of executions.
+
+    Attributes
+    ----------
+    clause : sqlglot tree
+        With its parameters.
+    columns : InputColumns
+    stream : str or None
+        The stream that it reads.
+    query : sqlglot tree or None
+        The query whose rows it reads.
+    strategy : str
+        The hint.
+    compiled : CompiledSituations
+        With parameters as NULL.
+    """
+
+    clause: Any
+    columns: InputColumns
+    stream: str | None
+    query: Any
+    strategy: str
+    compiled: CompiledSituations
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the result."""
+        return self.compiled.output_schema
+
+    @property
+    def streams(self) -> Sequence[str]:
+        """The stream that is read."""
+        return () if self.stream is None else (self.stream,)
+
+    @property
+    def ordered_by(self) -> Sequence[str]:
+        """None: the instant of a match is a column only where a measure asks for it."""
+        return ()
+
+    def compiled_with(self, folder: Folder) -> CompiledSituations:
+        """The clause with the values that its parameters have in one execution."""
+        if self.clause.find(exp.Placeholder) is None:
+            return self.compiled
+        clause = situation_clause(with_values(self.clause, folder))
+        return compile_situations(clause, self.columns, self.stream or "")
+
+
+def bind_situations(site: OperatorSite) -> BoundSituations:
+    """Bind the clause to its stream or subquery; raises SqlError with position."""
+    node = site.item.args["match"].copy()
+    clause = situation_clause(bare(node))
+    columns, stream, query = input_of(site, lambda arrow: time_of(clause.order_by, arrow))
+    compiled = compile_situations(clause, columns, stream or "")
+    return BoundSituations(node, columns, stream, query, site.strategy, compiled)

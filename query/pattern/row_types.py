@@ -1,0 +1,155 @@
+"""Types of what conditions and measures compute, over the columns of one input.
+
+Purpose
+    :class:`RowTypes` answers for expressions over one row, for the leaves of bound expressions and
+    for these themselves.  A column's type is known, what compares numbers is a truth value, and
+    DuckDB is asked for the rest, over no rows.
+
+Guarantee
+    What has been asked once is remembered.  Dictionaries count as their values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from ...errors import SqlError
+from ..sql.pattern_parser import position_error
+from .binding import (
+    CLASSIFIER,
+    NUMBER,
+    PSEUDO,
+    Bound,
+    Given,
+    Leaf,
+    MatchAggregate,
+    MatchNumber,
+    Navigation,
+    RowExpression,
+)
+from .conditions import number_of
+from .scalar import column_types
+from .typed import leaf_index, substitute
+
+__all__ = ["RowTypes", "checked_types", "plain_type"]
+
+_PSEUDO_TYPES = {CLASSIFIER: pa.string(), NUMBER: pa.int64()}
+
+
+class RowTypes:
+    """Arrow types of row expressions and bound expressions over one schema."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self.known: dict[RowExpression, pa.DataType] = {}
+
+    def __call__(self, row: RowExpression) -> pa.DataType:
+        """Type of an expression over one row."""
+        if row.column in PSEUDO:
+            return _PSEUDO_TYPES[row.column]
+        if row.column is not None:
+            return plain_type(self.schema.field(row.column).type)
+        if row not in self.known:
+            self.known[row] = column_types([f"({row.sql})"], self._with_pseudo(row.columns))[0]
+        return self.known[row]
+
+    def _with_pseudo(self, columns: Iterable[str]) -> pa.Schema:
+        """The schema, with the columns that a row has by its match where they are read."""
+        added = [pa.field(name, _PSEUDO_TYPES[name]) for name in PSEUDO & set(columns)]
+        return pa.schema([*self.schema, *added])
+
+    def leaf(self, leaf: Leaf) -> pa.DataType:
+        """Type of a leaf of a bound expression."""
+        if isinstance(leaf, Navigation):
+            return self(leaf.row)
+        if isinstance(leaf, MatchAggregate):
+            return column_types([leaf.sql], self._with_pseudo(leaf.columns))[0]
+        return leaf.type if isinstance(leaf, Given) else pa.int64()
+
+    def bound(self, bound: Bound) -> pa.DataType:
+        """Type of a bound expression."""
+        fields = [(f"@{i}", self.leaf(leaf)) for i, leaf in enumerate(bound.leaves)]
+        return column_types([bound.sql], pa.schema([*fields, ("@row", pa.int64())]))[0]
+
+    def bounds(self, bounds: Sequence[Bound]) -> list[pa.DataType]:
+        """Types of several expressions, asked for together; an error does not say which is wrong.
+
+        Conditions that compare columns of numbers with numbers are true or false and need no
+        asking: those are most of DEFINE, and a question costs as much as reading a leaf.
+        """
+        found: list[pa.DataType] = [self._plain(bound) for bound in bounds]
+        asked = [i for i, type_ in enumerate(found) if type_ is None]
+        fields, texts = [], []
+        for i in asked:
+            bound, names = bounds[i], {}
+            for j, leaf in enumerate(bound.leaves):
+                names[j] = f'"@{i}_{j}"'
+                fields.append((f"@{i}_{j}", self.leaf(leaf)))
+            texts.append(substitute(bound.sql, names))
+        types = column_types(texts, pa.schema([*fields, ("@row", pa.int64())]))
+        for i, type_ in zip(asked, types, strict=True):
+            found[i] = type_
+        return found
+
+    def _plain(self, bound: Bound) -> pa.DataType | None:
+        """Type of what needs no asking; None for the rest."""
+        index = leaf_index(bound.scalar)
+        if index is None:
+            return self._plain_condition(bound.scalar, bound)
+        leaf = bound.leaves[index]
+        known = isinstance(leaf, Given | MatchNumber) or (
+            isinstance(leaf, Navigation) and leaf.row.column is not None
+        )
+        return self.leaf(leaf) if known else None
+
+    def _plain_condition(self, node: Any, bound: Bound) -> pa.DataType | None:
+        """``boolean`` for comparisons of numbers, joined by AND, OR and NOT; None for the rest."""
+        if isinstance(node, exp.Paren | exp.Not):
+            return self._plain_condition(node.this, bound)
+        if isinstance(node, exp.And | exp.Or):
+            left = self._plain_condition(node.this, bound)
+            return left and self._plain_condition(node.expression, bound)
+        if isinstance(node, exp.Between) and not node.args.get("symmetric"):
+            sides = [node.this, node.args["low"], node.args["high"]]
+        elif isinstance(node, exp.LT | exp.LTE | exp.GT | exp.GTE | exp.EQ | exp.NEQ):
+            sides = [node.this, node.expression]
+        else:
+            return None
+        return pa.bool_() if all(self._is_number(side, bound) for side in sides) else None
+
+    def _is_number(self, node: Any, bound: Bound) -> bool:
+        index = leaf_index(node)
+        if index is None:
+            return number_of(node) is not None
+        leaf = bound.leaves[index]
+        if not isinstance(leaf, Navigation) or leaf.row.column is None:
+            return False
+        type_ = self(leaf.row)
+        return bool(pa.types.is_float64(type_) or pa.types.is_signed_integer(type_))
+
+
+def plain_type(type_: pa.DataType) -> pa.DataType:
+    """The type without a dictionary."""
+    return type_.value_type if pa.types.is_dictionary(type_) else type_
+
+
+def checked_types(types: RowTypes, bounds: Iterable[Bound], sql: str) -> list[pa.DataType]:
+    """Types of expressions, asked for together; the first that has none is the error.
+
+    ``sql`` is the text that they stand in.  The value of a column in some row, and what operators
+    give, have a type and are not asked for.
+    """
+    listed = list(bounds)
+    try:
+        return types.bounds(listed)
+    except SqlError:
+        for bound in listed:
+            try:
+                types.bound(bound)
+            except SqlError as error:
+                raise position_error(error.reason, sql, bound.at) from None
+        raise

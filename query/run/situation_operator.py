@@ -1,0 +1,85 @@
+"""MATCH_SITUATIONS as it runs: over a snapshot of a stream, or over the rows of a query."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from ...store.segment import ScanMetrics
+from ..contract.explanation import Operator
+from ..pattern.compiled import MatchLimits
+from ..plan.nodes import SituationMatch
+from ..situations.explained import details
+from ..situations.stream import SituationStream
+from .context import RunContext
+from .scan_relations import figures_of
+
+__all__ = ["SituationOperator"]
+
+LIMITS = MatchLimits()
+"""Budgets of every query."""
+
+
+class SituationOperator:
+    """The matches as a relation of one execution."""
+
+    def __init__(self, node: SituationMatch, run: RunContext) -> None:
+        self._node = node
+        self._run = run
+        self._metrics = ScanMetrics()
+        self._rows = 0
+        self._seconds = 0.0
+        self._figures: tuple[tuple[str, int | float], ...] = ()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the result."""
+        return self._node.schema
+
+    def _input(self) -> Iterator[pa.RecordBatch]:
+        node, compiled = self._node, self._node.compiled
+        if node.stream is not None:
+            yield from self._run.snapshot(node.stream).scan(
+                columns=compiled.input_columns, metrics=self._metrics, check=self._run.control.check
+            )
+            return
+        assert node.input is not None
+        _, batches = self._run.rows(node.input)
+        names = compiled.columns.arrow.names
+        for batch in batches:
+            yield pa.RecordBatch.from_arrays(batch.columns, names=names)
+
+    def _results(self) -> Iterator[pa.RecordBatch]:
+        stream = SituationStream(self._node.compiled, LIMITS, self._run.control.check)
+        for batch in self._input():
+            yield from stream.feed(batch)
+        yield from stream.finish()
+        self._figures = stream.figures()
+
+    def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        """Run from the start; rows of the named columns."""
+        wanted = list(self.schema.names if columns is None else columns)
+        begun = time.perf_counter()
+        for batch in self._results():
+            self._rows += batch.num_rows
+            self._seconds += time.perf_counter() - begun
+            yield batch.select(wanted)
+            begun = time.perf_counter()
+        self._seconds += time.perf_counter() - begun
+
+    def explain(self) -> Operator:
+        """Pattern, what it implies, how it is searched; with figures when it has run."""
+        node = self._node
+        scan = (
+            ("stream", node.stream or "subquery"),
+            ("columns", tuple(node.compiled.input_columns)),
+        )
+        figures: tuple[tuple[str, int | float], ...] = ()
+        below: tuple[tuple[str, int | float], ...] = ()
+        if self._run.analyze:
+            figures = (("rows", self._rows), ("time_ms", self._seconds * 1000), *self._figures)
+            below = figures_of(self._metrics) if node.stream is not None else ()
+        source = Operator("Subquery" if node.stream is None else "Scan", scan, below)
+        return Operator("MatchSituations", details(node.compiled), figures, (source,))

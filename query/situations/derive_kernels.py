@@ -1,0 +1,200 @@
+"""Runs of rows whose condition holds, for all names at once: the flips of condition words.
+
+Layout
+    A word has a bit per name.  Only where the word of a row differs from that of the row before in
+    its partition does anything begin or end::
+
+        word of p   00 01 01 11 11 10 10 00          bit 0:     [2 .. 6)
+        time         1  2  3  4  5  6  7  8          bit 1:        [4 .... 8)
+
+    A finished run is a row of ``out``: partition, name, first time, end, number of its first and of
+    its last row, and whether rows before it may belong to it.
+
+Guarantee
+    A run ends at the time of the first row of its partition that does not satisfy, or, with a gap,
+    so long after its last row as the gap is.  Runs without length and runs outside of the bounds of
+    their duration are left out; nothing overflows at the ends of 64-bit time.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+import numpy as np
+from numba.cpython.unsafe.numbers import trailing_zeros
+
+from ...compiled import kernel
+
+__all__ = ["COLUMNS", "OPEN", "derive_runs", "expire_runs", "open_runs"]
+
+OPEN = np.int64(2**63 - 1)
+"""End of a run that has none yet."""
+
+COLUMNS = 7
+GROUP, NAME, START, END, FIRST, LAST, CUT = range(COLUMNS)
+
+
+@kernel
+def span_of(begin, end):
+    """``end - begin``, at most the greatest integer."""
+    found = end - begin
+    return OPEN if found < 0 else found
+
+
+@kernel
+def _room(out, count):
+    """The same rows with room for a word more of them."""
+    if count + 64 <= out.shape[0]:
+        return out
+    larger = np.empty((2 * out.shape[0] + 64, COLUMNS), np.int64)
+    for i in range(count):
+        for j in range(COLUMNS):
+            larger[i, j] = out[i, j]
+    return larger
+
+
+@kernel
+def _finish(out, count, g, bits, end, last, start, first, cut, least, most):
+    """Put out the runs of some names of a partition; returns how many rows there are then."""
+    one = np.uint64(1)
+    while bits:
+        p = trailing_zeros(bits)
+        bit = one << np.uint64(p)
+        bits &= bits - one
+        length = span_of(start[g, p], end)
+        if length > 0 and least[p] <= length <= most[p]:
+            out[count, GROUP] = g
+            out[count, NAME] = p
+            out[count, START] = start[g, p]
+            out[count, END] = end
+            out[count, FIRST] = first[g, p]
+            out[count, LAST] = last
+            out[count, CUT] = np.int64(cut[g] & bit != 0)
+            count += 1
+    return count
+
+
+@kernel
+def derive_runs(
+    order, begin, stop, words, time, base, gap, least, most,
+    word, seen, last_time, last_row, start, first, cut, out,
+):  # fmt: skip
+    """Take the rows of a batch; returns ``out``, perhaps larger, and how many rows it has.
+
+    ``order`` lists the rows by partition (empty: there is one partition), those of partition ``g``
+    at ``begin[g] .. stop[g]``; ``gap`` is negative for none.  The arrays from ``word`` on are the
+    state of the partitions.
+    """
+    count = 0
+    one = np.uint64(1)
+    zero = np.uint64(0)
+    grouped = order.shape[0] > 0
+    for g in range(begin.shape[0]):
+        low = begin[g]
+        high = stop[g]
+        if low >= high:
+            continue
+        word_before = word[g]
+        row_before = last_row[g]
+        time_before = last_time[g]
+        known = seen[g]
+        k = low
+        while k < high:
+            if gap < 0:  # nothing but the words matters until they differ
+                if grouped:
+                    while k < high and words[order[k]] == word_before:
+                        k += 1
+                else:
+                    while k < high and words[k] == word_before:
+                        k += 1
+                if k == high:
+                    break
+                if k > low:
+                    row_before = base + (order[k - 1] if grouped else k - 1)
+            r = order[k] if grouped else k
+            now = time[r]
+            if gap >= 0 and known and word_before and span_of(time_before, now) > gap:
+                out = _room(out, count)
+                count = _finish(
+                    out, count, g, word_before, time_before + gap, row_before, start, first, cut,
+                    least, most,
+                )  # fmt: skip
+                word_before = zero
+            changed = words[r] ^ word_before
+            if changed:
+                ended = changed & word_before
+                if ended:
+                    out = _room(out, count)
+                    count = _finish(
+                        out, count, g, ended, now, row_before, start, first, cut, least, most
+                    )
+                    cut[g] &= ~ended
+                begun = changed & ~word_before
+                if not known and k == low:
+                    cut[g] |= begun
+                while begun:
+                    p = trailing_zeros(begun)
+                    begun &= begun - one
+                    start[g, p] = now
+                    first[g, p] = base + r
+                word_before = words[r]
+            known = True
+            time_before = now
+            row_before = base + r
+            k += 1
+        r = order[high - 1] if grouped else high - 1
+        word[g] = word_before
+        seen[g] = True
+        last_time[g] = time[r]
+        last_row[g] = base + r
+    return out, count
+
+
+@kernel
+def expire_runs(
+    until, gap, least, most, word, last_time, last_row, start, first, cut, out
+):  # fmt: skip
+    """End what no row has continued for a gap by now, ``until[g]``; as :func:`derive_runs`."""
+    count = 0
+    for g in range(word.shape[0]):
+        if word[g] and last_time[g] <= until[g] and span_of(last_time[g], until[g]) >= gap:
+            out = _room(out, count)
+            count = _finish(
+                out, count, g, word[g], last_time[g] + gap, last_row[g], start, first, cut, least,
+                most,
+            )  # fmt: skip
+            word[g] = np.uint64(0)
+            cut[g] = np.uint64(0)
+    return out, count
+
+
+@kernel
+def open_runs(until, oldest, known, least, most, word, last_row, start, first, cut, out):
+    """The runs that last and began at ``oldest[p]`` or later.
+
+    ``known``: only those whose duration is long enough by ``until[g]`` and has no upper bound.
+    """
+    count = 0
+    one = np.uint64(1)
+    for g in range(word.shape[0]):
+        bits = word[g]
+        if bits:
+            out = _room(out, count)
+        while bits:
+            p = trailing_zeros(bits)
+            bit = one << np.uint64(p)
+            bits &= bits - one
+            began = start[g, p]
+            if began < oldest[p] or began > until[g]:
+                continue
+            if known and (most[p] != OPEN or span_of(began, until[g]) < least[p]):
+                continue
+            out[count, GROUP] = g
+            out[count, NAME] = p
+            out[count, START] = began
+            out[count, END] = OPEN
+            out[count, FIRST] = first[g, p]
+            out[count, LAST] = last_row[g]
+            out[count, CUT] = np.int64(cut[g] & bit != 0)
+            count += 1
+    return out, count

@@ -1,0 +1,265 @@
+"""From rows to runs: the words of a batch, the state of every partition, what has ended.
+
+Purpose
+    :class:`Deriver` evaluates the conditions of all names over whole columns, a bit for each,
+    groups the rows by partition, and has the kernels follow the flips.  It holds the runs that
+    last.
+
+Layout
+    Per partition: its last word, the time and number of its last row, and for each name the time
+    and number of the row at which its run began.  Rows are numbered as they come.
+
+Guarantee
+    Partitions cost a few words each, and a batch costs what its rows and the partitions do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...compiled import kernel
+from ...ticks import INT64_MAX
+from ..pattern.buffers import row_words
+from ..pattern.columns import flat, numbers
+from ..pattern.groups import KeyCodes, group_rows
+from .compiled import CompiledSituations
+from .derive_kernels import COLUMNS, OPEN, derive_runs, expire_runs, open_runs
+from .network import FAR
+
+__all__ = ["Derived", "Deriver", "Partitions"]
+
+IntArray = npt.NDArray[np.int64]
+_NONE = np.zeros(0, np.int64)
+ROWS_FIRST = 1024
+
+
+@kernel
+def _first_rows(codes, known, rows):  # type: ignore[no-untyped-def]
+    """First row of each code that was not known."""
+    for i in range(codes.shape[0] - 1, -1, -1):
+        if codes[i] >= known:
+            rows[codes[i] - known] = i
+
+
+@kernel
+def _last_rows(order, offsets, behind, kept):  # type: ignore[no-untyped-def]
+    """Mark up to ``behind`` last rows of each partition."""
+    for g in range(offsets.shape[0] - 1):
+        for k in range(max(offsets[g], offsets[g + 1] - behind), offsets[g + 1]):
+            kept[order[k] if order.shape[0] else k] = True
+
+
+class Partitions:
+    """Partition keys by their codes."""
+
+    def __init__(self, schema: pa.Schema, columns: tuple[str, ...]) -> None:
+        self.columns = columns
+        self.codes = KeyCodes(max(1, len(columns)))
+        self._values = pa.schema([schema.field(name) for name in columns]).empty_table()
+
+    @property
+    def count(self) -> int:
+        """Partitions so far."""
+        return self.codes.count if self.columns else 1
+
+    def encode(self, rows: pa.Table) -> IntArray:
+        """Codes of rows."""
+        known = self.codes.count
+        codes = self.codes.encode([rows.column(name) for name in self.columns])
+        if self.codes.count > known:
+            first = np.empty(self.codes.count - known, np.int64)
+            _first_rows(codes, known, first)
+            fresh = rows.select(self.columns).take(pa.array(first))
+            self._values = pa.concat_tables([self._values, fresh])
+            if self._values.column(0).num_chunks > 64:
+                self._values = self._values.combine_chunks()
+        return codes
+
+    def values(self, codes: IntArray) -> pa.Table:
+        """Keys of partitions; of equal ones always the same."""
+        taken = self._values.take(pa.array(codes))
+        for i, field in enumerate(taken.schema):
+            if pa.types.is_floating(field.type):  # -0.0 is 0.0
+                plain = pc.add(taken.column(i), pa.scalar(0.0, field.type))
+                taken = taken.set_column(i, field, plain)
+        return taken
+
+    def ranks(self, codes: IntArray) -> IntArray:
+        """For each of some distinct partitions, its place among them in the order of keys."""
+        keys = self.values(codes)
+        sortable = {}
+        for i, column in enumerate(keys.columns):
+            values = flat(column)
+            sortable[str(i)] = (
+                values.cast(pa.int8()) if pa.types.is_boolean(values.type) else values
+            )
+        by = [(name, "ascending", "at_start") for name in sortable]
+        order = pc.sort_indices(pa.table(sortable), sort_keys=by)
+        ranks = np.empty(len(codes), np.int64)
+        ranks[order.to_numpy()] = np.arange(len(codes))
+        return ranks
+
+
+@dataclass(frozen=True)
+class Derived:
+    """What a batch has given.
+
+    Attributes
+    ----------
+    ended : int64[runs, COLUMNS]
+        Runs that ended, see :mod:`.derive_kernels`.
+    codes : int64[rows] or None
+        Partition of each row; None: there is one.
+    base : int
+        Number of the first row.
+    """
+
+    ended: IntArray
+    codes: IntArray | None
+    base: int
+
+
+class Deriver:
+    """Runs of all names of a clause.
+
+    Attributes
+    ----------
+    keys : Partitions
+    until : int64[partitions]
+        The last tick of each partition that counts.
+    """
+
+    def __init__(self, compiled: CompiledSituations) -> None:
+        self.compiled = compiled
+        self.keys = Partitions(compiled.columns.arrow, compiled.partition_by)
+        self.gap = -1 if compiled.gap is None else compiled.gap
+        durations = compiled.durations
+        self.least = np.array(durations.least, np.int64)
+        self.most = np.array([OPEN if m >= FAR else m for m in durations.most], np.int64)
+        self.base = 0
+        count = len(compiled.names)
+        self.word = np.zeros(0, np.uint64)
+        self.cut = np.zeros(0, np.uint64)
+        self.seen = np.zeros(0, np.bool_)
+        self.last_time = np.zeros(0, np.int64)
+        self.last_row = np.zeros(0, np.int64)
+        self.until = np.zeros(0, np.int64)
+        self.start = np.zeros((0, count), np.int64)
+        self.first = np.zeros((0, count), np.int64)
+        self.out = np.empty((ROWS_FIRST, COLUMNS), np.int64)
+        wanted = {compiled.time, *compiled.condition_columns}
+        self.looked_at = [name for name in compiled.columns.arrow.names if name in wanted]
+        self.behind: pa.Table | None = None  # rows that PREV still looks at
+        self.behind_codes = _NONE
+        self._grow(self.keys.count)
+
+    @property
+    def groups(self) -> int:
+        """Partitions so far."""
+        return len(self.word)
+
+    def take(self, rows: pa.Table, watermark: int) -> Derived:
+        """Follow the rows up to a watermark; the runs that have ended by then."""
+        codes = self.keys.encode(rows) if self.compiled.partition_by and rows.num_rows else None
+        return self.follow(rows, codes, watermark)
+
+    def follow(self, rows: pa.Table, codes: IntArray | None, watermark: int) -> Derived:
+        """As :meth:`take`, for rows whose partitions are known."""
+        base, parts = self.base, []
+        self._grow(self.keys.count)
+        if rows.num_rows:
+            parts.append(self._runs(rows, codes))
+            self.base += rows.num_rows
+        if self.gap >= 0:
+            found, count = expire_runs(
+                np.minimum(self.until, watermark), self.gap, self.least, self.most, self.word,
+                self.last_time, self.last_row, self.start, self.first, self.cut, self.out,
+            )  # fmt: skip
+            self.out = found
+            parts.append(found[:count].copy())
+        ended = np.concatenate(parts) if parts else np.zeros((0, COLUMNS), np.int64)
+        return Derived(ended, codes, base)
+
+    def lasting(self, watermark: int, oldest: IntArray, known: bool) -> IntArray:
+        """Runs that last, begun at ``oldest`` of their name on; perhaps those known to count."""
+        found, count = open_runs(
+            np.minimum(self.until, watermark), oldest, known, self.least, self.most, self.word,
+            self.last_row, self.start, self.first, self.cut, self.out,
+        )  # fmt: skip
+        self.out = found
+        return np.asarray(found[:count].copy(), np.int64)
+
+    def _runs(self, rows: pa.Table, codes: IntArray | None) -> IntArray:
+        looked_at = rows.select(self.looked_at)
+        lead = 0
+        if self.compiled.history:
+            looked_at, codes = self._with_those_behind(looked_at, codes)
+            lead = looked_at.num_rows - rows.num_rows
+        count = looked_at.num_rows
+        order, offsets = _NONE, np.array([0, count], np.int64)
+        if codes is not None:
+            order, offsets = group_rows(codes, self.groups)
+        begin = offsets[:-1]
+        if lead:
+            behind = self.behind_codes
+            begin = begin + np.bincount(behind, minlength=self.groups).astype(np.int64)
+        words = self._words(looked_at, order, offsets)
+        if self.compiled.history:
+            self._keep_behind(looked_at, codes, order, offsets)
+        ticks, _ = numbers(flat(looked_at.column(self.compiled.time)), "i")
+        time = np.asarray(ticks, np.int64).view()
+        time.flags.writeable = False
+        found, count = derive_runs(
+            order, begin, offsets[1:], words, time, self.base - lead, self.gap, self.least,
+            self.most, self.word, self.seen, self.last_time, self.last_row, self.start, self.first,
+            self.cut, self.out,
+        )  # fmt: skip
+        self.out = found
+        return np.asarray(found[:count].copy(), np.int64)
+
+    def _words(self, rows: pa.Table, order: IntArray, offsets: IntArray) -> npt.NDArray[np.uint64]:
+        tests = self.compiled.tests
+        if not self.compiled.history:  # each row by itself: where it lies does not matter
+            return row_words(tests, rows, np.array([0, rows.num_rows], np.int64))
+        if not len(order):
+            return row_words(tests, rows, offsets)
+        words = np.empty(rows.num_rows, np.uint64)
+        words[order] = row_words(tests, rows.take(pa.array(order)), offsets)
+        return words
+
+    def _with_those_behind(
+        self, rows: pa.Table, codes: IntArray | None
+    ) -> tuple[pa.Table, IntArray | None]:
+        if self.behind is None or not self.behind.num_rows:
+            return rows, codes
+        both = pa.concat_tables([self.behind, rows])
+        return both, None if codes is None else np.concatenate([self.behind_codes, codes])
+
+    def _keep_behind(
+        self, rows: pa.Table, codes: IntArray | None, order: IntArray, offsets: IntArray
+    ) -> None:
+        kept = np.zeros(rows.num_rows, np.bool_)
+        _last_rows(order, offsets, self.compiled.history, kept)
+        self.behind = rows.filter(pa.array(kept)).combine_chunks()
+        own = np.zeros(len(kept), np.int64) if codes is None else codes
+        self.behind_codes = own[kept]
+
+    def _grow(self, count: int) -> None:
+        """Room for the state of more partitions; some at a time."""
+        more = count - len(self.word)
+        if more <= 0:
+            return
+        self.word = np.concatenate([self.word, np.zeros(more, np.uint64)])
+        self.cut = np.concatenate([self.cut, np.zeros(more, np.uint64)])
+        self.seen = np.concatenate([self.seen, np.zeros(more, np.bool_)])
+        self.last_time = np.concatenate([self.last_time, np.zeros(more, np.int64)])
+        self.last_row = np.concatenate([self.last_row, np.zeros(more, np.int64)])
+        self.until = np.concatenate([self.until, np.full(more, INT64_MAX, np.int64)])
+        names = self.start.shape[1]
+        self.start = np.concatenate([self.start, np.zeros((more, names), np.int64)])
+        self.first = np.concatenate([self.first, np.zeros((more, names), np.int64)])

@@ -1,0 +1,181 @@
+"""What a pattern implies: constraints between all names, and how far apart their endpoints can be.
+
+Purpose
+    :func:`close` says what follows from the constraints that were written, so that a join can be
+    cut short and a pattern that nothing satisfies is told when it is written.
+    :func:`distances` says how far apart any two endpoints of a match can be: what must be kept of
+    the past, and which part of a history can matter at all.
+
+Layout
+    The points of a pattern of n names: ``n`` starts, ``n`` ends, and the instant of the match, that
+    of its detection or completion.  ``within[u, v]`` is an upper bound of ``v - u`` in ticks,
+    :data:`FAR` for none: a network of differences, closed by shortest paths.
+
+Guarantee
+    Both are sound: no match is lost by them.  Path consistency is no decision procedure for Allen's
+    algebra, so a pattern that nothing satisfies can pass; it then has no matches.
+
+Invariants
+    ``within`` holds for complete matches.  The sets that :func:`close` finds must not decide when a
+    match is *detected*: a set that has lost an impossible relation no longer holds the group of
+    relations that are possible while both last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from .relations import ALL, INTERSECTS, compose, converse, differences, relations_in
+
+__all__ = ["FAR", "Durations", "Unsatisfiable", "close", "dead_relations", "distances"]
+
+FAR = 1 << 61
+"""No bound; two of them can be added."""
+
+Masks = tuple[tuple[int, ...], ...]
+IntArray = npt.NDArray[np.int64]
+
+
+class Unsatisfiable(Exception):
+    """Nothing can satisfy the pattern."""
+
+
+@dataclass(frozen=True)
+class Durations:
+    """What a pattern says about time, in ticks.
+
+    Attributes
+    ----------
+    least, most : tuple of int
+        Bounds of each name's duration, both inclusive; :data:`FAR` for no upper one.
+    window : int
+        WITHIN, inclusive; :data:`FAR` for none.
+    early : bool
+        Whether matches are told on detection, else on completion.
+    """
+
+    least: tuple[int, ...]
+    most: tuple[int, ...]
+    window: int = FAR
+    early: bool = False
+
+
+def close(masks: Masks) -> Masks:
+    """Path consistency: every set without the relations that some third name excludes.
+
+    Parameters
+    ----------
+    masks : matrix of int
+        Set between each two names, both ways; :data:`~.relations.ALL` where nothing is said.
+
+    Raises
+    ------
+    Unsatisfiable
+        When a set loses all of its relations.
+    """
+    count = len(masks)
+    found = [list(row) for row in masks]
+    changed = True
+    while changed:
+        changed = False
+        for k in range(count):
+            for i in range(count):
+                for j in range(i + 1, count):
+                    if k in (i, j):
+                        continue
+                    kept = found[i][j] & compose(found[i][k], found[k][j])
+                    if kept != found[i][j]:
+                        if not kept:
+                            raise Unsatisfiable
+                        found[i][j], found[j][i] = kept, converse(kept)
+                        changed = True
+    return tuple(map(tuple, found))
+
+
+def distances(masks: Masks, durations: Durations) -> IntArray:
+    """Upper bounds of the differences of all points of a match.
+
+    Raises
+    ------
+    Unsatisfiable
+        When there is no distance that fits.
+    """
+    count = len(masks)
+    begin, end, instant = 0, count, 2 * count
+    within = np.full((2 * count + 1, 2 * count + 1), FAR, np.int64)
+    np.fill_diagonal(within, 0)
+
+    def at_most(u: int, v: int, ticks: int) -> None:
+        within[u, v] = min(int(within[u, v]), max(-FAR, min(FAR, ticks)))
+
+    for i in range(count):
+        at_most(end + i, begin + i, -max(durations.least[i], 1))
+        at_most(begin + i, end + i, durations.most[i])
+        if not durations.early or durations.most[i] < FAR:
+            at_most(instant, end + i, 0)
+        at_most(instant, begin + i, -durations.least[i])
+        at_most(begin + i, instant, durations.window)
+    for i in range(count):
+        for j in range(i + 1, count):
+            points = ((begin + i, begin + j), (begin + i, end + j), (end + i, begin + j),
+                      (end + i, end + j))  # fmt: skip
+            for (p, q), (least, most) in zip(points, differences(masks[i][j]), strict=True):
+                if most <= 0:
+                    at_most(q, p, most)
+                if least >= 0:
+                    at_most(p, q, -least)
+    within = _shortest(within)
+    # the instant is no later than the last end
+    latest = within[:, end:instant].max(axis=1)
+    within[:, instant] = np.minimum(within[:, instant], latest)
+    return _shortest(within)
+
+
+def _shortest(within: IntArray) -> IntArray:
+    for k in range(len(within)):
+        around = np.minimum(within[:, k, None], FAR) + np.minimum(within[None, k, :], FAR)
+        around = np.maximum(around, -FAR)
+        np.minimum(within, np.where(around >= FAR // 2, FAR, around), out=within)
+    if (np.diagonal(within) < 0).any():
+        raise Unsatisfiable
+    return within
+
+
+def dead_relations(
+    masks: Masks, closed: Masks, durations: Durations, pairs: Sequence[tuple[int, int]]
+) -> list[tuple[int, int, int]]:
+    """Written relations that the rest of the pattern excludes: two names and the relations' mask.
+
+    Parameters
+    ----------
+    masks, closed : matrix of int
+        As written, and what :func:`close` made of them.
+    durations : Durations
+    pairs : sequence of (int, int)
+        The pairs that are constrained.  An INTERSECTS is exempt: it says nothing about which of
+        its relations it means.
+    """
+    found = []
+    for i, j in pairs:
+        if masks[i][j] == INTERSECTS:
+            continue
+        dead = masks[i][j] & ~closed[i][j]
+        for relation in relations_in(closed[i][j]):
+            single = [list(row) for row in closed]
+            single[i][j], single[j][i] = 1 << relation, converse(1 << relation)
+            try:
+                distances(close(tuple(map(tuple, single))), durations)
+            except Unsatisfiable:
+                dead |= 1 << relation
+        if dead:
+            found.append((i, j, dead))
+    return found
+
+
+def unrestricted(count: int) -> list[list[int]]:
+    """Sets between names of which nothing is said."""
+    return [[ALL] * count for _ in range(count)]

@@ -1,0 +1,172 @@
+"""The running state of MATCH_SITUATIONS: events and the time in, matches out, resumable.
+
+Purpose
+    :class:`SituationStream` derives situations from rows, keeps those that may still match, finds
+    the matches that have become known, and computes their measures.
+
+Layout
+    ::
+
+        rows up to a watermark -> words -> runs that ended  ┐
+                                           runs that last   ├ sorted by partition, name, time
+        situations kept                                     ┘   -> triggers -> matches -> rows
+
+    :meth:`SituationStream.advance` takes all rows up to a watermark, no more of which will come,
+    and gives what is known by then.  :meth:`~SituationStream.feed` and
+    :meth:`~SituationStream.finish` collect batches for it: rows of the newest tick wait, because
+    the next row of that tick may end what the last began.
+
+Guarantee
+    Rows come in the order of the instants of their matches, then of partition keys (nulls first),
+    then of the starts in the order of DEFINE, whatever the batches are.  Kept are the situations
+    that began within reach of a later match (WITHIN, or what durations imply), the last word of
+    each partition, and the rows of kept situations that measures read.
+
+Limits
+    Without WITHIN and without bounds that follow from durations everything is kept, up to the
+    memory that ``MatchLimits`` grants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...errors import ResourceLimit, SqlError
+from ...ticks import INT64_MIN
+from ..pattern.columns import flat, numbers
+from ..pattern.compiled import MatchLimits
+from .compiled import CompiledSituations
+from .deriving import Deriver
+from .matching import Matching
+from .results import Results
+
+__all__ = ["SituationStream"]
+
+IntArray = npt.NDArray[np.int64]
+ROWS_FIRST = 1 << 16
+ROWS_MAX = 1 << 20
+ROWS_PER_GROUP = 8
+
+
+class SituationStream:
+    """One run of a compiled clause.
+
+    Parameters
+    ----------
+    compiled : CompiledSituations
+    limits : MatchLimits
+    check : callable, optional
+        Called now and then; may raise to stop.
+    """
+
+    def __init__(
+        self,
+        compiled: CompiledSituations,
+        limits: MatchLimits,
+        check: Callable[[], None] | None = None,
+    ) -> None:
+        self.compiled = compiled
+        self.limits = limits
+        self.check = check or (lambda: None)
+        self.inputs = compiled.input_columns
+        self.schema = pa.schema([compiled.columns.arrow.field(n) for n in self.inputs])
+        self.deriver = Deriver(compiled)
+        self.matching = Matching(compiled, limits)
+        self.results = Results(compiled, limits)
+        self.situations = 0
+        self.matches = 0
+        self.watermark = INT64_MIN
+        self.waiting: list[pa.RecordBatch] = []
+        self.waiting_rows = 0
+        self.target = ROWS_FIRST
+
+    # -- input ----------------------------------------------------------------------------------
+
+    def feed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Take a batch; yields what is known by the tick before its last."""
+        if batch.num_rows == 0:
+            return
+        self.check()
+        self.waiting.append(batch.select(self.inputs))
+        self.waiting_rows += batch.num_rows
+        if not self.compiled.columns.ordered:
+            self._check_memory()
+        elif self.waiting_rows >= max(self.target, ROWS_PER_GROUP * self.deriver.groups):
+            self.target = min(ROWS_MAX, self.target * 2)
+            table = self._collected()
+            ticks = self._ticks(table)
+            cut = int(np.searchsorted(ticks, ticks[-1], side="left"))
+            if not cut:  # all of one tick: more of it may come
+                self.target = max(self.target, 2 * self.waiting_rows)
+                self._check_memory()
+                return
+            self.waiting = table.slice(cut).to_batches()
+            self.waiting_rows = table.num_rows - cut
+            yield from self.advance(table.slice(0, cut), int(ticks[-1]) - 1)
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """The input has ended; yields what is known at its last tick."""
+        table = self._collected()
+        self.waiting, self.waiting_rows = [], 0
+        if not self.compiled.columns.ordered:
+            table = table.take(pa.array(np.argsort(self._ticks(table), kind="stable")))
+        ticks = self._ticks(table)
+        if len(ticks):
+            yield from self.advance(table, int(ticks[-1]))
+
+    def advance(self, rows: pa.Table, watermark: int) -> Iterator[pa.RecordBatch]:
+        """Take the rows up to a watermark, in the order of time; yields what is known by then.
+
+        Parameters
+        ----------
+        rows : pyarrow.Table
+            All rows later than the watermark before, up to this one.
+        watermark : int
+            A tick; every row up to it has come.
+        """
+        derived = self.deriver.take(rows, watermark)
+        self.situations += len(derived.ended)
+        self.results.add_rows(rows, derived)
+        since, self.watermark = self.watermark, watermark
+        self.check()
+        for found in self.matching.find(derived, self.deriver, since, watermark, self.check):
+            self.matches += len(found.instant)
+            yield from self.results.rows_of(found, self.deriver.keys)
+        oldest = self.matching.retain(watermark, self.deriver)
+        self.results.forget(oldest)
+        self._check_memory()
+
+    def figures(self) -> tuple[tuple[str, int | float], ...]:
+        """What the run has seen."""
+        return (
+            ("situations", self.situations),
+            ("matches", self.matches),
+            ("partitions", self.deriver.groups),
+            ("join_orders_chosen", self.matching.plans),
+        )
+
+    def _collected(self) -> pa.Table:
+        table = pa.Table.from_batches(self.waiting, None if self.waiting else self.schema)
+        return table.cast(self.schema) if table.schema != self.schema else table
+
+    def _ticks(self, table: pa.Table) -> IntArray:
+        ticks, valid = numbers(flat(table.column(self.compiled.time)), "i")
+        if valid is not None:
+            raise SqlError(
+                f"an event without {self.compiled.time} has no place among the others; leave it "
+                f"out: WHERE {self.compiled.time} IS NOT NULL"
+            )
+        return np.asarray(ticks, np.int64)
+
+    def _check_memory(self) -> None:
+        size = self.matching.nbytes + self.results.nbytes
+        size += sum(batch.nbytes for batch in self.waiting)
+        if size > self.limits.memory_bytes:
+            raise ResourceLimit(
+                f"more than {self.limits.memory_bytes} bytes of situations and their events may "
+                "still be part of a match; add WITHIN, or bounds of their durations (LASTING)"
+            )
