@@ -410,6 +410,12 @@ class Database(LiveDatabase):
             name, snapshot, predicate, start, end, columns, limit, control
         )
 
+    def passing(
+        self, name: str, snapshot: Snapshot, predicate: str, control: QueryControl | None = None
+    ) -> pa.BooleanArray:
+        """Of each event of a snapshot, in its order, whether it satisfies a SQL predicate."""
+        return self._query_engine().passing(name, snapshot, predicate, control)
+
     def _query_engine(self) -> QueryEngine:
         self._check_open()
         engine = self._engine

@@ -27,6 +27,7 @@ from .incoming import tables_of
 from .ownership import LOADING
 from .schema import Attribute, Storage, StreamSchema
 from .store import AppendResult, EventStream, Snapshot, StreamReader
+from .tailing import Tail
 
 if TYPE_CHECKING:
     from .database import Database
@@ -234,6 +235,46 @@ class Stream:
                 f"{type(filter).__name__}"
             )
         return pa.RecordBatchReader.from_batches(output, batches)
+
+    def tail(
+        self,
+        after: str | int = "now",
+        *,
+        follow: bool = True,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> Tail:
+        """Read what is appended, as it is committed, in the order of commits.
+
+        Parameters
+        ----------
+        after : int or str
+            A commit (``AppendResult.version``; 0 is the beginning), the ``position`` of another
+            tail, or ``"now"``.
+        follow : bool
+            Whether to wait for more at the end; otherwise what is there now is all.
+        where : str, optional
+            A SQL predicate on one event.
+        columns : sequence of str, optional
+            In the order they shall have; all by default.
+
+        Returns
+        -------
+        Tail
+            An iterator of record batches, with :attr:`Tail.position` to go on from; close it, or
+            use it as a context manager.  A stream that another process writes is looked at five
+            times a second.
+
+        Raises
+        ------
+        SnapshotExpired
+            When that place of the stream is no longer known.
+        AttributeNotFound, InvalidArgument, SqlError
+        """
+        if isinstance(columns, str):
+            raise InvalidArgument(f"columns is a list of names, found the text {columns!r}")
+        self.snapshot()  # the database is open
+        return Tail(self._database, self.handle, after, where, columns, follow)
 
     def aggregate(
         self,

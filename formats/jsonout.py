@@ -191,13 +191,19 @@ def shown_columns(batch: pa.RecordBatch) -> list[list[str | None]]:
     return columns
 
 
-def json_bytes(batch: pa.RecordBatch, *, last: str = "}\n") -> bytes:
-    """Each row as a JSON object, followed by ``last`` (which closes it)."""
+def json_bytes(batch: pa.RecordBatch, *, last: str = "}\n", heads: pa.Array | None = None) -> bytes:
+    """Each row as a JSON object, followed by ``last`` (which closes it).
+
+    Parameters
+    ----------
+    heads : pyarrow.Array, optional
+        Large text in front of each row.
+    """
     if not batch.num_rows:
         return b""
+    parts: list[pa.Array | pa.Scalar] = [] if heads is None else [heads]
     if not batch.num_columns:
-        return ("{" + last).encode() * int(batch.num_rows)
-    parts: list[pa.Array | pa.Scalar] = []
+        return _joined([*parts, _text("{" + last)], batch.num_rows)
     opening = "{"
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         text, quoted = _json_column(flatten(column))

@@ -25,6 +25,7 @@ from functools import cache
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from sqlglot import exp
 
 from ..errors import SqlError, StreamNotFound
@@ -45,7 +46,14 @@ from .relational.evaluation import evaluated_by
 from .relational.interface import RelationalExecutor
 from .run.execution import Execution, Surroundings
 from .split.parts import MatchPart
-from .sql.dialect import Explain, StatementNode, error_at, parse_predicate, parse_statement
+from .sql.dialect import (
+    Explain,
+    StatementNode,
+    error_at,
+    parse_predicate,
+    parse_statement,
+    position_of,
+)
 from .sql.nesting import headroom, turn
 from .sql.sql_types import conform
 from .statement_cache import StatementCache
@@ -53,6 +61,7 @@ from .statement_cache import StatementCache
 __all__ = ["QueryEngine", "Region"]
 
 Parameters = Mapping[str, Any] | Sequence[Any] | None
+_NO_CONDITION = "where is a condition on one event; write a query for anything more"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -317,24 +326,65 @@ class QueryEngine:
     ) -> Iterator[pa.RecordBatch]:
         """Events of a stream that satisfy a SQL predicate, in time order; ticks in, batches out."""
         control = control or QueryControl()
-        key = (name, predicate, tuple(columns), limit)
-        prepared = self._known(key)
-        if prepared is None:
-            with turn(predicate, control):
-                condition = parse_predicate(predicate)
-            projections = [exp.column(exp.to_identifier(c, quoted=True)) for c in columns]
-            select = exp.select(*projections).from_(
-                exp.Table(this=exp.to_identifier(name, quoted=True))
-            )
-            select.set("where", exp.Where(this=condition))
-            if limit is not None:
-                select.set("limit", exp.Limit(expression=exp.Literal.number(limit)))
-            prepared = self._prepared.keep(key, self._prepare(select, predicate, control))
+        prepared = self._selecting(name, predicate, tuple(columns), limit, control)
         result = self.over(prepared, Region({name: snapshot}, {name: (start, end)}), control)
         schema = snapshot.schema.arrow
         output = pa.schema([schema.field(column) for column in columns])
         for batch in result.batches():
             yield conform(batch, output)
+
+    def passing(
+        self, name: str, snapshot: Snapshot, predicate: str, control: QueryControl | None = None
+    ) -> pa.BooleanArray:
+        """Of each event of a snapshot, in its order, whether it satisfies a SQL predicate.
+
+        Raises
+        ------
+        SqlError
+            Also for what is no condition on one event.
+        """
+        control = control or QueryControl()
+        prepared = self._selecting(name, predicate, None, None, control)
+        result = self.over(prepared, Region({name: snapshot}, {name: (None, None)}), control)
+        parts = [batch.column(1) for batch in result.batches()]
+        if sum(map(len, parts)) != snapshot.count:
+            raise error_at(predicate, 0, _NO_CONDITION)
+        return pc.fill_null(pa.concat_arrays([*parts, pa.array([], pa.bool_())]), False)
+
+    def _selecting(
+        self,
+        name: str,
+        predicate: str,
+        columns: tuple[str, ...] | None,
+        limit: int | None,
+        control: QueryControl,
+    ) -> PreparedQuery:
+        """Columns of the events that satisfy a predicate; without columns: of all, whether they do.
+
+        The time beside it keeps aggregates that the parser does not know out of the predicate.
+        """
+        key = (name, predicate, columns, limit)
+        prepared = self._known(key)
+        if prepared is not None:
+            return prepared
+        with turn(predicate, control):
+            condition = parse_predicate(predicate)
+        chosen = (self.catalog.stream_schema(name).time,) if columns is None else columns
+        projections = [exp.column(exp.to_identifier(c, quoted=True)) for c in chosen]
+        select = exp.select(*projections).from_(
+            exp.Table(this=exp.to_identifier(name, quoted=True))
+        )
+        if columns is None:
+            more = condition.find(exp.Query, exp.Subquery, exp.Window, exp.AggFunc)
+            if more is not None:
+                raise error_at(predicate, position_of(more), _NO_CONDITION)
+            truth = exp.Cast(this=exp.paren(condition), to=exp.DataType.build("boolean"))
+            select = select.select(exp.alias_(truth, "passes", quoted=True))
+        else:
+            select.set("where", exp.Where(this=condition))
+        if limit is not None:
+            select.set("limit", exp.Limit(expression=exp.Literal.number(limit)))
+        return self._prepared.keep(key, self._prepare(select, predicate, control))
 
     # ---------------------------------------------------------------------- prepared
 

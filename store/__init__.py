@@ -10,7 +10,7 @@ Reading order, bottom up.
                   inspect
     in memory     tail  late_merge  merge  tap
     on disk       options  catalog  atomic_file  manifest  log  journal  lock  losses
-    reading       snapshot  recovery  check  pins  pin_files
+    reading       snapshot  difference  recovery  recent  check  pins  pin_files
     writing       conform  append_queue  retention  garbage  edit  commits  draft  leaf_append
                   compaction  background  repair  schema_change  figures  stream
     the store     staging  store  changes  backup

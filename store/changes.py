@@ -7,21 +7,8 @@ Purpose
 Guarantee
     Every event that was committed after the first pin and up to the second is given exactly once,
     in time order, ties in order of arrival; whatever seals, spills and compactions happened in
-    between.
-
-Why it works
-    A snapshot is the stable sort by time of what was committed.  So among the events of one tick
-    those of the earlier commit come first, in the same order, and what the later commit has beyond
-    their number is new:
-
-    ::
-
-        earlier   t=1: a b     t=2: c        t=5: d
-        later     t=1: a b X   t=2: c        t=5: d Y    t=6: Z        new: X, Y, Z
-
-    Only the ticks of the earlier commit are needed, and only where the two may differ: that is
-    told from the manifests, and then from the counts that the trees keep, without reading an
-    event.
+    between (see :mod:`.difference`).  Where the two may differ is told from the manifests, and then
+    from the counts that the trees keep, without reading an event.
 
 Limits
     A truncation is not a change that can be followed: :class:`SnapshotExpired` says so.  Events
@@ -33,11 +20,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import SnapshotExpired
+from .difference import added_events
 from .file_contract import Files
 from .pins import Pin, journal_of, open_pinned
 from .segment import TICK_MAX, TICK_MIN
@@ -183,46 +169,5 @@ def new_events(
         Not empty.
     """
     later = open_pinned(files, after, start, end)
-    known = _known_ticks(files, before, start, end, check)
-    wanted = list(columns)
-    if known.size == 0:
-        yield from later.scan(start, end, wanted, check=check)
-        return
-    time = later.schema.time
-    needed = wanted if time in wanted else [*wanted, time]
-    run_tick, run_length = 0, 0  # the tick at the end of the batch before, and its events so far
-    for batch in later.scan(start, end, needed, check=check):
-        ticks = ticks_of(batch, later.schema)
-        begins = np.flatnonzero(np.concatenate(([True], ticks[1:] != ticks[:-1])))
-        lengths = np.diff(np.append(begins, ticks.size))
-        rank = np.arange(ticks.size) - np.repeat(begins, lengths)
-        if run_length and ticks[0] == run_tick:
-            rank[: lengths[0]] += run_length
-        distinct = ticks[begins]
-        counts = np.searchsorted(known, distinct, "right") - np.searchsorted(
-            known, distinct, "left"
-        )
-        fresh = rank >= np.repeat(counts, lengths)
-        run_length = int(rank[-1]) + 1
-        run_tick = int(ticks[-1])
-        if not fresh.any():
-            continue
-        chosen = batch if fresh.all() else batch.filter(pa.array(fresh))
-        yield chosen.select(wanted) if needed is not wanted else chosen
-
-
-def _known_ticks(
-    files: Files,
-    before: Pin | None,
-    start: int | None,
-    end: int | None,
-    check: Callable[[], None] | None,
-) -> npt.NDArray[np.int64]:
-    """Ticks of the earlier commit in a range, in order."""
-    if before is None:
-        return np.empty(0, np.int64)
-    earlier = open_pinned(files, before, start, end)
-    schema = earlier.schema
-    batches = earlier.scan(start, end, [schema.time], check=check)
-    parts = [ticks_of(batch, schema) for batch in batches]
-    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+    earlier = None if before is None else open_pinned(files, before, start, end)
+    yield from added_events(earlier, later, start, end, columns, check)

@@ -54,6 +54,7 @@ from .journal import Journal, RecordKind, encode_checkpoint
 from .log import LogWriter
 from .manifest import read_manifest, write_manifest
 from .options import StreamOptions, retention_limits
+from .recent import RecentCommits
 from .recovery import Recovered, load, open_entry
 from .retention import retained
 from .segment import SegmentView
@@ -118,6 +119,8 @@ class Commits:
         How late events have been of late, in ticks; 0 while unknown.
     tap : CommitTap or None
         Hears of every commit that brings events, once somebody has asked for one.
+    recent : RecentCommits or None
+        The latest commits with their events, while somebody follows the stream.
     """
 
     def __init__(self, files: Files, directory: str) -> None:
@@ -127,6 +130,8 @@ class Commits:
         self._publishing = threading.Lock()
         self.listeners: list[Callable[[StreamState], None]] = []
         self.tap: CommitTap | None = None
+        self.recent: RecentCommits | None = None
+        self._followers = 0
         self.closed = False
         self.failed: str | None = None
         self.folding: frozenset[int] = frozenset()
@@ -252,7 +257,6 @@ class Commits:
         )
         try:
             write_manifest(self.files, self.directory, manifest.to_json())
-            self.manifest = manifest
         except (StorageFull, StorageFailed) as error:
             logger.info("%s: how long its log is stays unsaid (%s)", self.directory, error)
 
@@ -506,6 +510,19 @@ class Commits:
             old_active.writer.close()
         self._remove_quietly(log_name(old.log))
         self.collect_garbage()
+
+    def begin_following(self) -> RecentCommits:
+        """The latest commits, remembered until as many have called :meth:`end_following`."""
+        self._followers += 1
+        if self.recent is None:
+            self.recent = RecentCommits(self.journal.position)
+        return self.recent
+
+    def end_following(self) -> None:
+        """One who began to follow does so no more."""
+        self._followers -= 1
+        if not self._followers:
+            self.recent = None
 
     def open_tap(self) -> CommitTap:
         """What commits bring from now on; the same tap for all who ask."""

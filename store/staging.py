@@ -53,16 +53,19 @@ from sortedcontainers import SortedKeyList
 from ..errors import InvalidArgument, SchemaMismatch, StorageFailed
 from ..schema import StreamSchema
 from .catalog import SegmentEntry, segment_name
+from .commits import Commits
 from .compaction import spill
 from .draft import seal
 from .edit import Edit
 from .file_contract import Files
 from .options import StreamOptions
+from .recent import LargeCommit
 from .segment import TICK_MAX, SegmentView
 from .segment_writer import SegmentWriter
+from .snapshot import StreamState
 from .stream import EventStream
 from .tail import Tail, concat_batches
-from .tap import Arrival, CommitTap, united
+from .tap import Arrival, united
 
 __all__ = [
     "IDENTIFIERS_FROM",
@@ -315,6 +318,7 @@ def commit_staged(
             if order and stream.commits.journal.late:
                 spill(stream.commits)
         linked = _link(stream, order)
+        earlier = stream.commits.state()
         try:
             result = _publish(stream, job, order, linked, truncate, application, version)
         except BaseException:
@@ -325,8 +329,8 @@ def commit_staged(
                     with suppress(Exception):  # removed at the next opening if not now
                         stream.commits.files.remove(f"{stream.commits.directory}/{item.entry.file}")
             raise
-        _tell(stream.commits.tap, result, order, truncate)
         state = stream.commits.state()
+        _tell(stream.commits, result, order, truncate, earlier, state)
     stream.commits.publish(state)
     with suppress(Exception):  # swept later if not now: the job is committed
         abort_staged(stream.commits.files, stream.commits.directory, job)
@@ -334,15 +338,25 @@ def commit_staged(
 
 
 def _tell(
-    tap: CommitTap | None, result: BulkCommit, staged: Sequence[StagedSegment], truncate: bool
+    commits: Commits,
+    result: BulkCommit,
+    staged: Sequence[StagedSegment],
+    truncate: bool,
+    before: StreamState,
+    after: StreamState,
 ) -> None:
-    """Let a tap know of the commit: which of the segments count as late is for who reads it."""
-    if tap is None:
-        return
+    """Let followers know of the commit; which segments count as late is for a tap's reader."""
+    tap, recent, position = commits.tap, commits.recent, result.position
     if truncate:
-        tap.cut(result.position)
+        if tap is not None:
+            tap.cut(position)
+        if recent is not None:
+            recent.cut(position)
     spans = united(tuple((item.entry.first, item.entry.last) for item in staged))
-    tap.note(Arrival(result.position - 1, result.position, spans, None, result.late))
+    if tap is not None:
+        tap.note(Arrival(position - 1, position, spans, None, result.late))
+    if recent is not None and not truncate:
+        recent.note(LargeCommit(position, result.late, before, after, spans))
 
 
 def _check(stream: EventStream, staged: Sequence[StagedSegment]) -> None:

@@ -96,8 +96,8 @@ class StreamReader:
     """A stream that is open for reading only."""
 
     def __init__(self, files: Files, directory: str) -> None:
-        self._files = files
-        self._directory = directory
+        self.files = files
+        self.directory = directory
         self._lock = OwnedLock(f"the stream in {directory}")
         self._seen: tuple[bytes, int] | None = None
         self._manifest: StreamManifest | None = None
@@ -114,7 +114,7 @@ class StreamReader:
             seen = self._look()
             if seen is not None and seen == self._seen:
                 return
-            self._manifest, state = load_for_reading(self._files, self._directory)
+            self._manifest, state = load_for_reading(self.files, self.directory)
             self._snapshot = Snapshot(state)
             # what was seen before loading: a commit in between is loaded once more, never missed
             self._seen = seen
@@ -125,8 +125,8 @@ class StreamReader:
             return None
         try:
             return (
-                self._files.read(f"{self._directory}/MANIFEST"),
-                self._files.size(f"{self._directory}/{log_name(self._manifest.log)}"),
+                self.files.read(f"{self.directory}/MANIFEST"),
+                self.files.size(f"{self.directory}/{log_name(self._manifest.log)}"),
             )
         except FileNotFoundError:
             return None

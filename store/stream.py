@@ -52,6 +52,7 @@ from .leaf_append import append_leaves
 from .log import LogWriter
 from .merge import sort_nearly
 from .options import DURABILITIES, StreamOptions
+from .recent import LARGE_BYTES, Commit, LargeCommit, RecentCommits
 from .retention import span_max
 from .schema_change import add_attribute
 from .snapshot import Snapshot, StreamState
@@ -149,6 +150,16 @@ class EventStream:
         return self.commits.manifest.options
 
     @property
+    def files(self) -> Files:
+        """Where its files are."""
+        return self.commits.files
+
+    @property
+    def directory(self) -> str:
+        """Its own, in the store."""
+        return self.commits.directory
+
+    @property
     def sound(self) -> bool:
         """Whether an append that raised has left nothing.
 
@@ -169,6 +180,21 @@ class EventStream:
     def subscribe(self, listener: Callable[[StreamState], None]) -> None:
         """Call a listener with every published state, in order, from the thread that commits."""
         self.commits.listeners.append(listener)
+
+    def unsubscribe(self, listener: Callable[[StreamState], None]) -> None:
+        """Call a listener no more; it may be called once more by a commit that is under way."""
+        with self.commits.lock:
+            self.commits.listeners.remove(listener)
+
+    def follow(self) -> RecentCommits:
+        """The latest commits, remembered from now on and until :meth:`unfollow`; for any number."""
+        with self.commits.lock:
+            return self.commits.begin_following()
+
+    def unfollow(self) -> None:
+        """One who called :meth:`follow` follows no more."""
+        with self.commits.lock:
+            self.commits.end_following()
 
     def tap(self) -> CommitTap:
         """What commits bring from now on; the same tap for all who ask."""
@@ -263,6 +289,8 @@ class EventStream:
             wide = int(ticks[-1]) - int(ticks[cut]) > span_max(rules.retention_ticks)
         tail = commits.journal.tail
         size = 0 if rules.fixed else batch.nbytes
+        large = commits.recent is not None and batch.nbytes > LARGE_BYTES
+        before = commits.state() if large else None
         if fresh is not None and (
             wide
             or tail.rows + rows - cut >= rules.leaf_events
@@ -275,13 +303,20 @@ class EventStream:
             record = encode_append(batch, journal.events, job.marks)
             added = None if fresh is None else (fresh, int(ticks[cut]), size)
             commits.apply(Edit(journal, commits.active, record=record, added=added))
+        position = commits.journal.position
         if commits.tap is not None:
-            position = commits.journal.position
             span = None if fresh is None else (int(ticks[cut]), int(ticks[-1]))
             commits.tap.note(Arrival(position - 1, position, tick_ranges(ticks[:cut]), span, cut))
+        after = None if before is None else commits.state()
         self._tidy_quietly(rules)
         job.late = cut
         job.state = commits.state()
+        if commits.recent is not None:
+            if before is None or after is None:
+                commits.recent.note(Commit(position, cut, batch))
+            else:
+                spans = ((int(ticks[0]), int(ticks[-1])),)
+                commits.recent.note(LargeCommit(position, cut, before, after, spans))
         job.log, job.position = commits.log, commits.log.size
 
     def _settle(self, jobs: Sequence[_Append]) -> None:

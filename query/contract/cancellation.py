@@ -62,11 +62,13 @@ class Cancellation:
         for listener in listeners:
             listener()
 
-    def _listen(self, listener: Callable[[], None]) -> None:
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call a listener when this is cancelled, in the thread that does it."""
         with self._guard:
             self._listeners.append(listener)
 
-    def _forget(self, listener: Callable[[], None]) -> None:
+    def forget(self, listener: Callable[[], None]) -> None:
+        """Call a listener no more."""
         with self._guard, suppress(ValueError):
             self._listeners.remove(listener)
 
@@ -149,7 +151,7 @@ class QueryControl:
             timer.daemon = True
             timer.start()
         if self.cancellation is not None:
-            self.cancellation._listen(cancelled)
+            self.cancellation.listen(cancelled)
             if self.cancellation.cancelled:
                 cancelled()
         try:
@@ -159,7 +161,7 @@ class QueryControl:
             if timer is not None:
                 timer.cancel()
             if self.cancellation is not None:
-                self.cancellation._forget(cancelled)
+                self.cancellation.forget(cancelled)
 
 
 _in_charge: ContextVar[QueryControl | None] = ContextVar("control", default=None)

@@ -32,18 +32,10 @@ from sqlglot import exp
 
 from . import functions as f
 from . import machine as m
-from .binding import (
-    CLASSIFIER,
-    Bound,
-    Given,
-    Leaf,
-    MatchAggregate,
-    MatchNumber,
-    Navigation,
-    RowExpression,
-)
+from .binding import CLASSIFIER, Bound, Leaf, MatchAggregate, MatchNumber, Navigation, RowExpression
 from .cells import Tabulated
 from .functions import ONE, TO_FLOAT32, TWO
+from .leaves import Given
 from .typed import (
     INTEGERS,
     INTERVAL_PARTS,

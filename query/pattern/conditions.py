@@ -39,7 +39,7 @@ from . import rowtests as rt
 from .automaton import Automaton
 from .binding import CLASSIFIER, Bound, Navigation, RowExpression
 from .buffers import PreparedRows, prepare
-from .bytecode import BytecodeBuilder
+from .bytecode import BytecodeBuilder, Column
 from .scalar import quote
 from .typed import Unsupported, leaf_index, leaves_of, substitute
 
@@ -59,7 +59,7 @@ Source = tuple[str, int]
 class Test:
     """A row-local test and the bits that it guards; see :mod:`.rowtests`.
 
-    TRUE_B has ``a = ("query", number)`` or ``("valid", source)``.
+    TRUE_B has ``a = ("query", number)``, ``("valid", source)`` or ``("true", source)``.
     """
 
     kind: int
@@ -87,7 +87,7 @@ class RowTests:
             node = node.this
         if isinstance(node, exp.Boolean) and node.this:
             return
-        if not self._range(bits, node, bound):
+        if not self._flag(bits, node, bound) and not self._range(bits, node, bound):
             sql = to_text(node)
             texts = {}
             for index in leaves_of(node):
@@ -115,6 +115,14 @@ class RowTests:
         if not isinstance(leaf, Navigation) or leaf.row.column in (None, CLASSIFIER):
             return None
         return (str(leaf.row.column), leaf.shift), self.type_of(leaf.row)
+
+    def _flag(self, bits: int, node: Any, bound: Bound) -> bool:
+        """Take a column of truth values as it is; False when the conjunct is none."""
+        found = self._source(node, bound)
+        if found is None or found[0][1] or not pa.types.is_boolean(found[1]):
+            return False
+        self.tests.append(Test(rt.TRUE_B, bits, a=("true", found[0])))
+        return True
 
     def _range(self, bits: int, node: Any, bound: Bound) -> bool:
         """Try to make the conjunct a range or comparison of numbers; False when it is neither."""
@@ -248,6 +256,16 @@ class ConditionPlan:
     def path_dependent(self) -> bool:
         """Whether any condition looks at what is matched already."""
         return len(self.builder.begin) > 1
+
+    @property
+    def portable(self) -> bool:
+        """Whether a partial match means the same over another buffer of rows.
+
+        Texts are numbered anew with each buffer, so it does not where aggregates keep them.
+        """
+        columns = self.builder.columns
+        sources = [columns[source] for _, _, source in self.builder.sum_slots if source >= 0]
+        return all(isinstance(c, Column) and c.kind != "s" for c in sources)
 
     def prepare(self, table: pa.Table, offsets: npt.NDArray[np.int64]) -> PreparedRows:
         """Evaluate everything row-local over rows sorted by partition."""

@@ -119,6 +119,11 @@ class Settings(BaseSettings):
     queue_timeout_ms: int = Field(
         10_000, ge=1, description="Longest wait for a turn before 503 is answered."
     )
+    max_followers: int = Field(
+        1000,
+        ge=1,
+        description="Feeds of streams and live queries that are followed at once.",
+    )
     max_concurrent_appends: int = Field(
         32, ge=1, description="Appends that run at once; they share one fsync."
     )

@@ -2,5 +2,5 @@
 
 Reading order: ``responses``, ``problems`` (errors as RFC 9457 documents), ``jsonable`` (values as
 JSON), ``request_head`` (headers and addresses), ``negotiation`` (formats of bodies and answers),
-``body_pipe`` (from a thread to the event loop).
+``body_pipe`` (from a thread to the event loop), ``event_stream`` (server-sent events).
 """

@@ -19,7 +19,11 @@ from starlette.requests import Request
 from ...formats.kinds import READ_FORMATS, WRITE_FORMATS, format_of_media_type, media_type_of
 from .problems import Problem
 
-__all__ = ["answer_format", "body_format", "wants_gzip"]
+__all__ = ["FEEDS", "answer_format", "body_format", "feed_format", "wants_gzip"]
+
+FEEDS = ("sse", "ndjson", "arrow")
+"""Formats of an answer that does not end."""
+
 
 _FORM = "application/x-www-form-urlencoded"
 
@@ -84,6 +88,39 @@ def answer_format(request: Request, default: str = "json") -> str:
         406,
         f"none of the formats in Accept {accept!r} is known; known are "
         + ", ".join(media_type_of(name).partition(";")[0] for name in WRITE_FORMATS),
+    )
+
+
+def feed_format(request: Request) -> str:
+    """Format of an answer that does not end: server-sent events unless the client says otherwise.
+
+    Raises
+    ------
+    Problem
+        406.
+    """
+    wished = request.query_params.get("format")
+    if wished is not None:
+        if wished.lower() in FEEDS:
+            return wished.lower()
+        detail = f"unknown format {wished!r}; known are {', '.join(FEEDS)}"
+        raise Problem("not-acceptable", 406, detail)
+    accept = request.headers.get("accept", "")
+    if not accept.strip():
+        return "sse"
+    for media_type, _ in _by_preference(accept):
+        if media_type in ("text/event-stream", "*/*", "text/*"):
+            return "sse"
+        found = format_of_media_type(media_type)
+        if found in FEEDS:
+            return str(found)
+        if media_type == "application/*":
+            return "ndjson"
+    raise Problem(
+        "not-acceptable",
+        406,
+        f"none of the formats in Accept {accept!r} is known; known are text/event-stream, "
+        + ", ".join(media_type_of(name).partition(";")[0] for name in FEEDS[1:]),
     )
 
 

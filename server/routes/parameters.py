@@ -32,8 +32,12 @@ __all__ = [
     "Columns",
     "End",
     "EventEncoding",
+    "FeedFormatName",
+    "Follow",
     "FormatName",
+    "Int64AsString",
     "Limit",
+    "Marks",
     "Precision",
     "ResultEncoding",
     "Start",
@@ -66,6 +70,14 @@ EndMarker = Annotated[
 ]
 Int64AsString = Annotated[
     bool, Query(description="JSON and NDJSON: write 64-bit integers as text, for JavaScript.")
+]
+
+FeedFormatName = Annotated[
+    str | None, Query(description="sse, ndjson or arrow; wins over the Accept header.")
+]
+Follow = Annotated[bool, Query(description="Wait for more at the end, or end there.")]
+Marks = Annotated[
+    bool, Query(description='NDJSON: lines {"$mark": {...}} that say up to where all was sent.')
 ]
 
 _SPACED_OFFSET = re.compile(r"(:\d\d(?:\.\d+)?) (\d\d:?\d\d)$")

@@ -38,7 +38,7 @@ from ...errors import QueryCancelled, ResourceLimit
 from ..http.body_pipe import BodyPipe
 from .running_queries import RunningQuery
 
-__all__ = ["RowEncoding", "Tally", "encode"]
+__all__ = ["RowEncoding", "Tally", "as_text", "encode"]
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,8 @@ def encode(
         schema = pa.schema([f.with_name(name) for f, name in zip(schema, names, strict=True)])
         cut = (batch.rename_columns(names) for batch in cut)
     if encoding.int64_as_string and encoding.format in ("json", "ndjson"):
-        schema, cut = _as_text(schema, cut)
+        none = pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
+        schema, cut = as_text(none).schema, map(as_text, cut)
     if encoding.format == "arrow":
         _encode_arrow(schema, cut, encoding, tally, out)
     elif encoding.format == "json" and encoding.envelope:
@@ -226,26 +227,15 @@ def _write(batches: Iterator[pa.RecordBatch], schema: pa.Schema, format: str, ou
         out.write(chunk)
 
 
-def _as_text(
-    schema: pa.Schema, batches: Iterator[pa.RecordBatch]
-) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+def as_text(rows: pa.RecordBatch) -> pa.RecordBatch:
     """64-bit integers as text."""
-    wide = [
-        index
-        for index, field in enumerate(schema)
-        if pa.types.is_int64(field.type) or pa.types.is_uint64(field.type)
+    columns = [
+        pc.cast(column, pa.string())
+        if pa.types.is_int64(column.type) or pa.types.is_uint64(column.type)
+        else column
+        for column in rows.columns
     ]
-    for index in wide:
-        schema = schema.set(index, schema.field(index).with_type(pa.string()))
-
-    def converted() -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            columns = batch.columns
-            for index in wide:
-                columns[index] = pc.cast(columns[index], pa.string())
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
-
-    return schema, converted()
+    return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
 
 
 def _unique_names(names: list[str]) -> list[str]:

@@ -77,6 +77,8 @@ class Metrics:
             "query_duration_seconds", "Time of a query or read, its answer included.", ["kind"]
         )
         self.result_rows = counter("result_rows_total", "Rows sent as answers.", ["format"])
+        self.follows = counter("follows_total", "Feeds that ended.", ["kind", "outcome"])
+        self.followed_rows = counter("followed_rows_total", "Rows told by feeds.", ["kind"])
         self.rejected = counter(
             "rejected_requests_total", "Requests turned away by a limit.", ["reason"]
         )

@@ -32,6 +32,8 @@ from ..http.body_pipe import BodyPipe
 from ..http.problems import Problem
 from .bodies import MEMORY_BYTES, Body, Pace, receive
 from .drops import Drops
+from .feeds import Feed
+from .followers import Followers
 from .idempotency import IdempotencyKeys
 from .metrics import Metrics, StreamFigures
 from .positions import Positions
@@ -49,6 +51,8 @@ __all__ = ["Server", "server_of"]
 logger = logging.getLogger("chronicle.server")
 Result = TypeVar("Result")
 BUILDS_AT_ONCE = 2
+FOLLOW_THREADS = 4
+"""Threads that make the next bytes of feeds, a bounded piece at a time, in turn."""
 WARM_WORKERS = 2
 TIDY_EVERY_S = 60.0
 STORE_GAUGES = (
@@ -107,6 +111,8 @@ class Server:
         self.appends = Gate(
             "appends", settings.max_concurrent_appends, settings.max_waiting_queries * 4, wait_s
         )
+        self.followers_gate = Gate("followers", settings.max_followers, 0, wait_s)
+        self.followers = Followers()
         self.bodies = Gate("uploads", settings.max_concurrent_uploads, 0, wait_s)
         self.uploads = ByteBudget(settings.max_upload_memory_bytes)
         self.snapshots = PinnedSnapshots(
@@ -130,6 +136,7 @@ class Server:
             settings.max_concurrent_queries + settings.max_concurrent_reads, "chronicle-answer"
         )
         self._workers = ThreadPoolExecutor(settings.max_concurrent_appends + 8, "chronicle-work")
+        self._follows = ThreadPoolExecutor(FOLLOW_THREADS, "chronicle-follow")
         self._builders = ThreadPoolExecutor(BUILDS_AT_ONCE, "chronicle-build")
         self._watch()
 
@@ -138,6 +145,7 @@ class Server:
         watch("queries_running", "Queries that run.", lambda: self.queries.running)
         watch("queries_waiting", "Queries that wait.", lambda: self.queries.waiting)
         watch("reads_running", "Reads of events.", lambda: self.reads.running)
+        watch("followers_running", "Feeds that are followed.", lambda: len(self.followers))
         watch(
             "uploads_running", "Bodies of events received and stored.", lambda: self.bodies.running
         )
@@ -227,6 +235,15 @@ class Server:
         """Run blocking work of moderate length in a thread."""
         return await asyncio.wrap_future(self._put(self._workers, function, *args))
 
+    async def follow(self, take: Callable[[], Result]) -> Result:
+        """Make the next piece of a feed in a thread."""
+        return await asyncio.wrap_future(self._put(self._follows, take))
+
+    async def close_feed(self, feed: Feed) -> None:
+        """End a feed, in a thread; a piece that is being made ends first."""
+        with contextlib.suppress(Problem):  # the threads have ended, and the server with them
+            await self.follow(feed.close)
+
     async def read(self, client: str, function: Callable[[], Result]) -> Result:
         """Run blocking work that reads events, in a slot of the reads."""
         async with self.reads.held(client):
@@ -313,6 +330,7 @@ class Server:
     def drain(self, seconds: float) -> None:
         """Report that the server stops; cancel what runs after a time.  On the event loop."""
         self.stopping = True
+        self.followers.end()
         asyncio.get_running_loop().call_later(seconds, self.running.cancel_all)
 
     def stop(self) -> None:
@@ -321,6 +339,7 @@ class Server:
         self.ready = False
         self.running.cancel_all()
         self._answers.shutdown(wait=True, cancel_futures=True)
+        self._follows.shutdown(wait=True)
         self._workers.shutdown(wait=True)
         self._builders.shutdown(wait=True, cancel_futures=True)
         self.close_workers()

@@ -297,7 +297,12 @@ class Live:
         self.port = self.listener.getsockname()[1]
         self.app = create_app(database, settings)
         started = threading.Event()
-        self._server = Listening(uvicorn_config(self.app, settings), started.set, lambda: None)
+        drain_s = settings.drain_timeout_ms / 1000
+        self._server = Listening(
+            uvicorn_config(self.app, settings),
+            started.set,
+            lambda: self.app.state.server.drain(drain_s),
+        )
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [self.listener]}
         )

@@ -1,0 +1,254 @@
+"""Answers that go on: a feed's bytes to a client, until one of the two ends it.
+
+Purpose
+    :func:`send_feed` opens a :class:`~chronicle.server.service.feeds.Feed` for a request and sends
+    what it tells, as it comes.
+
+Layout
+    ::
+
+        gate -> thread: open, or a problem -> 200 -+-> thread: take -> send ---.
+                                                   |     | nothing new         |
+                                                   |     v                     |
+                                                   '-- wait: news, 15 s, end <-'
+
+Guarantee
+    The server holds at most one piece of a feed for a client, besides what is in its socket: the
+    next one is made when that has been sent.  A client that takes too little is broken off as by
+    any answer (:class:`~chronicle.server.service.bodies.Pace`), and goes on from its last id with
+    another request.  One that waits takes no thread.  A follower whose token has ended, or no
+    longer reaches the stream, is ended with the next heartbeat.  When the server stops, followers
+    are told and end at once.
+
+Limits
+    What goes wrong after the first byte is the last event, or line, and not a status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from ...errors import ChronicleError, Forbidden, Unauthorized
+from ...store import EventStream
+from ..access.auth import Principal
+from ..access.limits import Slot
+from ..http.problems import Problem, as_problem
+from ..service.bodies import Pace
+from ..service.feeds import Feed
+from ..service.middleware import ABORT, BrokenAnswer
+from ..service.running_queries import RunningQuery
+from ..service.state import Server, server_of
+
+__all__ = ["send_feed"]
+
+logger = logging.getLogger("chronicle.server")
+HEARTBEAT_S = 15.0
+MARK_S = 1.0
+"""A feed that tells nothing says where it stands no more often than this."""
+
+
+async def send_feed(
+    request: Request,
+    principal: Principal,
+    kind: str,
+    text: str,
+    open_feed: Callable[[RunningQuery], tuple[Feed, EventStream]],
+    *,
+    follow: bool,
+    allowed: Callable[[Principal], None],
+) -> Response:
+    """Answer a request with a feed.
+
+    Parameters
+    ----------
+    kind : {"tail", "live"}
+    text : str
+        What is followed, for the list of running queries.
+    open_feed : callable
+        Called in a thread; gives the feed and the stream whose commits are its news.
+    follow : bool
+        Whether to wait for more at the end.
+    allowed : callable
+        Raises unless a principal may have the feed; asked again with every heartbeat.
+    """
+    server = server_of(request)
+    allowed(principal)
+    slot = await server.followers_gate.enter(principal.client)
+    query = server.running.add(request.state.request_id, kind, text, principal)
+    try:
+        feed, stream = await server.call(open_feed, query)
+    except BaseException:
+        server.running.remove(query)
+        slot.release()
+        raise
+    return _Following(request, server, query, slot, feed, stream, follow=follow, allowed=allowed)
+
+
+class _Following(Response):
+    """An answer that goes on."""
+
+    def __init__(
+        self,
+        request: Request,
+        server: Server,
+        query: RunningQuery,
+        slot: Slot,
+        feed: Feed,
+        stream: EventStream,
+        *,
+        follow: bool,
+        allowed: Callable[[Principal], None],
+    ) -> None:
+        self._request = request
+        self._server = server
+        self._query = query
+        self._slot = slot
+        self._feed = feed
+        self._stream = stream
+        self._follow = follow
+        self._allowed = allowed
+        self._gone = False
+        self._pace = Pace.of(server.settings)
+        self._sent = 0
+        self._waited = 0.0
+        self.status_code = 200
+        self.media_type = feed.format.media_type
+        self.background = None
+        self.body = b""
+        self.init_headers(
+            {
+                "X-Query-Id": query.id,
+                "Vary": "Accept",
+                "Cache-Control": "no-store",
+                "X-Accel-Buffering": "no",
+            }
+        )
+        self.raw_headers = [item for item in self.raw_headers if item[0] != b"content-length"]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the feed."""
+        outcome = "failed"
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            outcome = await self._run(send)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except TimeoutError:
+            outcome = "slow"
+            logger.info(
+                "request %s: the follower took too little; broken off after %d bytes",
+                scope["state"]["request_id"],
+                self._sent,
+            )
+            if ABORT in scope:
+                scope[ABORT]()
+            raise BrokenAnswer from None
+        except OSError:
+            outcome = "gone"
+            raise ClientDisconnect from None
+        finally:
+            server = self._server
+            server.running.remove(self._query)
+            self._slot.release()
+            server.metrics.follows.labels(self._query.kind, outcome).inc()
+            server.metrics.followed_rows.labels(self._query.kind).inc(self._feed.rows)
+            self._query.cancellation.cancel()
+            await asyncio.shield(server.close_feed(self._feed))
+
+    async def _run(self, send: Send) -> str:
+        """Send what the feed tells until it ends; gives how it ended."""
+        feed, server = self._feed, self._server
+        loop = asyncio.get_running_loop()
+        with server.followers.follow(self._stream) as follower:
+            watch = asyncio.create_task(self._watch(follower.wake))
+
+            def woken() -> None:
+                loop.call_soon_threadsafe(follower.wake)
+
+            self._query.cancellation.listen(woken)
+            try:
+                await self._send(send, feed.format.head())
+                spoke = asked = time.monotonic()
+                marked = spoke - MARK_S
+                while True:
+                    if self._gone:
+                        return "gone"
+                    if server.followers.ending or self._query.cancellation.cancelled:
+                        why = "the server stops" if server.followers.ending else "cancelled"
+                        await self._send(send, feed.format.end("bye", {"reason": why}))
+                        return "stopped" if server.followers.ending else "cancelled"
+                    follower.clear()
+                    block = await server.follow(feed.take)
+                    now = time.monotonic()
+                    if block:
+                        await self._send(send, block)
+                        spoke = now
+                        continue
+                    due = now - marked >= MARK_S or not self._follow
+                    if block is None and feed.unmarked and due:
+                        await self._send(send, feed.mark())
+                        spoke = marked = now
+                    if block is None and not self._follow:
+                        await self._send(send, feed.format.end("bye", {"reason": "the end"}))
+                        return "ended"
+                    if now - asked >= HEARTBEAT_S:
+                        await server.call(self._ask_again)
+                        asked = now
+                    if now - spoke >= HEARTBEAT_S:
+                        await self._send(send, feed.beat())
+                        spoke = now
+                    if block is None:
+                        until = min(spoke, asked) + HEARTBEAT_S
+                        if feed.unmarked:
+                            until = min(until, marked + MARK_S)
+                        await follower.wait(max(0.0, until - now))
+            except (ChronicleError, Problem) as error:
+                problem = as_problem(error)
+                if not self._gone:
+                    told = {
+                        "code": problem.code,
+                        "status": problem.status,
+                        "detail": problem.detail,
+                    }
+                    await self._send(send, feed.format.end("error", told))
+                return "refused"
+            finally:
+                self._query.cancellation.forget(woken)
+                watch.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await watch
+
+    async def _send(self, send: Send, block: bytes) -> None:
+        """Send bytes; raises :class:`TimeoutError` when the client takes them too slowly."""
+        if not block:
+            return
+        began = time.perf_counter()
+        message = {"type": "http.response.body", "body": block, "more_body": True}
+        left = self._pace.left(self._sent, self._waited)
+        await asyncio.wait_for(send(message), max(0.0, left))
+        self._waited += time.perf_counter() - began
+        self._sent += len(block)
+
+    async def _watch(self, wake: Callable[[], None]) -> None:
+        """Notice that the client goes away."""
+        while (await self._request.receive())["type"] != "http.disconnect":
+            pass
+        self._gone = True
+        self._query.cancellation.cancel()
+        wake()
+
+    def _ask_again(self) -> None:
+        """Whether the client may still follow; in a thread, as tokens lie in a file."""
+        scheme, _, secret = self._request.headers.get("authorization", "").partition(" ")
+        given = secret.strip() if scheme.lower() == "bearer" else None
+        try:
+            self._allowed(self._server.authenticator.principal(self._request.scope, given))
+        except (Unauthorized, Forbidden) as error:
+            raise type(error)(f"the token no longer allows this: {error}") from None

@@ -1,0 +1,514 @@
+"""Following a stream: what is appended, as it is committed.
+
+Purpose
+    A :class:`Tail` tells the events of commit after commit, to a program (:meth:`.Stream.tail`), to
+    the command line and to the server's followers alike, and goes on where it, or another one, has
+    stopped.
+
+Guarantee
+    Every event that was committed after the place where it began is told exactly once.  Commits
+    come in their order; the events of one in order of time, ties as they came.  Where it stands
+    after any event is a :class:`Place`, a short text; a tail that begins there tells what comes
+    next.
+
+Layout
+    ::
+
+        80          all of commit 80 and of those before it was told
+        80.3        besides, 3 events of the commit that follows
+        57~80.3     of all that was committed after 57 and up to 80, 3 events, in order of time
+
+Where the events come from
+    The store's latest commits, in memory and in its log (:mod:`.store.recent`).  A place before
+    these is caught up with: what was committed since then and is committed now is told as one, in
+    order of time (:mod:`.store.changes`), and from there on commit after commit.
+
+Limits
+    A place before the latest commits is known only while the log tells of it, or while a tail has
+    been catching up from there within :data:`KEPT_SECONDS`; otherwise
+    :class:`.SnapshotExpired` says so.  A truncation cannot be followed.  With a ``durability``
+    below ``commit``, a crash may take back what a tail has told.  Columns are those of the
+    beginning; one that is added later is not told.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .errors import InvalidArgument, ResourceLimit, SchemaMismatch, SnapshotExpired, StoreClosed
+from .schema import StreamSchema
+from .store import EventStream, StreamReader
+from .store.changes import new_events, new_ranges
+from .store.pin_files import keep_pin, kept_pins, load_pin, sweep_pins
+from .store.pins import Pin
+from .store.recent import BatchSnapshot, Commit, LargeCommit, RecentCommits, logged_commits
+from .ticks import INT64_MAX
+
+if TYPE_CHECKING:
+    from .database import Database
+    from .query.contract.cancellation import QueryControl
+
+__all__ = ["Piece", "Place", "Tail"]
+
+PIECE_ROWS = 16_384
+PIECE_BYTES = 512 << 10
+"""A piece has fewer events and bytes than this, or one event."""
+
+KEPT_SECONDS = 3600.0
+PLACES_MAX = 64
+"""Places that tails of one stream may be catching up from, or have been of late."""
+
+POLL_S = 0.2
+"""How often a store is looked at that another process writes."""
+
+ATTEMPTS = 5
+_PLACE = re.compile(r"([0-9]{1,19})(?:~([0-9]{1,19}))?(?:\.([0-9]{1,19}))?")
+_PIN_SUFFIX = "7461696c00000000"
+"""The pins of all tails, so that one can go on where another one stopped: ``tail`` as hex."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a tail stands; see the module.
+
+    Attributes
+    ----------
+    position : int
+        A commit.
+    done : int
+        Events told of what follows.
+    until : int, optional
+        What follows ends with this commit and is told in order of time; it is one commit otherwise.
+    """
+
+    position: int
+    done: int = 0
+    until: int | None = None
+
+    def __str__(self) -> str:
+        until = "" if self.until is None else f"~{self.until}"
+        return f"{self.position}{until}{f'.{self.done}' if self.done else ''}"
+
+    @classmethod
+    def parse(cls, text: str) -> Place:
+        """The place that a text names; raises :class:`InvalidArgument`."""
+        found = _PLACE.fullmatch(text.strip())
+        if found is None:
+            raise InvalidArgument(
+                "a place in a stream is the position of a commit, such as 80, or what a tail gave "
+                f"as one, such as 80.3; found {text!r}"
+            )
+        position, until, done = (None if part is None else int(part) for part in found.groups())
+        assert position is not None
+        if max(position, until or 0, done or 0) > INT64_MAX or position > (until or INT64_MAX):
+            raise InvalidArgument(f"there is no such place in a stream: {text!r}")
+        return cls(position, done or 0, until)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some events, and where a tail stands when it has told them.
+
+    Attributes
+    ----------
+    events : pyarrow.RecordBatch
+        May be empty.
+    place : Place
+        Behind them all.
+    late : int
+        How many events of these commits were late, told or not.
+    """
+
+    events: pa.RecordBatch
+    place: Place
+    late: int
+    _commits: npt.NDArray[np.int64]
+    _ranks: npt.NDArray[np.int64]
+    _whole: npt.NDArray[np.bool_]
+    _until: int | None
+
+    def places(self) -> pa.Array:
+        """The place behind each event, as text."""
+        until = "" if self._until is None else f"~{self._until}"
+        told = pc.binary_join_element_wise(
+            pc.cast(pa.array(self._commits - 1), pa.string()),
+            pc.cast(pa.array(self._ranks), pa.string()),
+            f"{until}.",
+        )
+        if not self._whole.any():
+            return told
+        return pc.if_else(self._whole, pc.cast(pa.array(self._commits), pa.string()), told)
+
+
+class Tail:
+    """What a stream takes in, from a place on.
+
+    An iterator of record batches (never empty) that waits for the next commit, or ends where there
+    is nothing new; see :meth:`.Stream.tail`, which makes it.  For one thread at a time.
+
+    Parameters
+    ----------
+    database : Database
+    handle : EventStream or StreamReader
+    after : str or int
+        A place, or ``"now"``.
+    where : str, optional
+        SQL predicate on one event.
+    columns : sequence of str, optional
+    follow : bool
+        Whether to wait at the end.
+    control : QueryControl, optional
+        What may end it; asked often.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        handle: EventStream | StreamReader,
+        after: str | int = "now",
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+        follow: bool = True,
+        control: QueryControl | None = None,
+    ) -> None:
+        self._database = database
+        self._handle = handle
+        self._where = where
+        self._follow = follow
+        self._control = control
+        self._schema: StreamSchema = handle.schema
+        self._columns = self._schema.select(columns)
+        if len(set(self._columns)) != len(self._columns):
+            raise InvalidArgument(f"each column can be read once, found {', '.join(self._columns)}")
+        self.schema: pa.Schema = pa.schema([self._schema.arrow.field(n) for n in self._columns])
+        self._pieces: Iterator[Piece] | None = None
+        self._recent: RecentCommits | None = None
+        self._closed = False
+        self._news = threading.Event()
+        self._listens = False
+        if where is not None:
+            self._passing(self._nothing(self._schema))  # a mistake in it is told now
+        if isinstance(handle, EventStream):
+            self._recent = handle.follow()
+        try:
+            self.place = Place(self._published()) if after == "now" else Place.parse(str(after))
+            self._pieces = self._begin()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def position(self) -> str:
+        """Where this tail stands: another one with ``after`` this goes on from here."""
+        return str(self.place)
+
+    def close(self) -> None:
+        """Follow no more; doing so again does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        self._pieces = None
+        if isinstance(self._handle, EventStream):
+            if self._recent is not None:
+                self._handle.unfollow()
+            if self._listens:
+                self._handle.unsubscribe(self._wake)
+        self._news.set()
+
+    def __enter__(self) -> Tail:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Tail:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        while not self._closed:
+            self._listen()
+            self._news.clear()
+            piece = self.take()
+            if piece is None:
+                if not self._follow:
+                    break
+                self._news.wait(None if self._listens else POLL_S)
+            elif piece.events.num_rows:
+                return piece.events
+        self.close()
+        raise StopIteration
+
+    def take(self) -> Piece | None:
+        """The next piece; None when nothing is new.  Does not wait for a commit.
+
+        Raises
+        ------
+        SnapshotExpired
+            When this place of the stream is no longer known.
+        SchemaMismatch
+            When a column that is told is gone.
+        StoreClosed
+            When the store was closed, or the stream dropped.
+        """
+        while True:
+            if self._closed:
+                raise StoreClosed("the tail is closed; begin another one where it stood")
+            if self._pieces is None:
+                self._pieces = self._begin()
+                if self._pieces is None:
+                    return None
+            piece = next(self._pieces, None)
+            if piece is not None:
+                self.place = piece.place
+                return piece
+            self._pieces = None
+
+    # ------------------------------------------------------------------ where they come from
+
+    def _begin(self) -> Iterator[Piece] | None:
+        """What is to be told from this place on; None when nothing is.
+
+        Raises
+        ------
+        SnapshotExpired
+        """
+        place, published = self.place, self._published()
+        if place.until is not None:
+            return self._differing(place, self._pin(place.until))
+        if place.position > published:
+            raise SnapshotExpired(
+                f"the stream {self._handle.name!r} has {published} commits, and place {place} lies "
+                "beyond them: it is of another copy of the stream, or of commits that were not "
+                "durable when the server ended; begin with after=now"
+            )
+        if place.position == published:
+            return None
+        commits = self._commits(place.position, published)
+        if commits is not None:
+            return self._one_by_one(commits, place, published)
+        if place.done:
+            raise SnapshotExpired(
+                f"place {place} lies within a commit that is no longer remembered by itself; begin "
+                f"with after={place.position}, which tells that commit again"
+            )
+        return self._differing(Place(place.position, 0, published), self._pin(published))
+
+    def _published(self) -> int:
+        handle = self._handle
+        if isinstance(handle, EventStream):
+            if handle.commits.closed:
+                raise StoreClosed(
+                    f"the stream {handle.name!r} was dropped, or its store was closed: there is "
+                    "nothing to follow any more"
+                )
+        else:
+            handle.refresh()
+        return handle.snapshot().version
+
+    def _commits(self, after: int, upto: int) -> list[Commit | LargeCommit] | None:
+        """The commits behind one position and up to another; None where one is not remembered."""
+        found = None if self._recent is None else self._recent.between(after, upto)
+        if found is not None:
+            return found
+        with suppress(FileNotFoundError):  # replaced just now
+            since, logged = logged_commits(self._handle.files, self._handle.directory)
+            if since <= after:
+                return [commit for commit in logged if after < commit.position <= upto]
+        return None
+
+    def _pin(self, position: int) -> Pin:
+        """The stream as of a commit, for all tails, for a while."""
+        files, directory = self._handle.files, self._handle.directory
+        name = f"{position}-{_PIN_SUFFIX}"
+        with suppress(SnapshotExpired):
+            return load_pin(files, directory, name)
+        sweep_pins(files, directory)
+        if sum(kept.endswith(_PIN_SUFFIX) for kept in kept_pins(files, directory)) >= PLACES_MAX:
+            raise ResourceLimit(
+                f"tails of the stream {self._handle.name!r} are catching up, or have been within "
+                f"an hour, from {PLACES_MAX} places, which is the most; begin with after=now"
+            )
+        keep_pin(files, directory, position=position, seconds=KEPT_SECONDS, suffix=_PIN_SUFFIX)
+        return load_pin(files, directory, name)
+
+    # ---------------------------------------------------------------------------- their pieces
+
+    def _one_by_one(
+        self, commits: Sequence[Commit | LargeCommit], place: Place, upto: int
+    ) -> Iterator[Piece]:
+        """Commit after commit; small ones that follow each other make one piece."""
+        schema = self._present()
+        group = _Group(schema)
+        for commit in commits:
+            rank = 0  # of the events of this commit that went by
+            told = place.done if commit.position == place.position + 1 else 0
+            group.late += commit.late
+            following: pa.RecordBatch | None = None
+            for batch in (*_sliced(commit.batches(self._check)), None):
+                if following is not None:
+                    first, rank = rank, rank + following.num_rows
+                    if rank > told:
+                        skip = max(0, told - first)
+                        group.add(
+                            commit.position, first + skip, following.slice(skip), batch is None
+                        )
+                    if group.full:
+                        yield self._piece(group, schema, group.place)
+                        group = _Group(schema)
+                following = batch
+        yield self._piece(group, schema, Place(upto))
+
+    def _differing(self, place: Place, after: Pin) -> Iterator[Piece]:
+        """What lies between two commits, in order of time."""
+        before = None if place.position == 0 else self._pin(place.position)
+        return self._between(place, before, after)
+
+    def _between(self, place: Place, before: Pin | None, after: Pin) -> Iterator[Piece]:
+        schema = self._present()
+        files = self._handle.files
+        names = self._columns if self._where is None else after.catalog.schema.names
+        rank = 0
+        for part in new_ranges(files, before, after):
+            if rank + part.events <= place.done:
+                rank += part.events
+                continue
+            events = new_events(files, before, after, part.start, part.end, names, self._check)
+            for batch in _sliced(events):
+                first, rank = rank, rank + batch.num_rows
+                if rank <= place.done:
+                    continue
+                skip = max(0, place.done - first)
+                group = _Group(schema, place.until)
+                group.add(place.position + 1, first + skip, batch.slice(skip), False)
+                yield self._piece(group, schema, Place(place.position, rank, place.until))
+        yield self._piece(_Group(schema), schema, Place(after.position))
+
+    def _piece(self, group: _Group, schema: StreamSchema, place: Place) -> Piece:
+        events, commits, ranks, whole = group.joined(self._columns)
+        if self._where is not None and group.rows:
+            passing = self._passing(group.events(schema.names))
+            if passing.true_count < group.rows:
+                chosen = passing.to_numpy(zero_copy_only=False)
+                events = events.filter(passing)
+                commits, ranks, whole = commits[chosen], ranks[chosen], whole[chosen]
+        return Piece(events, place, group.late, commits, ranks, whole, group.until)
+
+    def _passing(self, events: pa.RecordBatch) -> pa.BooleanArray:
+        """Which events satisfy the predicate."""
+        assert self._where is not None
+        schema = self._handle.schema
+        snapshot = BatchSnapshot(schema, _conformed(events, schema.arrow, schema.names))
+        return self._database.passing(self._handle.name, snapshot, self._where, self._control)
+
+    def _present(self) -> StreamSchema:
+        """The stream's schema, if it still has the columns that are told."""
+        schema = self._handle.schema
+        if schema is not self._schema:
+            for field in self.schema:
+                if field.name not in schema.names or schema.arrow.field(field.name) != field:
+                    raise SchemaMismatch(
+                        f"the column {field.name!r} of the stream {self._handle.name!r} is gone or "
+                        "has changed since this tail began; begin another one where it stood"
+                    )
+            self._schema = schema
+        return schema
+
+    @staticmethod
+    def _nothing(schema: StreamSchema) -> pa.RecordBatch:
+        return _conformed(pa.RecordBatch.from_pylist([], pa.schema([])), schema.arrow, schema.names)
+
+    def _check(self) -> None:
+        if self._closed:
+            raise StoreClosed("the tail is closed")
+        if self._control is not None:
+            self._control.check()
+
+    def _listen(self) -> None:
+        """Have the writer tell of commits; where it is another process, it is looked at."""
+        if not self._listens and isinstance(self._handle, EventStream):
+            self._handle.subscribe(self._wake)
+            self._listens = True
+
+    def _wake(self, _: Any) -> None:
+        self._news.set()
+
+
+class _Group:
+    """Events of commits that follow each other, until they are a piece."""
+
+    def __init__(self, schema: StreamSchema, until: int | None = None) -> None:
+        self._schema = schema.arrow
+        self.until = until
+        self.late = 0
+        self.rows = 0
+        self._bytes = 0
+        self._batches: list[pa.RecordBatch] = []
+        self._commits: list[tuple[int, int, bool]] = []
+        self.place = Place(0)
+
+    @property
+    def full(self) -> bool:
+        """Whether it is large enough to be told."""
+        return self.rows >= PIECE_ROWS or self._bytes >= PIECE_BYTES
+
+    def add(self, position: int, first: int, events: pa.RecordBatch, whole: bool) -> None:
+        """Events of a commit, from a rank on; ``whole``: up to its last."""
+        self._batches.append(events)
+        self._commits.append((position, first, whole))
+        self.rows += events.num_rows
+        self._bytes += events.nbytes
+        self.place = Place(position) if whole else Place(position - 1, first + events.num_rows)
+
+    def events(self, names: Sequence[str]) -> pa.RecordBatch:
+        """Some columns of all of them."""
+        batches = [_conformed(batch, self._schema, names) for batch in self._batches]
+        fields = pa.schema([self._schema.field(name) for name in names])
+        if not batches:
+            return _conformed(pa.RecordBatch.from_pylist([], pa.schema([])), fields, names)
+        return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+    def joined(
+        self, names: Sequence[str]
+    ) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """Columns, and of each event: its commit, its rank from 1, whether it is the last."""
+        sizes = np.array([batch.num_rows for batch in self._batches], np.int64)
+        told = np.array(self._commits, np.int64).reshape(-1, 3)
+        ends = np.cumsum(sizes)
+        ranks = np.arange(1, self.rows + 1) + np.repeat(told[:, 1] - (ends - sizes), sizes)
+        whole = np.zeros(self.rows, np.bool_)
+        whole[ends[told[:, 2] > 0] - 1] = True
+        return self.events(names), np.repeat(told[:, 0], sizes), ranks, whole
+
+
+def _sliced(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The events in pieces that are not large; none is empty."""
+    for batch in batches:
+        rows = batch.num_rows
+        step = max(1, min(PIECE_ROWS, rows * PIECE_BYTES // max(1, batch.nbytes)))
+        for first in range(0, rows, step):
+            yield batch.slice(first, step)
+
+
+def _conformed(batch: pa.RecordBatch, schema: pa.Schema, names: Sequence[str]) -> pa.RecordBatch:
+    """Columns of a schema out of a batch; null where it is older than the column."""
+    fields = pa.schema([schema.field(name) for name in names])
+    if batch.schema.equals(fields):
+        return batch
+    known = batch.schema.names
+    columns = [
+        batch.column(known.index(field.name))
+        if field.name in known
+        else pa.nulls(batch.num_rows, field.type)
+        for field in fields
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=fields)
