@@ -37,6 +37,7 @@ from typing import Any
 
 from ..errors import ChronicleError
 from ..store import EventStream
+from ..store.options import retention_limits
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans, united
 from ..ticks import INT64_MAX, INT64_MIN
@@ -154,7 +155,7 @@ class LiveQuery:
         late, regions = self._late(snapshot, position)
         parts: list[Changes] = []
         if self._whole:
-            regions = ((start, INT64_MAX),)
+            regions = ((self._floor(snapshot, known), INT64_MAX),)
         else:
             low = start
             if before.watermark is not None:
@@ -238,10 +239,18 @@ class LiveQuery:
 
     def _floor(self, snapshot: Snapshot, watermark: int) -> int:
         """Results before this are never changed: what they are made of may have been dropped."""
-        span = snapshot.time_range
-        if not snapshot.state.dropped or span is None:
+        state = snapshot.state
+        if not state.dropped or state.last is None:
             return self._start
-        lost = self.form.changed(snapshot, ((span[0], span[0]),), watermark)
+        gone = INT64_MIN  # no event behind it was dropped
+        if state.segments:
+            gone = state.segments[0].first
+        elif state.tail is not None:
+            gone = state.tail().first
+        age, _ = retention_limits(self.source.options.retention, snapshot.schema)
+        if age is not None:
+            gone = max(gone, added(state.last, -age))
+        lost = self.form.changed(snapshot, ((gone, gone),), watermark)
         return max(self._start, added(lost[-1][1], 1))
 
     def _reconciled(self, snapshot: Snapshot, low: int, high: int, known: int) -> Changes:
