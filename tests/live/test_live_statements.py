@@ -317,6 +317,39 @@ def test_match_id_of_an_adhoc_query_is_the_id(db: Any) -> None:
     assert len(ids) > 3
 
 
+def test_windows_of_events_are_numbered_on(db: Any) -> None:
+    sql = "SELECT window_id AS n, window_start, window_end, sum(x) AS total " \
+          "FROM HOP_ROWS(s, 2, 3) GROUP BY window_id, window_start, window_end"  # fmt: skip
+    with pytest.raises(SqlError, match="LATE IGNORE"):
+        db.sql(f"CREATE LIVE QUERY q AS {sql}")
+    for wrong in ("window_id * 2 AS n", "count(*) AS n"):
+        keys = "k" if "(" in wrong else "window_id"
+        text = f"SELECT {wrong} FROM TUMBLE_ROWS(s, 2) GROUP BY {keys}"
+        with pytest.raises(SqlError, match="window_id"):
+            db.create_live("q", text, late="ignore")
+    q = db.create_live("q", sql, late="ignore", idle="never")
+    done: list[int] = []
+    for ticks in ((1, 2, 2, 2), (2, 5, 9), (10,), (11, 12, 13, 14, 15, 16, 17), (40,)):
+        feed(db, *ticks)
+        done += ticks
+        db.run_live()
+        known = sorted(t for t in done if t < done[-1])
+        wanted = [
+            (n, w[0], w[-1], sum(t % 7 for t in w))
+            for n in range(len(known))
+            if len(w := known[2 * n : 2 * n + 3]) == 3
+        ]
+        assert net(db, "q") == wanted
+    feed(db, 3, 3, 50)  # late: every position behind moves, what was put out stays
+    before = net(db, "q")
+    db.run_live()
+    after = net(db, "q")
+    assert after[: len(before)] == before
+    assert [row[0] for row in after] == list(range(len(after)))
+    assert len(after) == len(before) + 1
+    assert q.status()["ignored"] == 2
+
+
 # -- failures -----------------------------------------------------------------------------------
 
 
@@ -345,6 +378,25 @@ def test_a_sum_that_leaves_its_type_says_what_to_write(db: Any) -> None:
     db.run_live()
     error = bad.status()["error"]
     assert error is not None
+
+
+def test_a_definition_that_cannot_be_read_is_told_and_can_be_dropped(tmp_path: Path) -> None:
+    with chronicle.open(tmp_path / "s") as db:
+        db.create_stream("s", SCHEMA, time="t")
+        db.create_live("good", "SELECT t FROM s", idle="never")
+        db.create_live("bad", "SELECT t FROM s", idle="never")
+    manifest = tmp_path / "s" / "live" / "bad" / "MANIFEST"
+    manifest.write_text(manifest.read_text().replace("SELECT", "DELETE"))
+    with chronicle.open(tmp_path / "s", live=True) as db:
+        feed(db, 1, 2)
+        db.run_live(timeout=30)
+        assert net(db, "good") == [(1,)]
+        shown = {row["name"]: row for row in db.sql("SHOW LIVE QUERIES").arrow().to_pylist()}
+        assert shown["bad"]["state"] == "failed"
+        assert "cannot be read" in shown["bad"]["error"]
+        db.sql("DROP LIVE QUERY bad")
+        assert db.live_queries() == ["good"]
+        db.drop_stream("bad")
 
 
 # -- over restarts ------------------------------------------------------------------------------
