@@ -31,6 +31,7 @@ def open(
     query_memory_bytes: int = 1 << 30,
     query_threads: int | None = None,
     isolation: str = "none",
+    live: bool = False,
 ) -> Database:
     """Open a store.
 
@@ -48,6 +49,8 @@ def open(
     isolation : {"none", "process"}
         Where the relational part runs: in this process, or, for SQL of strangers, in confined
         worker processes that read their input from this one (Linux; ``docs/server.md``).
+    live : bool
+        Run the store's live queries in this process (``docs/live.md``).
 
     Returns
     -------
@@ -65,4 +68,5 @@ def open(
         query_memory_bytes=query_memory_bytes,
         query_threads=query_threads,
         isolation=isolation,
+        live=live,
     )

@@ -38,12 +38,14 @@ from .errors import (
     ReadOnlyStore,
     StoreClosed,
 )
+from .live_database import LiveDatabase
 from .ownership import LOADING, Owner
 from .schema import StreamSchema
 from .store import EventStream, Store, StreamOptions, StreamReader
 from .streams import Stream
 
 if TYPE_CHECKING:
+    from .live.engine import LiveQueries
     from .query.contract.access import Access
     from .query.contract.cancellation import Cancellation, QueryControl
     from .query.contract.explanation import Plan
@@ -72,7 +74,7 @@ def _close_at_exit() -> None:
             database.close()
 
 
-class Database:
+class Database(LiveDatabase):
     """A store that is open; made by :func:`chronicle.open`, also a context manager.
 
     Parameters
@@ -102,6 +104,7 @@ class Database:
         self._indexes = StoreIndexes(store)
         self._streams: dict[str, Stream] = {}
         self._engine: QueryEngine | None = None
+        self._live: LiveQueries | None = None
         self._guard = threading.Lock()
         self._closed = False
         self._owner = Owner(f"the store {store.path}")
@@ -216,6 +219,11 @@ class Database:
         self._check_writable(f"drop the stream {name!r}")
         if if_exists and name not in self.streams():
             return
+        if self._store.files.exists("live"):
+            self.live_statements.check_drop(name)
+        self._remove_stream(name)
+
+    def _remove_stream(self, name: str) -> None:
         self._streams.pop(name, None)
         try:
             with self._indexes.dropping(name):
@@ -323,6 +331,20 @@ class Database:
         if isinstance(handle, StreamReader):
             handle.refresh()
         return handle.snapshot()
+
+    # ------------------------------------------------------------- live queries
+
+    @property
+    def live_statements(self) -> LiveQueries:
+        """Those who carry out statements about live queries."""
+        self._check_open()
+        with LOADING:
+            from .live.engine import LiveQueries
+
+        with self._guard:
+            if self._live is None:
+                self._live = LiveQueries(self._store, self._query_engine, self._remove_stream)
+            return self._live
 
     # ------------------------------------------------- what the query layer asks (Catalog)
 
@@ -461,8 +483,11 @@ class Database:
                 return
             self._closed = True
             engine, self._engine = self._engine, None
+            live, self._live = self._live, None
             self._streams.clear()
         try:
+            if live is not None:
+                live.close()
             if engine is not None:
                 engine.close()
             self._indexes.close()
@@ -504,8 +529,11 @@ def open_database(
     query_memory_bytes: int = QUERY_MEMORY_BYTES,
     query_threads: int | None = None,
     isolation: str = "none",
+    live: bool = False,
 ) -> Database:
     """Open a store, as :func:`chronicle.open` documents it."""
+    if live and mode == "r":
+        raise InvalidArgument("live queries run where the store is open for writing: mode='rw'")
     if mode not in ("rw", "r"):
         raise InvalidArgument(f"mode is 'rw' or 'r', found {mode!r}")
     if isolation not in ("none", "process"):
@@ -516,9 +544,16 @@ def open_database(
             "(docs/rest.md), by `chronicle sql --url`, or from Spark by option('url', ...)"
         )
     store = Store.open(path, mode=mode)
-    return Database(
+    database = Database(
         store,
         query_memory_bytes=query_memory_bytes,
         query_threads=query_threads,
         isolation=isolation,
     )
+    if live:
+        try:
+            database.live_statements.start()
+        except BaseException:
+            database.close()
+            raise
+    return database

@@ -47,6 +47,14 @@ _QUERIES = (
         "SELECT state, count(*) AS events, round(avg(power), 2) AS avg_kw,\n"
         "  max(temperature) AS hottest FROM machines GROUP BY state ORDER BY events DESC",
     ),
+    (
+        "Situations: machines that shake while they run hot, told as soon as it is certain",
+        "SELECT * FROM machines MATCH_SITUATIONS (PARTITION BY machine\n"
+        "  MEASURES STARTED(H) AS hot, DETECTED() AS at, max(S.vibration) AS shaking\n"
+        "  PATTERN (S INTERSECTS H) WITHIN INTERVAL '1' HOUR EMIT ON DETECTION\n"
+        "  DEFINE H AS temperature > 88 LASTING AT LEAST INTERVAL '5' SECOND, S AS vibration > 8)\n"
+        "ORDER BY shaking DESC LIMIT 5",
+    ),
 )
 
 

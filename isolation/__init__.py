@@ -7,8 +7,9 @@ is spoken with and how it ends; it knows neither queries nor formats, which brin
 module of their own (``query/relational/sql_worker.py``, ``formats/decoder.py``).
 
 Reading order: ``confinement`` (what a worker cannot do), ``nursery`` (a clean process that forks
-workers), ``channel`` (messages between the two sides), ``batches`` (Arrow data, checked before it
-is believed), ``pool`` (workers kept, watched and replaced).
+workers), ``channel`` (messages between the two sides), ``inbox`` (for several threads of a worker),
+``region`` (memory that the owner writes and a worker only reads), ``batches`` (Arrow data, checked
+before it is believed), ``pool`` (workers kept, watched and replaced).
 
 ::
 

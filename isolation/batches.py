@@ -26,6 +26,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import UnsupportedType
@@ -335,8 +336,8 @@ def _is_sound(array: pa.Array) -> bool:
     _, places, data = array.buffers()
     if not len(array) or places is None or data is None:
         return False
-    width = np.dtype(np.int64 if large else np.int32)
-    offsets: Any = np.frombuffer(places, width, len(array) + 1)
+    kind: npt.DTypeLike = np.int64 if large else np.int32
+    offsets: npt.NDArray[np.int64] = np.frombuffer(places, kind, len(array) + 1)
     if offsets[0] < 0 or offsets[-1] > data.size or (offsets[1:] < offsets[:-1]).any():
         return False
     if types.is_binary(type_) or types.is_large_binary(type_):

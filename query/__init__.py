@@ -17,6 +17,6 @@
 
 Reading order: each folder's own, in the order above; then ``operators`` (the table of what
 may stand in FROM), ``statement_cache``, ``engine`` (the roof: text in, result out),
-``insertion`` and ``statements`` (those that are not queries).  docs/architecture.md follows one
-query from text to rows.
+``insertion``, ``live_statements`` and ``statements`` (those that are not queries).
+docs/architecture.md follows one query from text to rows.
 """

@@ -38,12 +38,14 @@ from .contract.catalog import Catalog
 from .contract.explanation import Plan
 from .contract.result import Result
 from .operators import BINDERS, OPENERS, PLANNERS
+from .pattern.compiled import CompiledMatch
 from .plan.nodes import QueryPlan
 from .plan.planner import Planning, plan_query
 from .plan.prepared import PreparedQuery, prepare
 from .relational.evaluation import evaluated_by
 from .relational.interface import RelationalExecutor
 from .run.execution import Execution, Surroundings
+from .split.parts import MatchPart
 from .sql.dialect import (
     Explain,
     StatementNode,
@@ -56,19 +58,29 @@ from .sql.nesting import headroom, turn
 from .sql.sql_types import conform
 from .statement_cache import StatementCache
 
-__all__ = ["QueryEngine"]
+__all__ = ["QueryEngine", "Region"]
 
 Parameters = Mapping[str, Any] | Sequence[Any] | None
 _NO_CONDITION = "where is a condition on one event; write a query for anything more"
 
 
 @dataclasses.dataclass(frozen=True)
-class _Fixed:
-    """A stream as of a snapshot, and only a half-open range of its ticks."""
+class Region:
+    """Where a query is evaluated, instead of everywhere as of now.
 
-    stream: str
-    snapshot: Snapshot
-    bounds: tuple[int | None, int | None]
+    Attributes
+    ----------
+    snapshots : mapping of str to Snapshot
+        Streams as they are to be seen.
+    bounds : mapping of str to (int or None, int or None)
+        Half-open ranges of ticks outside of which their events do not count.
+    part : callable, optional
+        From a snapshot and a row pattern over it to the share of its matches that is looked for.
+    """
+
+    snapshots: Mapping[str, Snapshot]
+    bounds: Mapping[str, tuple[int | None, int | None]] = dataclasses.field(default_factory=dict)
+    part: Callable[[Snapshot, CompiledMatch], MatchPart] | None = None
 
 
 class QueryEngine:
@@ -253,15 +265,16 @@ class QueryEngine:
         prepared: PreparedQuery,
         params: Parameters,
         control: QueryControl,
-        fixed: _Fixed | None = None,
+        region: Region | None = None,
     ) -> tuple[QueryPlan, Callable[[str], Snapshot]]:
         """Plan one execution; gives the snapshots that the plan was made on, too."""
         planning = Planning.of(
             prepared, params, self.catalog, self.executor, BINDERS, PLANNERS, control
         )
-        if fixed is not None:
-            planning.snapshots[fixed.stream] = fixed.snapshot
-            planning.bounds[fixed.stream] = fixed.bounds
+        if region is not None:
+            planning.snapshots.update(region.snapshots)
+            planning.bounds.update(region.bounds)
+            planning.part = region.part
         return plan_query(prepared, planning), planning.snapshot
 
     def _execution(
@@ -279,16 +292,26 @@ class QueryEngine:
         prepared: PreparedQuery,
         params: Parameters,
         control: QueryControl,
-        fixed: _Fixed | None = None,
+        region: Region | None = None,
     ) -> Result:
         control.check()
         with self._careful(prepared.text, control):
-            planned = self._planning(prepared, params, control, fixed)
+            planned = self._planning(prepared, params, control, region)
             return self._execution(*planned, control).result()
 
     def query(self, tree: Any, text: str, params: Parameters, control: QueryControl) -> Result:
         """Run a query tree that is part of another statement."""
         return self._run(self._prepare(tree, text, control), params, control)
+
+    def prepared(self, tree: Any, text: str) -> PreparedQuery:
+        """Prepare a query tree, to be evaluated over regions; the tree is changed."""
+        return self._prepare(tree, text, QueryControl())
+
+    def over(
+        self, prepared: PreparedQuery, region: Region, control: QueryControl | None = None
+    ) -> Result:
+        """Evaluate a prepared query over a region."""
+        return self._run(prepared, None, control or QueryControl(), region)
 
     def scan(
         self,
@@ -304,8 +327,7 @@ class QueryEngine:
         """Events of a stream that satisfy a SQL predicate, in time order; ticks in, batches out."""
         control = control or QueryControl()
         prepared = self._selecting(name, predicate, tuple(columns), limit, control)
-        fixed = _Fixed(name, snapshot, (start, end))
-        result = self._run(prepared, None, control, fixed)
+        result = self.over(prepared, Region({name: snapshot}, {name: (start, end)}), control)
         schema = snapshot.schema.arrow
         output = pa.schema([schema.field(column) for column in columns])
         for batch in result.batches():
@@ -323,7 +345,7 @@ class QueryEngine:
         """
         control = control or QueryControl()
         prepared = self._selecting(name, predicate, None, None, control)
-        result = self._run(prepared, None, control, _Fixed(name, snapshot, (None, None)))
+        result = self.over(prepared, Region({name: snapshot}), control)
         parts = [batch.column(1) for batch in result.batches()]
         if sum(map(len, parts)) != snapshot.count:
             raise error_at(predicate, 0, _NO_CONDITION)

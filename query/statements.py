@@ -27,9 +27,11 @@ from .contract.cancellation import QueryControl
 from .contract.explanation import Plan
 from .contract.result import Result
 from .insertion import Insertion
+from .live_statements import LIVE_CHANGES, LIVE_READS, execute_live
 from .sql.dialect import (
     AlterStream,
     CreateIndexOn,
+    CreateLive,
     CreateStream,
     DescribeStream,
     DropIndexOn,
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
 __all__ = ["declared", "execute", "query_of", "result_of_plan"]
 
 _QUERIES = (exp.Query, exp.Values)
-_READING = (ShowStreams, ShowIndexes, DescribeStream)
+_READING = (ShowStreams, ShowIndexes, DescribeStream, *LIVE_READS)
 _OPTIONS = (
     "retention",
     "codec",
@@ -108,6 +110,8 @@ def execute(
             )
         engine.catalog.add_column(name, column.this.name, arrow_type(column.args["kind"], text))
         return _status(f"added column {column.this.name} to stream {name}")
+    if isinstance(tree, (*LIVE_CHANGES, *LIVE_READS)):
+        return execute_live(engine, tree, text)
     if isinstance(tree, ShowStreams):
         return _show_streams(engine)
     if isinstance(tree, ShowIndexes):
@@ -139,6 +143,8 @@ def query_of(tree: Any) -> Any:
     """The query that a statement runs or describes, as it is prepared; None when there is none."""
     if isinstance(tree, _QUERIES):
         return tree
+    if isinstance(tree, CreateLive):
+        return tree.args["query"].copy()
     if isinstance(tree, (Explain, DescribeStream)):
         return tree.this.copy() if isinstance(tree.this, _QUERIES) else None
     if isinstance(tree, exp.Insert) and tree.expression is not None:

@@ -27,6 +27,7 @@ import pyarrow as pa
 from ..errors import ReadOnlyStore, StreamNotFound
 from ..indexes.definitions import has_indexes
 from ..indexes.stream_indexes import StreamIndexes
+from ..query.contract.live import LiveStatements
 from ..query.engine import QueryEngine
 from ..schema import StreamSchema
 from ..store import Snapshot, Store, StreamOptions
@@ -86,6 +87,11 @@ class PinnedCatalog:
     def mode(self) -> str:
         """Always ``"r"``."""
         return "r"
+
+    @property
+    def live_statements(self) -> LiveStatements:
+        """None: they are for the process that writes to the store."""
+        raise ReadOnlyStore("statements about live queries are for the process that writes")
 
     def streams(self) -> list[str]:
         """Names of all streams."""

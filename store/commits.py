@@ -257,7 +257,6 @@ class Commits:
         )
         try:
             write_manifest(self.files, self.directory, manifest.to_json())
-            self.manifest = manifest
         except (StorageFull, StorageFailed) as error:
             logger.info("%s: how long its log is stays unsaid (%s)", self.directory, error)
 

@@ -354,7 +354,7 @@ def _tell(
             recent.cut(position)
     spans = united(tuple((item.entry.first, item.entry.last) for item in staged))
     if tap is not None:
-        tap.note(Arrival(position - 1, position, spans, None))
+        tap.note(Arrival(position - 1, position, spans, None, result.late))
     if recent is not None and not truncate:
         recent.note(LargeCommit(position, result.late, before, after, spans))
 

@@ -306,7 +306,7 @@ class EventStream:
         if commits.tap is not None:
             position = commits.journal.position
             span = None if fresh is None else (int(ticks[cut]), int(ticks[-1]))
-            commits.tap.note(Arrival(position - 1, position, tick_ranges(ticks[:cut]), span))
+            commits.tap.note(Arrival(position - 1, position, tick_ranges(ticks[:cut]), span, cut))
         position = commits.journal.position
         after = None if before is None else commits.state()
         self._tidy_quietly(rules)

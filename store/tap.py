@@ -54,12 +54,14 @@ class Arrival:
         Ranges of ticks with events that were late.
     fresh : (int, int) or None
         First and last tick of the events in order; None without any.
+    late_events : int
     """
 
     since: int
     position: int
     late: Spans
     fresh: tuple[int, int] | None
+    late_events: int = 0
 
     @property
     def spans(self) -> Spans:
@@ -143,4 +145,5 @@ def _joined(arrivals: list[Arrival]) -> Arrival:
     fresh = [each.fresh for each in arrivals if each.fresh is not None]
     hull = (min(first for first, _ in fresh), max(last for _, last in fresh)) if fresh else None
     late = united(tuple(span for each in arrivals for span in each.late))
-    return Arrival(arrivals[0].since, arrivals[-1].position, late, hull)
+    count = sum(each.late_events for each in arrivals)
+    return Arrival(arrivals[0].since, arrivals[-1].position, late, hull, count)

@@ -21,6 +21,7 @@ LAYERS: dict[str, int] = {
     "ticks": 0,
     "ownership": 1,
     "compiled": 2,
+    "identity": 3,
     "schema": 1,
     "isolation": 1,
     "soundness": 1,
@@ -32,13 +33,14 @@ LAYERS: dict[str, int] = {
     "formats": 3,
     "incoming": 5,
     "client": 6,
-    "database": 6,
-    "ingest": 7,
-    "server": 8,
-    "spark_connector": 8,
-    "bench": 9,
-    "commands": 10,
-    "cli": 11,
+    "live": 6,
+    "database": 7,
+    "ingest": 8,
+    "server": 9,
+    "spark_connector": 9,
+    "bench": 10,
+    "commands": 11,
+    "cli": 12,
 }
 """Rank of each room; an import may only point to a lower rank or stay in its room."""
 
@@ -55,7 +57,7 @@ def sources() -> list[Path]:
     ]
 
 
-ONE_ROOM = {"streams": "database", "tailing": "database"}
+ONE_ROOM = {"streams": "database", "tailing": "database", "live_database": "database"}
 """Modules of the root that make up one room: a stream of a database knows its database."""
 
 FLOORS = (

@@ -4,5 +4,6 @@ Reading order: ``from_operator`` (the seam that operators are bound at), ``scope
 means), ``tree_aggregates`` (SELECTs that the tree answers), ``window_call``, ``window_select``,
 ``window_keys``, ``window_fusion`` and ``window_binding`` (windows, and what they take over of their
 SELECT), ``ctes``, ``binder`` (the walk over a query), ``match_weights``,
-``match_binding`` (row patterns), ``situation_binding`` (patterns of situations).
+``match_binding`` (row patterns), ``situation_binding`` (patterns of situations), ``net_binding``
+(results of live queries).
 """

@@ -25,10 +25,12 @@ import pyarrow as pa
 from sqlglot import exp
 
 from ...errors import SqlError
+from ...identity import seed_of
 from ..conditions.constants import Constant, Folder, Kind
 from ..pattern.any_choice import Selecting, choose
 from ..pattern.compiled import CompiledMatch, InputColumns, compile_match
 from ..pattern.scalar import evaluate
+from ..sql.canonical import canonical, canonical_pattern
 from ..sql.dialect import MatchRelation, error_at, position_of, to_text
 from ..sql.gate import check_query
 from ..sql.match_clause import OrderKey, match_clause
@@ -88,8 +90,10 @@ class BoundMatch:
         """The clause with the values that its parameters have in one execution."""
         if self.clause.find(exp.Placeholder) is None:
             return self.compiled
-        compiled = compile_match(match_clause(with_values(self.clause, folder)), self.columns)
-        return replace(compiled, selecting=self.compiled.selecting)
+        clause = with_values(self.clause, folder)
+        compiled = compile_match(match_clause(clause), self.columns)
+        seed = _seed(self.stream, self.query, clause)
+        return replace(compiled, selecting=self.compiled.selecting, seed=seed)
 
 
 def bind_match(site: OperatorSite) -> BoundMatch:
@@ -101,7 +105,7 @@ def bind_match(site: OperatorSite) -> BoundMatch:
     strategy = {"index": "optimal"}.get(site.strategy, site.strategy)
     clause, selecting = _selecting(site, clause, columns)
     compiled = compile_match(match_clause(bare(clause)), columns)
-    compiled = replace(compiled, selecting=selecting)
+    compiled = replace(compiled, selecting=selecting, seed=_seed(name, query, clause))
     return BoundMatch(clause, columns, name, query, strategy, compiled)
 
 
@@ -135,6 +139,11 @@ def with_values(node: Any, folder: Folder) -> Any:
     for found in list(clause.find_all(exp.Placeholder)):
         found.replace(_literal(folder.fold(found), found))
     return clause
+
+
+def _seed(stream: str | None, query: Any, clause: Any) -> bytes:
+    """What stands for the pattern in the identities of its matches."""
+    return seed_of(canonical_pattern(stream or canonical(query), clause))
 
 
 def _countable(node: Any, select: Any) -> Any:

@@ -25,6 +25,7 @@ from ...errors import StreamNotFound
 from ...schema import StreamSchema
 from ...store.snapshot import Snapshot
 from .catalog import Catalog
+from .live import LiveStatements
 
 if TYPE_CHECKING:
     from ...indexes.stream_indexes import StreamIndexes
@@ -118,6 +119,11 @@ class VisibleStreams:
     def path(self) -> Path | None:
         """Of the catalogue behind this one."""
         return self._catalog.path
+
+    @property
+    def live_statements(self) -> LiveStatements:
+        """Live queries of the catalogue behind this one."""
+        return self._catalog.live_statements
 
     def append_arrow(self, name: str, data: pa.Table) -> int:
         """Append events in the stream's schema; gives their number."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from ...schema import StreamSchema
 from ...store.snapshot import Snapshot
+from .live import LiveStatements
 
 if TYPE_CHECKING:
     from ...indexes.stream_indexes import StreamIndexes
@@ -35,6 +36,10 @@ class Catalog(Protocol):
 
     def indexes_of(self, name: str) -> StreamIndexes | None:
         """The secondary indexes of a stream; None for a stream without any."""
+
+    @property
+    def live_statements(self) -> LiveStatements:
+        """Its live queries."""
 
     def streams(self) -> list[str]:
         """Names of all streams, sorted."""

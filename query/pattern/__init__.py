@@ -6,5 +6,6 @@ Reading order: ``validate``, ``program``, ``automaton`` (what is searched); ``le
 ``row_types``, ``groups``, ``buffers`` (what is asked of rows); ``outcomes``, ``search``,
 ``jumping``, ``contiguous``, ``selection``,
 ``any_states``, ``any_lists``, ``any_count``, ``any_walk``, ``any_search``, ``any_choice``,
-``matcher`` (how it is found); ``measures``, ``match_stream``, ``compiled`` (what comes out).
+``matcher`` (how it is found); ``match_identity``, ``measures``, ``match_stream``, ``compiled``
+(what comes out).
 """

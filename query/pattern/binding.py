@@ -34,11 +34,13 @@ from ..sql.dialect import to_text
 from ..sql.pattern_parser import position_error
 from .leaves import (
     CLASSIFIER,
+    IDENTITIES,
     NUMBER,
     PSEUDO,
     Given,
     Leaf,
     MatchAggregate,
+    MatchIdentity,
     MatchNumber,
     Navigation,
     RowExpression,
@@ -199,6 +201,8 @@ class Binder:
             if node.expressions:
                 raise self.fail("MATCH_NUMBER() takes no argument", node)
             return self.place(MatchNumber(), leaves)
+        if name in IDENTITIES:
+            return self.place(self._identity(name, node), leaves)
         if _is_aggregate(node):
             leaf = self.aggregate(node, final)
             if self.in_define and not PSEUDO.isdisjoint(leaf.columns):
@@ -223,6 +227,13 @@ class Binder:
                     ],
                 )
         return node
+
+    def _identity(self, name: str, node: Any) -> MatchIdentity:
+        if node.expressions:
+            raise self.fail(f"{name.upper()}() takes no argument", node)
+        if self.in_define:
+            raise self.fail(f"{name.upper()}() is known of a whole match: not in DEFINE", node)
+        return MatchIdentity(name)
 
     def _spread(self, navigation: Navigation, leaves: list[Leaf]) -> exp.Expression:
         """``FIRST(f(x, CLASSIFIER()))`` as ``f(FIRST(x), FIRST(CLASSIFIER()))``, if that row is."""

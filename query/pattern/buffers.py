@@ -183,6 +183,9 @@ def run_row_tests(plan: RowTests, rows: _Rows, words: Words) -> Words | None:
                 if bad is not None:
                     marks = np.where(bad, np.uint64(test.bits), np.uint64(0))
                     failed = marks if failed is None else failed | marks
+            elif what == "true":
+                flags = flat(rows.rows.column(detail[0])).fill_null(False)
+                values = flags.to_numpy(zero_copy_only=False)
             else:
                 type_ = rows.rows.schema.field(detail[0]).type
                 _, values = rows.source(detail, "f" if pa.types.is_float64(type_) else "i")

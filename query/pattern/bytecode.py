@@ -35,6 +35,7 @@ from . import machine as m
 from .binding import CLASSIFIER, Bound, Leaf, MatchAggregate, MatchNumber, Navigation, RowExpression
 from .cells import Tabulated
 from .functions import ONE, TO_FLOAT32, TWO
+from .leaves import MatchIdentity
 from .typed import (
     INTEGERS,
     INTERVAL_PARTS,
@@ -316,6 +317,7 @@ class _Condition(TypedCondition):
         self.op(m.LOAD_F if kind == "f" else m.LOAD_I, column, place, leaf.shift)
 
     def _emit_leaf(self, leaf: Leaf, kind: str) -> None:
+        assert not isinstance(leaf, MatchIdentity)  # refused in DEFINE
         if isinstance(leaf, MatchNumber):
             self.op(m.NUMBER)
             return

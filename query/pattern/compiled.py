@@ -49,6 +49,8 @@ from .binding import (
 )
 from .conditions import ConditionPlan, plan_conditions
 from .interval_ticks import interval_ticks
+from .leaves import MatchIdentity
+from .match_identity import Naming, check_identities, naming_of
 from .match_stream import MatchStream
 from .matcher import MatchLimits
 from .program import Program, compile_program
@@ -119,6 +121,8 @@ class CompiledMatch:
         Rows before the first and after the last event of a match that may be read.
     selecting : Selecting
         What the statement asks of SKIP TILL ANY MATCH; of one run only.
+    seed : bytes
+        Stands for the pattern and its input in the identities of matches.
     """
 
     clause: MatchClause
@@ -137,6 +141,7 @@ class CompiledMatch:
     history: int = 0
     lookahead: int = 0
     selecting: Selecting = field(default_factory=Selecting)
+    seed: bytes = b""
     _schema: pa.Schema = field(default=None, repr=False)
 
     @property
@@ -149,6 +154,12 @@ class CompiledMatch:
         if self._schema is None:
             self._schema = MatchStream(self, MatchLimits()).empty().schema
         return self._schema
+
+    @property
+    def naming(self) -> Naming | None:
+        """How matches are named; None where no measure asks for that."""
+        time, selection = str(self.columns.time), self.clause.selection
+        return naming_of(self.measures, self.seed, self.partition_by, time, selection)
 
     @property
     def input_columns(self) -> list[str]:
@@ -264,6 +275,8 @@ def _leaf_text(leaf: Leaf, variable: str) -> str:
     if isinstance(leaf, MatchAggregate):
         chosen = leaf.variables
         return leaf.sql if chosen is None else f"{leaf.sql} OVER {'|'.join(sorted(chosen))}"
+    if isinstance(leaf, MatchIdentity):
+        return f"{leaf.kind.upper()}()"
     return "MATCH_NUMBER()"
 
 
@@ -325,7 +338,7 @@ def compile_match(
     plain = pa.schema([pa.field(f.name, plain_type(f.type), f.nullable) for f in columns.arrow])
     columns = InputColumns(plain, columns.time, columns.ordered)
     known = known_variables(clause)
-    types = RowTypes(plain)
+    types = RowTypes(plain, columns.time)
     names = {**known, **{d.variable: frozenset({d.variable}) for d in clause.definitions}}
     binder = Binder(columns, names, clause.sql)
     definitions = {
@@ -366,6 +379,7 @@ def compile_match(
             clause.at,
         )
     _check_output_names(clause, columns, partition)
+    check_identities(measures, clause.sql, columns.time is not None and in_time_order)
     shifts = [
         leaf.shift
         for bound in [*definitions.values(), *measures]

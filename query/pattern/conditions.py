@@ -59,7 +59,7 @@ Source = tuple[str, int]
 class Test:
     """A row-local test and the bits that it guards; see :mod:`.rowtests`.
 
-    TRUE_B has ``a = ("query", number)`` or ``("valid", source)``.
+    TRUE_B has ``a = ("query", number)``, ``("valid", source)`` or ``("true", source)``.
     """
 
     kind: int
@@ -87,7 +87,7 @@ class RowTests:
             node = node.this
         if isinstance(node, exp.Boolean) and node.this:
             return
-        if not self._range(bits, node, bound):
+        if not self._flag(bits, node, bound) and not self._range(bits, node, bound):
             sql = to_text(node)
             texts = {}
             for index in leaves_of(node):
@@ -115,6 +115,14 @@ class RowTests:
         if not isinstance(leaf, Navigation) or leaf.row.column in (None, CLASSIFIER):
             return None
         return (str(leaf.row.column), leaf.shift), self.type_of(leaf.row)
+
+    def _flag(self, bits: int, node: Any, bound: Bound) -> bool:
+        """Take a column of truth values as it is; False when the conjunct is none."""
+        found = self._source(node, bound)
+        if found is None or found[0][1] or not pa.types.is_boolean(found[1]):
+            return False
+        self.tests.append(Test(rt.TRUE_B, bits, a=("true", found[0])))
+        return True
 
     def _range(self, bits: int, node: Any, bound: Bound) -> bool:
         """Try to make the conjunct a range or comparison of numbers; False when it is neither."""

@@ -18,11 +18,13 @@ from sqlglot import exp
 
 __all__ = [
     "CLASSIFIER",
+    "IDENTITIES",
     "NUMBER",
     "PSEUDO",
     "Given",
     "Leaf",
     "MatchAggregate",
+    "MatchIdentity",
     "MatchNumber",
     "Navigation",
     "RowExpression",
@@ -118,7 +120,16 @@ class Given:
     type: pa.DataType
 
 
-Leaf = Navigation | MatchAggregate | MatchNumber | Given
+@dataclass(frozen=True)
+class MatchIdentity:
+    """MATCH_ID() and its kin, see :mod:`.match_identity`: ``kind`` is the function's name."""
+
+    kind: str
+
+
+IDENTITIES = ("match_id", "match_time", "match_event")
+
+Leaf = MatchIdentity | Navigation | MatchAggregate | MatchNumber | Given
 
 
 def special(node: Any) -> str:
@@ -131,6 +142,7 @@ def special(node: Any) -> str:
         name = str(node.this).lower()
         if name in (
             "prev", "next", "classifier", "match_number", "running", "final", "first", "last",
+            *IDENTITIES,
         ):  # fmt: skip
             return name
     return ""

@@ -37,6 +37,7 @@ from .binding import MatchAggregate, Navigation
 from .bytecode import Column
 from .columns import flat, numbers
 from .groups import KeyCodes, group_rows, take_ranges
+from .match_identity import RANK, EventRanks
 from .matcher import Groups, Matcher, Matches, MatchLimits
 from .measures import Context, OutputRows, measure_columns
 from .typed import leaf_index
@@ -82,7 +83,12 @@ class MatchStream:
         self.check = check
         clause = compiled.clause
         self.inputs = compiled.input_columns
-        self.input_schema = pa.schema([compiled.columns.arrow.field(n) for n in self.inputs])
+        fields = [compiled.columns.arrow.field(n) for n in self.inputs]
+        self.naming = compiled.naming
+        self.ranks = None if self.naming is None else EventRanks(self.naming)
+        if self.ranks is not None:
+            fields.append(pa.field(RANK, pa.int64()))
+        self.input_schema = pa.schema(fields)
         self.mode = clause.rows
         self.partitioned = bool(compiled.partition_by)
         self.keys = KeyCodes(max(1, len(compiled.partition_by)))
@@ -102,6 +108,7 @@ class MatchStream:
         self.rows_max = ROWS_MAX if _asks_duckdb(compiled) else min(ROWS_MAX, ROWS_CACHED)
         self.next_sequence = 0
         self.held: pa.Table | None = None  # rows of the newest time: their order may still change
+        self.known: int | None = None  # all events before this tick have come
         self.pending: list[tuple[IntArray, pa.Table]] = []
         skip = clause.skip
         self.matcher = Matcher(
@@ -114,7 +121,9 @@ class MatchStream:
             compiled.variables.get(skip.variable, frozenset()) if skip else frozenset(),
             limits,
             self._describe_row,
-            labels=clause.rows != "one" or _reads_every_event(compiled),
+            labels=clause.rows != "one"
+            or _reads_every_event(compiled)
+            or (self.naming is not None and self.naming.every_event),
             in_time_order=compiled.in_time_order,
             selecting=compiled.selecting,
         )
@@ -130,7 +139,8 @@ class MatchStream:
             return
         if self.check is not None:
             self.check()
-        self.waiting.append(batch.select(self.inputs))
+        batch = batch.select(self.inputs)
+        self.waiting.append(batch if self.ranks is None else self.ranks.ranked(batch))
         self.waiting_rows += batch.num_rows
         if not self.compiled.in_time_order:
             self._check_memory()
@@ -145,6 +155,12 @@ class MatchStream:
         """Rows that a search needs to pay for looking at every partition, when there are many."""
         wanted = ROWS_PER_GROUP * len(self.behind)
         return min(ROWS_MAX, wanted) if wanted > self.rows_max else 0
+
+    def conclude(self, known: int) -> Iterator[pa.RecordBatch]:
+        """All events before a tick are known, later ones may come; yields what is decided."""
+        self.known = known
+        yield from self._search(final=False)
+        yield from self._put_out(ENDLESS)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """The input has ended; yields the rest."""
@@ -183,7 +199,7 @@ class MatchStream:
         if self.held is not None:
             table = pa.concat_tables([self.held, table])
             self.held = None
-        if table.num_rows and not final:
+        if table.num_rows and not final and self.known is None:
             time, _ = numbers(flat(table.column(compiled.order_by[0][0])), "i")
             cut = int(np.searchsorted(time, time[-1], side="left"))
             self.held = table.slice(cut)
@@ -275,6 +291,8 @@ class MatchStream:
             now = int(ticks[-1])
             if self.held is not None:  # newer rows are known of
                 now = int(numbers(flat(self.held.column(name)), "i")[0][-1])
+            if self.known is not None:
+                now = self.known
             # where no partitions ask for another order, time is read where it lies
             time = np.ascontiguousarray(
                 ticks if self.order is None else ticks[self.order], np.int64
@@ -335,6 +353,7 @@ class MatchStream:
             groups.offsets[matches.group],
             groups.offsets[matches.group + 1],
             self.compiled.automaton.names,
+            naming=self.naming,
         )
         measures = measure_columns(self.compiled.measures, context, self.compiled.type_of)
         table = self._assemble(measures, pa.array(row), len(match))

@@ -40,6 +40,7 @@ from .binding import (
 )
 from .cells import Dimension, Tabulated
 from .functions import ONE, TWO
+from .leaves import MatchIdentity
 from .scalar import column_types, evaluate, quote
 
 __all__ = [
@@ -549,6 +550,7 @@ class TypedCondition:
     def _leaf_type(self, leaf: Leaf, node: Any) -> str:
         if isinstance(leaf, MatchNumber):
             return "i"
+        assert not isinstance(leaf, MatchIdentity)  # refused in DEFINE
         if isinstance(leaf, Navigation):
             if leaf.offset > STEPS_MAX:
                 raise Unsupported(f"an offset above {STEPS_MAX} in DEFINE", node)

@@ -23,6 +23,10 @@ def plan_recognition(bound: BoundMatch, planning: Planning) -> Match:
     catalog, folder, check = planning.catalog, planning.folder, planning.control.check
     compiled = bound.compiled_with(folder)
     weights = load_weights(catalog.path)
+    if bound.stream is not None and planning.part is not None:
+        return Match(
+            compiled, bound.stream, part=planning.part(planning.snapshot(bound.stream), compiled)
+        )
     if bound.stream is not None:
         replay = plan_match(
             planning.snapshot(bound.stream), compiled, catalog.indexes_of(bound.stream),

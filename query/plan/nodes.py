@@ -18,6 +18,7 @@ Layout
                | WindowedEvents   events, once for each window that holds them
                | Match            what a row pattern gives
                | SituationMatch   what a pattern of situations gives
+               | NetRows          what holds of a live query's results
 
     Windows and row patterns that do not read a stream as it is have a :class:`QueryPlan` below.
 
@@ -49,6 +50,7 @@ from ..windows.spec import Windows
 __all__ = [
     "Leaf",
     "Match",
+    "NetRows",
     "PassThrough",
     "QueryPlan",
     "Relational",
@@ -232,7 +234,26 @@ class SituationMatch:
         return self.compiled.output_schema
 
 
-Leaf = Scan | TreeAggregate | WindowAggregate | WindowedEvents | Match | SituationMatch
+@dataclass(frozen=True)
+class NetRows:
+    """What holds of the results that were put out.
+
+    Attributes
+    ----------
+    scan : Scan
+        The changes.
+    schema : pyarrow.Schema
+        Of what holds.
+    revoked : bool
+        Whether the stream tells of results that were taken back.
+    """
+
+    scan: Scan
+    schema: pa.Schema
+    revoked: bool
+
+
+Leaf = Scan | TreeAggregate | WindowAggregate | WindowedEvents | Match | SituationMatch | NetRows
 
 
 @dataclass(frozen=True)

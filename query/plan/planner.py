@@ -28,13 +28,15 @@ from ..conditions.constants import Folder
 from ..conditions.ranges import tail_start
 from ..contract.cancellation import QueryControl
 from ..contract.catalog import Catalog
+from ..pattern.compiled import CompiledMatch
 from ..relational.interface import RelationalExecutor
+from ..split.parts import MatchPart
 from ..sql.parameters import NOW, bind_values
 from .nodes import Leaf, PassThrough, QueryPlan, Relational, Root, Scan, TreeAggregate
 from .prepared import PreparedQuery, Written, prepare
 from .scans import plan_scan, row_bounds
 
-__all__ = ["Planners", "Planning", "plan_query"]
+__all__ = ["Planners", "Planning", "bounded", "plan_query"]
 
 Planners = Mapping[type, Callable[[Any, "Planning"], Leaf]]
 """What plans bound operators, by their class."""
@@ -62,6 +64,8 @@ class Planning:
         Those that were taken, by stream.
     bounds : dict of str to (int or None, int or None)
         Half-open ranges of ticks that streams are read in.
+    part : callable, optional
+        The share of the matches of row patterns over streams that is looked for.
     """
 
     catalog: Catalog
@@ -74,6 +78,7 @@ class Planning:
     folder: Folder = field(init=False)
     snapshots: dict[str, Snapshot] = field(default_factory=dict)
     bounds: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
+    part: Callable[[Snapshot, CompiledMatch], MatchPart] | None = None
 
     @classmethod
     def of(
@@ -126,7 +131,7 @@ def plan_query(prepared: PreparedQuery, planning: Planning) -> QueryPlan:
     if prepared.plan is not None and not planning.bounds:
         return prepared.plan
     scans = {
-        site.index: _bounded(_scan(prepared, site, planning), planning)
+        site.index: bounded(_scan(prepared, site, planning), planning)
         for site in prepared.bound.sites
         if site.schema is not None
     }
@@ -153,7 +158,8 @@ def _scan(prepared: PreparedQuery, site: Site, planning: Planning) -> Scan:
     return known
 
 
-def _bounded(scan: Scan, planning: Planning) -> Scan:
+def bounded(scan: Scan, planning: Planning) -> Scan:
+    """A scan within the range that its stream is read in."""
     start, end = planning.bounds.get(scan.stream, (None, None))
     if start is None and end is None:
         return scan

@@ -28,7 +28,7 @@ from ..windows.cost import Costs, estimate, load_calibration
 from ..windows.fields import in_tree
 from ..windows.spec import SessionWindows, TimeWindows, Windows
 from .nodes import QueryPlan, Scan, WindowAggregate, WindowedEvents
-from .planner import Planning
+from .planner import Planning, bounded
 
 __all__ = ["plan_windows"]
 
@@ -38,7 +38,7 @@ def plan_windows(bound: BoundWindows, planning: Planning) -> WindowAggregate | W
     call, fused = bound.call, bound.fused
     windows = call.windows(planning.folder)
     snapshot = planning.snapshot(call.stream)
-    scan = _scan(bound, planning, snapshot)
+    scan = bounded(_scan(bound, planning, snapshot), planning)
     events: Scan | QueryPlan = scan
     if scan.low <= scan.high and (not scan.exact or (fused is not None and fused.derived)):
         events = planning.query(_query(bound))

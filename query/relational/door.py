@@ -188,7 +188,10 @@ def admit(cursor: Any, sql: str, relations: Collection[str] = ()) -> None:
             return
     written = _written(sql)
     ((document,),) = cursor.execute(_READ, [sql]).fetchall()
-    parsed = json.loads(document)
+    try:
+        parsed = json.loads(document)
+    except RecursionError:
+        raise SqlError("the statement is nested too deeply") from None
     if parsed.get("error"):
         statements = cursor.extract_statements(sql)  # says where it is wrong, if it is
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:

@@ -313,7 +313,9 @@ class _WorkerQuery:
                 self._region = self._lease.share()
             self._lease.channel.send({**request, "given": nodes, "begun": begun}, pieces)
         except ChannelClosed as error:
-            raise self._lease.lost(error) from None
+            lost = self._lease.lost(error)
+            self._control.check()
+            raise lost from None
         for name, known in begun.items():
             self._start(known["scan"], name, _Request(*(known[key] for key in _Request._fields)))
 

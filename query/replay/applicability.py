@@ -10,6 +10,7 @@ Layout
     WITH UNMATCHED ROWS               every event is a result
     a pattern that can match nothing  every event begins a match
     ``[^X]`` at the end               events after the match decide
+    MATCH_ID() without WITHIN         intervals of rows may begin among the events of one time
     ================================  =========================================================
 
 Notes
@@ -92,6 +93,8 @@ def not_applicable(compiled: CompiledMatch, ordered: bool = False) -> str:
         return "WITH UNMATCHED ROWS puts every event out"
     if any(e.absent and e.target == ACCEPT for found in compiled.automaton.edges for e in found):
         return "[^ ] at the end looks at the events after a match"
+    if compiled.naming is not None and compiled.within is None:
+        return "identities count the events of a time, which intervals of rows may cut"
     if matches_nothing(clause.pattern):
         return "the pattern can match no event at all, so every event begins a match"
     return ""

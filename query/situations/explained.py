@@ -83,7 +83,7 @@ def _triggers(compiled: CompiledSituations) -> list[str]:
 
 def _joins(compiled: CompiledSituations) -> list[str]:
     orders = join_orders(compiled.implied, Statistics.first(compiled.allowed))
-    return [", ".join(compiled.names[i] for i in order) for order in orders]
+    return [" > ".join(compiled.names[i] for i in order) for order in orders]
 
 
 def _bounds(compiled: CompiledSituations) -> list[str]:

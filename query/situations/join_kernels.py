@@ -65,6 +65,25 @@ def _first_at_least(values, low, high, wanted):
 
 
 @kernel
+def _near(values, low, high, hint, wanted):
+    """As :func:`_first_at_least`, in steps that double from a place where it was before."""
+    if hint <= low or hint >= high:
+        return _first_at_least(values, low, high, wanted)
+    step = 1
+    if values[hint] < wanted:
+        low = hint + 1
+        while low + step < high and values[low + step] < wanted:
+            low += step + 1
+            step *= 2
+        return _first_at_least(values, low, min(high, low + step), wanted)
+    high = hint
+    while high - step > low and values[high - step] >= wanted:
+        high -= step
+        step *= 2
+    return _first_at_least(values, max(low, high - step), high, wanted)
+
+
+@kernel
 def _relation(a_start, a_end, b_start, b_end):
     """The relation of a to b as a mask; while both last, of all that their starts leave."""
     one = np.int64(1)
@@ -151,26 +170,44 @@ def find_triggers(
 
 
 @kernel
-def _range_of(allowed, low, high, first_end, first_start):
+def _range_of(allowed, low, high, first_end, first_start, start, end, z_start, z_end):
     """Places between ``low`` and ``high`` that a set of relations can be at."""
-    if allowed & _BEFORE == 0:
-        low = first_end if allowed & ~(_MET_BY | _AFTER) else max(first_end, first_start)
+    stop = high
     if allowed & _AFTER == 0:
-        if allowed & (_INTERSECTS | _MET_BY):
-            high = min(high, first_start + 1 if allowed & _MET_BY else first_start)
-        elif allowed & _MEETS:
-            high = min(high, first_end + 1)
-        else:
-            high = first_end
-    return low, high
+        stop = first_start
+        if allowed & _MET_BY:
+            stop = min(high, first_start + 1)
+        elif allowed & _GROUP_RIGHT == 0:
+            stop = first_end  # of those that may be left at most three remain
+            while stop < first_start and (
+                start[stop] < z_start or (start[stop] == z_start and allowed & _GROUP_SAME)
+            ):
+                stop += 1
+            if allowed & (_INTERSECTS | _MEETS) == 0:
+                stop = first_end
+    if allowed & _BEFORE == 0:
+        low = first_end
+        if allowed & (_MEETS | _GROUP_LEFT) == 0:
+            while low < stop and start[low] < z_start:
+                low += 1
+            if allowed & _GROUP_SAME == 0:
+                if low < stop and start[low] == z_start:
+                    low += 1
+                if allowed & _DURING == 0:
+                    low = max(low, first_start - 1)
+                if allowed & _GROUP_RIGHT == 0:
+                    low = max(low, first_start)
+    return low, stop
 
 
 @kernel
-def _hits(allowed, low, high, first_end, first_start, start, end, z_start, z_end):
-    """How many of the situations of a range are in a set of relations; at most four are looked at.
+def _share(allowed, low, high, start, end, z):
+    """Share of the situations of a range that is in a set of relations to z.
 
-    All others are BEFORE, AFTER or DURING, as their place says.
+    At most four are looked at: all others are BEFORE, AFTER or DURING, as their place says.
     """
+    first_end = _first_at_least(end, low, high, start[z])
+    first_start = _first_at_least(start, first_end, high, end[z])
     found = 0
     if allowed & _BEFORE:
         found += first_end - low
@@ -183,10 +220,10 @@ def _hits(allowed, low, high, first_end, first_start, start, end, z_start, z_end
         k = first_end + j if j < 2 else first_start - 3 + j
         if k > looked and first_end <= k < high and k <= first_start:
             looked = k
-            bits = _relation(start[k], end[k], z_start, z_end)
+            bits = _relation(start[k], end[k], start[z], end[z])
             if bits & allowed and (bits & _AFTER == 0):
                 found += 1
-    return found
+    return found / (high - low)
 
 
 @kernel
@@ -255,91 +292,49 @@ def join(
     found = 0
     chosen = np.empty(count, np.int64)
     place = np.empty(count, np.int64)
-    limit = np.empty(count, np.int64)
+    # where the situations of a name can be, in the window and after each step
+    lows = np.empty((count + 1, count), np.int64)
+    highs = np.empty((count + 1, count), np.int64)
+    hints = np.zeros((count, count, 2), np.int64)  # where they were found last, by name and other
+    learned = np.empty((count, count), np.bool_)
     at = begin
     while at < where.shape[0]:
         if found >= enough and instant[at] != instant[at - 1]:
             break
         now = instant[at]
-        trigger = name[where[at]]
-        g = group[where[at]]
+        first = where[at]
+        trigger = name[first]
+        g = group[first]
         oldest = -OPEN
         if window < OPEN and now >= window - OPEN:
             oldest = now - window
         at += 1
-        if start[where[at - 1]] < oldest:
+        if start[first] < oldest:
             continue
-        chosen[trigger] = where[at - 1]
+        for p in range(count):
+            low = offsets[g * count + p]
+            high = offsets[g * count + p + 1]
+            if oldest > -OPEN:
+                low = _first_at_least(start, low, high, oldest)
+            if not early or bounded[p]:
+                high = _first_at_least(end, low, high, now + 1)
+            elif now >= least[p] - OPEN:
+                high = _first_at_least(start, low, high, now - least[p] + 1)
+            else:
+                high = low
+            if p != trigger:
+                sizes[p] += alpha * (high - low - sizes[p])
+            lows[count, p] = low
+            highs[count, p] = high
+            for q in range(count):
+                learned[p, q] = False
         steps = 0
         step = 0
-        entering = True
+        k = first
         while True:
-            if entering and step == count - 1:  # all names have a situation
-                if _complete(
-                    chosen, count, start, end, now, trigger, least, bounded, by_end, allowed, early
-                ):
-                    if found == out.shape[0]:
-                        if found >= most:
-                            return out, found, at, TOO_MANY_RESULTS
-                        larger = np.empty((2 * found, count + 1), np.int64)
-                        for i in range(found):
-                            for j in range(count + 1):
-                                larger[i, j] = out[i, j]
-                        out = larger
-                    for p in range(count):
-                        out[found, p] = chosen[p]
-                    out[found, count] = now
-                    found += 1
-                entering = False
-            if entering:  # where the situations of the next name can be
-                step += 1
-                p = orders[trigger, step]
-                low = offsets[g * count + p]
-                high = offsets[g * count + p + 1]
-                if oldest > -OPEN:
-                    low = _first_at_least(start, low, high, oldest)
-                if not early or bounded[p]:
-                    high = _first_at_least(end, low, high, now + 1)
-                elif now >= least[p] - OPEN:
-                    high = _first_at_least(start, low, high, now - least[p] + 1)
-                else:
-                    high = low
-                size = high - low
-                sizes[p] += alpha * (size - sizes[p])
-                from_place = low
-                to_place = high
-                for i in range(step):
-                    q = orders[trigger, i]
-                    if implied[p, q] == _ALL:
-                        continue
-                    z = chosen[q]
-                    first_end = _first_at_least(end, low, high, start[z])
-                    first_start = _first_at_least(start, first_end, high, end[z])
-                    a, b = _range_of(implied[p, q], low, high, first_end, first_start)
-                    from_place = max(from_place, a)
-                    to_place = min(to_place, b)
-                    if allowed[p, q] != _ALL and size > 0:
-                        hits = _hits(
-                            allowed[p, q], low, high, first_end, first_start, start, end, start[z],
-                            end[z],
-                        )  # fmt: skip
-                        share = alpha * (hits / size - shares[p, q])
-                        shares[p, q] += share
-                        shares[q, p] = shares[p, q]
-                place[step] = from_place
-                limit[step] = to_place
-                entering = False
-            if step == 0:
-                break
-            if place[step] >= limit[step]:
-                step -= 1
-                continue
+            # situation k is taken for the name of this step, if it leaves room for the others
             p = orders[trigger, step]
-            k = place[step]
-            place[step] += 1
-            steps += 1
-            if steps > steps_max:
-                return out, found, at, TOO_MANY_STEPS
+            before = step - 1 if step else count
             fits = True
             for i in range(step):
                 q = orders[trigger, i]
@@ -359,10 +354,63 @@ def join(
                 ):
                     fits = False
                     if bits == _DURING:  # all that follow within z are the same
-                        place[step] = max(place[step], _first_at_least(end, k, limit[step], end[z]))
+                        place[step] = max(
+                            place[step], _first_at_least(end, k, highs[before, p], end[z])
+                        )
                     break
             if fits:
                 chosen[p] = k
-                entering = True
-        # the next trigger
+                for i in range(step + 1, count):
+                    q = orders[trigger, i]
+                    low = lows[before, q]
+                    high = highs[before, q]
+                    if implied[q, p] != _ALL and low < high:
+                        if allowed[q, p] != _ALL and not learned[q, p]:
+                            learned[q, p] = True
+                            share = _share(
+                                allowed[q, p], lows[count, q], highs[count, q], start, end, k
+                            )
+                            shares[q, p] += alpha * (share - shares[q, p])
+                            shares[p, q] = shares[q, p]
+                        first_end = _near(end, low, high, hints[q, p, 0], start[k])
+                        first_start = _near(start, first_end, high, hints[q, p, 1], end[k])
+                        hints[q, p, 0] = first_end
+                        hints[q, p, 1] = first_start
+                        low, high = _range_of(
+                            implied[q, p], low, high, first_end, first_start, start, end, start[k],
+                            end[k],
+                        )  # fmt: skip
+                    if low >= high:
+                        fits = False
+                        break
+                    lows[step, q] = low
+                    highs[step, q] = high
+            if fits and step == count - 1:  # all names have a situation
+                if _complete(
+                    chosen, count, start, end, now, trigger, least, bounded, by_end, allowed, early
+                ):
+                    if found == out.shape[0]:
+                        if found >= most:
+                            return out, found, at, TOO_MANY_RESULTS
+                        larger = np.empty((2 * found, count + 1), np.int64)
+                        for i in range(found):
+                            for j in range(count + 1):
+                                larger[i, j] = out[i, j]
+                        out = larger
+                    for i in range(count):
+                        out[found, i] = chosen[i]
+                    out[found, count] = now
+                    found += 1
+            elif fits:
+                step += 1
+                place[step] = lows[step - 1, orders[trigger, step]]
+            while step and place[step] >= highs[step - 1, orders[trigger, step]]:
+                step -= 1
+            if step == 0:
+                break
+            k = place[step]
+            place[step] += 1
+            steps += 1
+            if steps > steps_max:
+                return out, found, at, TOO_MANY_STEPS
     return out, found, at, ENOUGH

@@ -20,6 +20,9 @@ Layout
         SHOW INDEXES [ON s]                     EXPLAIN [ANALYZE] SELECT ...
         INSERT INTO s [(a, ...)] VALUES ... | SELECT ...
 
+    Statements about live queries are read by :mod:`.live_clause`; all statements that are not
+    queries are nodes of :mod:`.statement_nodes`.
+
     ``MATCH_RECOGNIZE`` belongs to the FROM item in front of it and becomes a
     :class:`MatchRelation`; the clause itself is read by :mod:`.match_clause`.  ``MATCH_SITUATIONS``
     likewise: :class:`SituationRelation`, :mod:`.situation_clause`.  Expressions are read by
@@ -43,15 +46,33 @@ from ...errors import SqlError
 from ...suggestion import did_you_mean
 from ..contract.cancellation import checkpoint
 from .expression_parser import ExpressionParser
+from .live_clause import parse_alter_live, parse_create_live, parse_drop_live
 from .match_clause import parse_match_clause
 from .nesting import balanced, headroom, measure
 from .rendering import Refused, render
 from .situation_clause import parse_situation_clause
+from .statement_nodes import (
+    AlterStream,
+    CreateIndexOn,
+    CreateLive,
+    CreateStream,
+    DescribeLive,
+    DescribeStream,
+    DropIndexOn,
+    DropStream,
+    Explain,
+    ExplainLive,
+    ShowIndexes,
+    ShowLive,
+    ShowStreams,
+    StatementNode,
+)
 
 __all__ = [
     "AlterStream",
     "Chronicle",
     "CreateIndexOn",
+    "CreateLive",
     "CreateStream",
     "DescribeStream",
     "DropIndexOn",
@@ -80,68 +101,6 @@ _STATEMENTS = (
     "SELECT", "FROM", "WITH", "VALUES", "CREATE", "DROP", "ALTER", "SHOW", "DESCRIBE", "INSERT",
     "EXPLAIN",
 )  # fmt: skip
-
-
-class StatementNode(exp.Expression):  # type: ignore[misc]
-    """Base of the statements that are not queries."""
-
-    arg_types = {"this": False}  # noqa: RUF012
-
-
-class CreateStream(StatementNode):
-    """``this`` name, ``columns`` list of ColumnDef, ``time`` identifier, ``options`` list of EQ."""
-
-    arg_types = {  # noqa: RUF012
-        "this": True,
-        "columns": True,
-        "time": True,
-        "options": False,
-        "exists": False,
-    }
-
-
-class DropStream(StatementNode):
-    """``this`` name, ``exists`` whether IF EXISTS was said."""
-
-    arg_types = {"this": True, "exists": False}  # noqa: RUF012
-
-
-class AlterStream(StatementNode):
-    """``this`` name, ``column`` the ColumnDef to add."""
-
-    arg_types = {"this": True, "column": True}  # noqa: RUF012
-
-
-class ShowStreams(StatementNode):
-    """Nothing but itself."""
-
-
-class ShowIndexes(StatementNode):
-    """``this`` the stream, when one was named."""
-
-
-class DescribeStream(StatementNode):
-    """``this`` a name or a query."""
-
-    arg_types = {"this": True}  # noqa: RUF012
-
-
-class CreateIndexOn(StatementNode):
-    """``this`` stream, ``column`` identifier, ``options``, ``exists``: IF NOT EXISTS was said."""
-
-    arg_types = {"this": True, "column": True, "options": False, "exists": False}  # noqa: RUF012
-
-
-class DropIndexOn(StatementNode):
-    """``this`` stream, ``column`` identifier, ``exists`` whether IF EXISTS was said."""
-
-    arg_types = {"this": True, "column": True, "exists": False}  # noqa: RUF012
-
-
-class Explain(StatementNode):
-    """``this`` the explained query, ``analyze`` whether it is run."""
-
-    arg_types = {"this": True, "analyze": False}  # noqa: RUF012
 
 
 class MatchRelation(exp.Expression):  # type: ignore[misc]
@@ -299,6 +258,8 @@ class Chronicle(DuckDB):  # type: ignore[misc]
             return name
 
         def _parse_create_statement(self) -> Any:
+            if self._match_text_seq("LIVE"):
+                return parse_create_live(self)
             if self._match_text_seq("STREAM"):
                 return self._parse_create_stream()
             if self._match_text_seq("INDEX"):
@@ -309,8 +270,8 @@ class Chronicle(DuckDB):  # type: ignore[misc]
                     CreateIndexOn(this=stream, column=column, options=options, exists=exists)
                 )
             return self.raise_error(
-                "CREATE makes a STREAM or an INDEX here (CREATE STREAM s (...) TIMESTAMP BY t; "
-                f"CREATE INDEX ON s (a)), found {self._curr.text!r}"
+                "CREATE makes a STREAM, an INDEX or a LIVE QUERY here (CREATE STREAM s (...) "
+                f"TIMESTAMP BY t; CREATE INDEX ON s (a)), found {self._curr.text!r}"
                 if self._curr
                 else "expected STREAM or INDEX after CREATE"
             )
@@ -379,6 +340,8 @@ class Chronicle(DuckDB):  # type: ignore[misc]
             return stream, column
 
         def _parse_drop_statement(self) -> Any:
+            if self._match_text_seq("LIVE"):
+                return parse_drop_live(self)
             if self._match_text_seq("STREAM"):
                 exists = bool(self._match_text_seq("IF", "EXISTS"))
                 name = self._name("the stream")
@@ -387,9 +350,11 @@ class Chronicle(DuckDB):  # type: ignore[misc]
                 exists = bool(self._match_text_seq("IF", "EXISTS"))
                 stream, column = self._parse_on_attribute()
                 return self.expression(DropIndexOn(this=stream, column=column, exists=exists))
-            return self.raise_error("expected STREAM or INDEX after DROP")
+            return self.raise_error("expected STREAM, INDEX or LIVE QUERY after DROP")
 
         def _parse_alter_statement(self) -> Any:
+            if self._match_text_seq("LIVE"):
+                return parse_alter_live(self)
             self._expect("STREAM")
             name = self._name("the stream")
             if not self._match_text_seq("ADD"):
@@ -404,9 +369,14 @@ class Chronicle(DuckDB):  # type: ignore[misc]
             if self._match_texts(("INDEXES", "INDICES")):
                 stream = self._name("the stream") if self._match_text_seq("ON") else None
                 return self.expression(ShowIndexes(this=stream))
-            return self.raise_error("expected STREAMS or INDEXES after SHOW")
+            if self._match_text_seq("LIVE"):
+                self._expect("QUERIES")
+                return self.expression(ShowLive())
+            return self.raise_error("expected STREAMS, INDEXES or LIVE QUERIES after SHOW")
 
         def _parse_describe_statement(self) -> Any:
+            if self._match_text_seq("LIVE", "QUERY"):
+                return self.expression(DescribeLive(this=self._name("the live query")))
             self._match_texts(("STREAM", "TABLE"))
             start = self._curr.text.upper() if self._curr else ""
             if start in ("SELECT", "WITH", "FROM", "VALUES") or (
@@ -416,6 +386,8 @@ class Chronicle(DuckDB):  # type: ignore[misc]
             return self.expression(DescribeStream(this=self._name("the stream")))
 
         def _parse_explain_statement(self) -> Any:
+            if self._match_text_seq("LIVE", "QUERY"):
+                return self.expression(ExplainLive(this=self._name("the live query")))
             analyze = bool(self._match_text_seq("ANALYZE"))
             token = self._curr
             inner = self._parse_statement()

@@ -128,6 +128,52 @@ def test_a_schema_is_nested_only_so_deep() -> None:
         schema_of([["a", type_, True]])
 
 
+@pytest.mark.parametrize("begin", [0, 8, 64, 3, 13])
+def test_a_slice_crosses_as_what_it_is(begin: int) -> None:
+    numbers = pa.array([None if n % 7 == 0 else n for n in range(200)])
+    texts = pa.array([None if n % 5 == 0 else f"k{n}" * (n % 3) for n in range(200)])
+    batch = pa.record_batch(
+        {
+            **{"i": numbers, "s": texts, "b": numbers.cast(pa.float64()).is_null()},
+            **{"l": texts.cast(pa.large_string()), "d": numbers.cast(pa.decimal128(22, 2))},
+            **{"c": texts.dictionary_encode(), "raw": texts.cast(pa.binary())},
+            "t": numbers.cast(pa.timestamp("us")),
+        }
+    )
+    for length in (0, 1, 64, 100, 200 - begin):
+        part = batch.slice(begin, length)
+        node, pieces = pack(part)
+        assert unpack(part.schema, through_json(node), data_of(pieces)).equals(part)
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize(
+    "offsets", [[0, 2, 1, 4], [0, -1, 2, 4], [-1, 1, 2, 4], [0, 2, 4, 9], [0, 9, 3, 4]]
+)
+def test_offsets_that_lead_elsewhere_are_garbage(offsets: list[int], large: bool) -> None:
+    kind = pa.large_binary() if large else pa.binary()
+    batch = pa.record_batch({"s": pa.array([b"a", b"b", b"cd"], kind)})
+    node, pieces = pack(batch)
+    (_, place, _) = node[1][0][1]
+    width = 8 if large else 4
+    data = bytearray(bytes(data_of(pieces)))
+    for at, offset in enumerate(offsets):
+        begin = place[0] + at * width
+        data[begin : begin + width] = offset.to_bytes(width, "little", signed=True)
+    with pytest.raises(Garbage):
+        unpack(batch.schema, node, pa.py_buffer(bytes(data)))
+
+
+def test_text_beyond_ascii_crosses() -> None:
+    batch = pa.record_batch({"s": pa.array(["a", "ü€", None, "😀"])})
+    node, pieces = pack(batch)
+    assert unpack(batch.schema, node, data_of(pieces)).equals(batch)
+    data = bytearray(bytes(data_of(pieces)))
+    data[data.index("€".encode()) + 1] = ord("a")  # half of a character
+    with pytest.raises(Garbage):
+        unpack(batch.schema, node, pa.py_buffer(bytes(data)))
+
+
 def test_invalid_text_is_garbage() -> None:
     batch = pa.record_batch({"s": pa.array(["ab", "cd"])})
     node, pieces = pack(batch)

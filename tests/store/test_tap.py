@@ -37,13 +37,13 @@ def test_each_append_is_told() -> None:
     append(one, 4)
     assert tap.between(1, 4) == [
         Arrival(1, 2, (), (10, 20)),
-        Arrival(2, 3, ((3, 3), (5, 5)), (25, 25)),
-        Arrival(3, 4, ((4, 4),), None),
+        Arrival(2, 3, ((3, 3), (5, 5)), (25, 25), 2),
+        Arrival(3, 4, ((4, 4),), None, 1),
     ]
-    assert tap.between(2, 3) == [Arrival(2, 3, ((3, 3), (5, 5)), (25, 25))]
+    assert tap.between(2, 3) == [Arrival(2, 3, ((3, 3), (5, 5)), (25, 25), 2)]
     tap.forget(3)
     assert tap.between(2, 4) is None
-    assert tap.between(3, 4) == [Arrival(3, 4, ((4, 4),), None)]
+    assert tap.between(3, 4) == [Arrival(3, 4, ((4, 4),), None, 1)]
     tap.cut(4)
     assert tap.between(3, 4) is None
 

@@ -194,10 +194,11 @@ def clause(rng: random.Random, partitioned: float = 0.25) -> str:
         selection = f"EVENT SELECTION {selection}"
     else:
         after = rng.choice(["", "AFTER MATCH SKIP TO NEXT ROW", "AFTER MATCH SKIP PAST LAST ROW"])
-        if rng.random() < 0.1:
-            after = f"AFTER MATCH SKIP TO LAST {used[-1]}"
-        elif rng.random() < 0.1:
-            after = f"AFTER MATCH SKIP TO FIRST {rng.choice(used)}"
+        later = [name for name in used if name != min(used, key=body.index)]
+        if later and rng.random() < 0.1:  # back to the first event of a match is an error
+            after = f"AFTER MATCH SKIP TO LAST {later[-1]}"
+        elif later and rng.random() < 0.1:
+            after = f"AFTER MATCH SKIP TO FIRST {rng.choice(later)}"
     defines = ", ".join(
         f"{name} AS {condition(rng, name, used)}" for name in used if rng.random() < 0.85
     )
@@ -214,8 +215,15 @@ def clause(rng: random.Random, partitioned: float = 0.25) -> str:
     )
 
 
-def answer(snapshot: Any, compiled: Any, plan: Any) -> pa.Table:
-    batches = list(run_match(snapshot, compiled, plan, limits=LIMITS))
+def answer(snapshot: Any, compiled: Any, plan: Any, most: int | None = None) -> pa.Table | None:
+    """The rows of a plan; None when there are more than so many."""
+    batches: list[pa.RecordBatch] = []
+    found = 0
+    for batch in run_match(snapshot, compiled, plan, limits=LIMITS):
+        batches.append(batch)
+        found += batch.num_rows
+        if most is not None and found > most:
+            return None
     if not batches:
         return compiled.output_schema.empty_table()
     return pa.Table.from_batches(batches, schema=compiled.output_schema)
@@ -271,11 +279,12 @@ def test_every_plan_gives_the_rows_of_a_full_replay(
                 assume(plan_match(snapshot, compiled, indexes, "none").intervals is not None)
                 told["usable"] += 1
                 full = plan_match(snapshot, compiled, indexes, "replay")
-                expected = rows(answer(snapshot, compiled, full))
+                complete = answer(snapshot, compiled, full, 50_000)
             except (SqlError, ResourceLimit):
                 return
-            if expected.num_rows > 50_000:
+            if complete is None:
                 return  # a clause that matches everything says little about intervals
+            expected = rows(complete)
             told["compared"] += 1
             told["with rows"] += expected.num_rows > 0
             plans = [(s, None, None) for s in ("none", "all", "greedy", "optimal", "auto")]

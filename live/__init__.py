@@ -1,0 +1,24 @@
+"""Live queries: one saved query over past, live and late events.
+
+::
+
+    a commit of the source ---> wakes the engine
+                                  |
+       snapshot, watermark, what came late             query
+                                  |                    watermark, the store's tap of commits
+         the query over the regions that may differ    analysis, forms
+                                  |
+            the difference to what was put out         changes
+                                  |
+             one commit: changes and a mark            sink
+
+The stream is the buffer that puts late events where they belong, the state of windows and the
+history; a live query reads of it what results in question are made of, with the operators that
+answer any other query.
+
+Reading order: ``definition`` (what is kept), ``changes`` (differences), ``sink``, ``forms`` (what
+a class of queries must say of itself), ``row_form``, ``window_form``, ``session_form``,
+``pattern_form``, ``refusals``, ``analysis`` (from a SELECT to its form), ``watermark``,
+``options``, ``requests`` (what Python asks for), ``query`` (one at work), ``engine`` (all of them),
+``handle`` (one, for Python).
+"""

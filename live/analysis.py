@@ -1,0 +1,328 @@
+"""From a SELECT to the form that it has as a live query.
+
+Purpose
+    :func:`form_of` finds the class of a SELECT by what stands in its FROM, refuses what the class
+    does not have, and adds columns of our own: times, and what tells results apart.
+
+Layout
+    ::
+
+        FROM stream                          row_form       event's time
+        FROM TUMBLE | HOP(...)               window_form    window_start, and the keys
+        FROM SESSION(...)                    session_form   start, end, keys, whether HAVING holds
+        FROM stream MATCH_RECOGNIZE (...)    pattern_form   MATCH_TIME(), MATCH_ID(), MATCH_EVENT()
+
+Guarantee
+    What is added changes neither the rows nor the columns of the user.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from ..errors import SqlError
+from ..identity import seed_of
+from ..query.binding.binder import is_plain
+from ..query.binding.match_binding import BoundMatch
+from ..query.binding.window_binding import BoundWindows
+from ..query.binding.window_call import NAMES
+from ..query.conditions.constants import Folder
+from ..query.contract.cancellation import QueryControl
+from ..query.engine import QueryEngine
+from ..query.plan.prepared import PreparedQuery
+from ..query.split.reach import Reach
+from ..query.sql.canonical import canonical
+from ..query.sql.dialect import MatchRelation, to_text
+from ..query.sql.gate import AGGREGATES
+from ..query.windows.spec import SessionWindows, TimeWindows
+from ..store.snapshot import Snapshot
+from .forms import Evaluator, Form
+from .pattern_form import EVENT, MATCH, PatternForm
+from .refusals import aggregate_in, check_live, refused
+from .row_form import TIME, RowForm
+from .session_form import END, KEPT, SessionForm
+from .window_form import START, WindowForm
+
+__all__ = ["Analysed", "form_of"]
+
+
+@dataclass(frozen=True)
+class Analysed:
+    """A SELECT understood as a live query.
+
+    Attributes
+    ----------
+    form : Form
+    stream : str
+        That it reads.
+    fields : tuple of pyarrow.Field
+        Columns of its results.
+    """
+
+    form: Form
+    stream: str
+    fields: tuple[pa.Field, ...]
+
+
+def form_of(
+    engine: Callable[[], QueryEngine],
+    snapshot: Callable[[str], Snapshot],
+    tree: Any,
+    text: str,
+    frozen: Sequence[str] = (),
+) -> Analysed:
+    """Understand a SELECT.
+
+    Parameters
+    ----------
+    engine : callable
+    snapshot : callable
+        A stream as it is now, by name.
+    tree : sqlglot tree
+    text : str
+        What it was parsed from.
+    frozen : sequence of str
+        Columns that ``*`` stood for when the live query was made; all now where not given.
+
+    Raises
+    ------
+    SqlError
+        When it cannot be live, with the position of what is in the way.
+    """
+    check_live(tree, text)
+    plain = engine().prepared(tree.copy(), text)
+    if len(plain.streams) != 1:
+        raise refused(text, tree, "a live query reads one stream")
+    stream, schema = next(iter(plain.streams.items()))
+    item = tree.args["from_"].this
+    source = _Source(engine, snapshot(stream), tree, text, stream, schema.time, plain)
+    fields = source.fields(frozen)
+    columns = tuple(field.name for field in fields)
+    if isinstance(item, MatchRelation):
+        form = _pattern(source, columns)
+    elif isinstance(item, exp.Table) and isinstance(item.this, exp.Anonymous):
+        form = _windows(source, columns)
+    else:
+        form = _rows(source, columns)
+    return Analysed(form, stream, fields)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What the analysis of a SELECT works on."""
+
+    engine: Callable[[], QueryEngine]
+    snapshot: Snapshot
+    tree: Any
+    text: str
+    stream: str
+    time: str
+    plain: PreparedQuery
+
+    @property
+    def seed(self) -> bytes:
+        """What stands for the query in the identities of its results."""
+        return seed_of(f"{self.stream} {canonical(self.tree)}")
+
+    def fields(self, frozen: Sequence[str]) -> tuple[pa.Field, ...]:
+        """Columns of the results."""
+        evaluator = Evaluator(self.engine, self.tree, self.text, self.stream)
+        schema = evaluator.over(self.snapshot, 0, 0).arrow().schema
+        names = list(frozen) or schema.names
+        doubled = [name for name in names if schema.names.count(name) > 1]
+        if doubled:
+            raise refused(
+                self.text, self.tree.expressions[0],
+                f"two columns of the results would be called {doubled[0]!r}; give one an alias",
+            )  # fmt: skip
+        return tuple(schema.field(name).with_nullable(True) for name in names)
+
+    def evaluator(self, added: dict[str, Any], tree: Any = None) -> Evaluator:
+        """The SELECT with columns of our own."""
+        made = (self.tree if tree is None else tree).copy()
+        for name, node in added.items():
+            made.append("expressions", exp.alias_(node, name, quoted=True, copy=False))
+        return Evaluator(self.engine, made, self.text, self.stream)
+
+    def refuse(self, what: str, node: Any = None) -> SqlError:
+        """An error at a node."""
+        return refused(self.text, node if node is not None else self.tree, what)
+
+
+def _column(name: str, table: str | None = None) -> Any:
+    quoted = exp.to_identifier(name, quoted=True)
+    return exp.column(
+        quoted, table=None if table is None else exp.to_identifier(table, quoted=True)
+    )
+
+
+# -- rows -------------------------------------------------------------------------------------
+
+
+def _rows(source: _Source, columns: tuple[str, ...]) -> Form:
+    tree = source.tree
+    found = aggregate_in(tree)
+    if found is not None or tree.args.get("group") or tree.args.get("having"):
+        raise source.refuse(
+            "an aggregate over all events is never known for good: aggregate over a window, FROM "
+            f"TUMBLE({source.stream}, {source.time}, ...) GROUP BY window_start, window_end",
+            found if found is not None else tree.args.get("group") or tree.args.get("having"),
+        )
+    if not is_plain(tree):
+        raise source.refuse(
+            "a live query of events gives one row for each: unnest where it is read"
+        )
+    item = tree.args["from_"].this
+    evaluator = source.evaluator({TIME: _column(source.time, item.alias_or_name)})
+    return RowForm(evaluator, columns, source.seed)
+
+
+# -- windows ----------------------------------------------------------------------------------
+
+
+def _windows(source: _Source, columns: tuple[str, ...]) -> Form:
+    tree = source.tree
+    call = tree.args["from_"].this.this
+    name = call.name.lower()
+    if name not in NAMES:
+        raise source.refuse(f"{name.upper()} is no stream: a live query reads one", call)
+    if name.endswith("_rows"):
+        raise source.refuse(
+            "windows of so many events shift with every late event: use windows in time", call
+        )
+    bound = source.plain.bound.sites[0].operator
+    assert isinstance(bound, BoundWindows)
+    windows = bound.call.windows(_folder(source))
+    group = tree.args.get("group")
+    nodes = _groups(source, group)
+    own = {n.name.lower() for n in nodes if isinstance(n, exp.Column)}
+    if not own & {"window_start", "window_end"}:
+        raise source.refuse("group by window_start and window_end, so that windows end", group)
+    keys = {
+        f"#key{i}": node.copy()
+        for i, node in enumerate(nodes)
+        if not (isinstance(node, exp.Column) and node.name.lower() in _WINDOW)
+    }
+    alias = tree.args["from_"].this.alias or None
+    start, end = (_column(column, alias) for column in ("window_start", "window_end"))
+    if isinstance(windows, SessionWindows):
+        if not {"window_start", "window_end"} <= own and not group.args.get("all"):
+            raise source.refuse("sessions are grouped by window_start and window_end", group)
+        made = tree.copy()
+        having = made.args.get("having")
+        kept = exp.true() if having is None else having.this.copy()
+        made.set("having", None)
+        evaluator = source.evaluator({START: start, END: end, KEPT: kept, **keys}, made)
+        return SessionForm(evaluator, columns, source.seed, windows.gap, tuple(keys))
+    assert isinstance(windows, TimeWindows)
+    if windows.origin is None:
+        raise source.refuse(
+            "a late event before the first would move every window: give a time as origin", call
+        )
+    made = tree.copy()
+    if "window_start" not in own and not group.args.get("all"):
+        made.args["group"].append("expressions", start.copy())
+    evaluator = source.evaluator({START: start, **keys}, made)
+    return WindowForm(evaluator, columns, source.seed, windows, tuple(keys))
+
+
+def _folder(source: _Source) -> Folder:
+    """Folds the measures of windows."""
+    executor = source.engine().executor
+
+    def evaluate(node: Any) -> pa.Scalar | None:
+        return executor.constant(to_text(node, source.text), {}, QueryControl())
+
+    return Folder({}, dt.datetime.now(dt.timezone.utc), evaluate)
+
+
+_WINDOW = ("window_start", "window_end")
+
+
+def _groups(source: _Source, group: Any) -> list[Any]:
+    """What GROUP BY names, with positions, aliases and ALL resolved."""
+    if group is None:
+        raise source.refuse("a live query over windows groups by window_start and window_end")
+    if any(group.args.get(key) for key in ("grouping_sets", "cube", "rollup", "totals")):
+        raise source.refuse("a live query has one list of keys in GROUP BY", group)
+    shown = source.tree.expressions
+    if group.args.get("all"):
+        return [part.unalias() for part in shown if not _aggregates(part)]
+    attributes = {name.lower() for name in source.snapshot.schema.names}
+    found = []
+    for node in group.expressions:
+        if isinstance(node, exp.Literal) and not node.is_string:
+            node = shown[int(node.this) - 1].unalias()
+        elif isinstance(node, exp.Column) and len(node.parts) == 1:
+            named = [part for part in shown if part.alias.lower() == node.name.lower()]
+            if len(named) == 1 and node.name.lower() not in (*attributes, *_WINDOW):
+                node = named[0].unalias()
+        found.append(node)
+    return found
+
+
+def _aggregates(node: Any) -> bool:
+    return any(isinstance(n, exp.Anonymous) and n.name.lower() in AGGREGATES for n in node.walk())
+
+
+# -- patterns ---------------------------------------------------------------------------------
+
+
+def _pattern(source: _Source, columns: tuple[str, ...]) -> Form:
+    tree = source.tree
+    relation = tree.args["from_"].this
+    found = aggregate_in(tree)
+    if found is not None or not is_plain(tree):
+        raise source.refuse(
+            "a live query of matches gives a row for each: aggregate in MEASURES, or where it is "
+            "read",
+            found,
+        )
+    bound = source.plain.bound.sites[0].operator
+    assert isinstance(bound, BoundMatch)
+    compiled = bound.compiled
+    if bound.stream is None:
+        raise source.refuse("a live pattern reads a stream; put conditions into DEFINE", relation)
+    clause = compiled.clause
+    for call in relation.find_all(exp.Anonymous):
+        if call.name.lower() == "match_number":
+            raise source.refuse(
+                "MATCH_NUMBER() changes with every late match: use MATCH_ID()", call
+            )
+    if clause.rows == "all with unmatched":
+        raise source.refuse("WITH UNMATCHED ROWS cannot be live: leave it out", relation)
+    if compiled.lookahead:
+        raise source.refuse(
+            "NEXT waits for an event that may never come: look back with PREV", relation
+        )
+    if not compiled.in_time_order:
+        raise source.refuse(f"ORDER BY begins with {source.time} in a live pattern", relation)
+    if compiled.within is None and not _bounded(source.snapshot, compiled):
+        raise source.refuse(
+            "a match may reach over any time, and then never be known: add WITHIN", relation
+        )
+    made = tree.copy()
+    clause_node = made.args["from_"].this.args["match"]
+    functions = {TIME: "MATCH_TIME", MATCH: "MATCH_ID"}
+    if clause.rows != "one":
+        functions[EVENT] = "MATCH_EVENT"
+    measures = [
+        exp.alias_(exp.Anonymous(this=function, expressions=[]), f"@{function}", quoted=True)
+        for function in functions.values()
+    ]
+    clause_node.set("measures", [*(clause_node.args.get("measures") or ()), *measures])
+    added = {name: _column(f"@{function}") for name, function in functions.items()}
+    return PatternForm(source.evaluator(added, made), columns, compiled)
+
+
+def _bounded(snapshot: Snapshot, compiled: Any) -> bool:
+    if snapshot.time_range is None:
+        plain = not compiled.partition_by and compiled.clause.selection in (None, "contiguous")
+        return bool(plain and compiled.automaton.length_max is not None)
+    return Reach(snapshot, compiled).bounded

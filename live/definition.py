@@ -1,0 +1,135 @@
+"""What a live query is, as it is kept: name, text, and how its options were understood.
+
+Layout
+    ``live/<name>/MANIFEST`` in the store's directory, a manifest (:mod:`chronicle.store.manifest`)
+    whose body is :meth:`LiveDefinition.to_json`.  What a live query has done is not here: that is
+    in the mark beside its results (:mod:`.sink`).
+
+Guarantee
+    A definition is there whole or not at all, and durable when it was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ..errors import CorruptStore
+from ..store.catalog import directory_name, stream_name
+from ..store.file_contract import Files
+from ..store.manifest import read_manifest, write_manifest
+
+__all__ = ["DIRECTORY", "LiveDefinition", "keep_definition", "kept_definitions", "lose_definition"]
+
+DIRECTORY = "live"
+
+
+@dataclass(frozen=True)
+class LiveDefinition:
+    """A live query.
+
+    Attributes
+    ----------
+    name : str
+    sql : str
+        The SELECT, as it was written.
+    source : str
+        The stream that it reads.
+    sink : str
+        The stream that takes its results.
+    shared : bool
+        Whether others put their results there, too.
+    start : int or None
+        Only results of this tick or later; None for all.
+    delay : int
+        Ticks that events are waited for.
+    idle_ms : float or None
+        Wall clock without a commit after which the newest tick is closed; None for never.
+    correct : bool
+        Whether late events correct what was put out.
+    correct_for : int or None
+        Ticks behind the watermark up to which they do; None without bound.
+    every_ms : float or None
+        Open windows are put out as they change, at most this often; None: when they close.
+    options : mapping
+        Of the sink: ``retention``, ``durability``.
+    columns : tuple of str
+        Of the results, as they were when it was made.
+    paused : bool
+    dropping : bool
+        It was dropped, and its results may not be gone yet.
+    """
+
+    name: str
+    sql: str
+    source: str
+    sink: str
+    shared: bool = False
+    start: int | None = None
+    delay: int = 0
+    idle_ms: float | None = 1000.0
+    correct: bool = True
+    correct_for: int | None = None
+    every_ms: float | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    columns: tuple[str, ...] = ()
+    paused: bool = False
+    dropping: bool = False
+
+    @property
+    def revokes(self) -> bool:
+        """Whether anything that was put out may be taken back."""
+        return self.correct or self.every_ms is not None or self.shared
+
+    def to_json(self) -> dict[str, Any]:
+        """Body of its manifest."""
+        return {**asdict(self), "options": dict(self.options), "columns": list(self.columns)}
+
+    @classmethod
+    def from_json(cls, body: dict[str, Any]) -> LiveDefinition:
+        """Read what :meth:`to_json` wrote."""
+        return cls(**{**body, "columns": tuple(body["columns"])})
+
+
+def _place(name: str) -> str:
+    return f"{DIRECTORY}/{directory_name(name)}"
+
+
+def keep_definition(files: Files, definition: LiveDefinition) -> None:
+    """Write a definition, in place of the one before."""
+    for directory in (DIRECTORY, _place(definition.name)):
+        if not files.exists(directory):
+            files.make_directory(directory)
+            files.sync_directory("" if directory == DIRECTORY else DIRECTORY)
+    write_manifest(files, _place(definition.name), definition.to_json())
+
+
+def lose_definition(files: Files, name: str) -> None:
+    """Remove a definition; doing so again does nothing."""
+    files.remove_tree(_place(name))
+    if files.exists(DIRECTORY):
+        files.sync_directory(DIRECTORY)
+
+
+def kept_definitions(files: Files) -> list[LiveDefinition]:
+    """All definitions, sorted by name.
+
+    Raises
+    ------
+    CorruptStore
+        When one is damaged.
+    """
+    found = []
+    for directory in files.list(DIRECTORY) if files.exists(DIRECTORY) else ():
+        body = read_manifest(files, f"{DIRECTORY}/{directory}")
+        if body is None:
+            continue  # of a creation that was cut short
+        try:
+            found.append(LiveDefinition.from_json(body))
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptStore(
+                f"the live query {stream_name(directory)!r} cannot be read: {error!r}; it was made "
+                "by another release, drop it and create it again"
+            ) from error
+    return sorted(found, key=lambda definition: definition.name)

@@ -1,0 +1,489 @@
+"""The live queries of a store: made, kept, run, and asked about.
+
+Purpose
+    :class:`LiveQueries` is what a database has one of.  It carries out statements, opens what is
+    defined, and has steps done: by a thread of its own (:meth:`LiveQueries.start`), or by whoever
+    calls :meth:`LiveQueries.run`.
+
+Guarantee
+    Of each live query one step is done at a time.  One that fails stops alone.  A definition is
+    durable when its statement has returned; what it has to put out follows.
+
+Concurrency
+    A commit of a source wakes the thread, and nothing more happens in the thread that commits.
+    Steps hold the lock of their live query, statements take it, too, so a statement waits for the
+    step at hand.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from ..errors import (
+    ChronicleError,
+    InvalidArgument,
+    QueryTimeout,
+    ReadOnlyStore,
+    StreamNotFound,
+    StreamOwned,
+)
+from ..query.contract.live import LiveRequest
+from ..query.engine import QueryEngine
+from ..query.sql.dialect import error_at, parse_statement
+from ..store import EventStream, Store, StreamOptions
+from .analysis import form_of
+from .definition import (
+    LiveDefinition,
+    keep_definition,
+    kept_definitions,
+    lose_definition,
+)
+from .options import defined
+from .query import LiveQuery
+from .sink import OWNER, QUERY, Sink, sink_schema
+
+__all__ = ["LiveQueries"]
+
+logger = logging.getLogger("chronicle.live")
+
+IDLE_SECONDS_MAX = 60.0
+
+
+class LiveQueries:
+    """See the module.
+
+    Parameters
+    ----------
+    store : Store
+    engine : callable
+        The query engine, when it is needed.
+    drop_stream : callable
+        Removes a stream with all that the layers above the store keep of it.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        engine: Callable[[], QueryEngine],
+        drop_stream: Callable[[str], None],
+    ) -> None:
+        self._store = store
+        self._engine = engine
+        self._drop_stream = drop_stream
+        self._lock = threading.RLock()
+        self._queries: dict[str, LiveQuery] = {}
+        self._broken: dict[str, tuple[LiveDefinition, str]] = {}
+        self._heard: set[EventStream] = set()
+        self._wake = threading.Event()
+        self._stepped = threading.Condition()
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._definitions = {each.name: each for each in kept_definitions(store.files)}
+        if store.mode == "rw":
+            for definition in list(self._definitions.values()):
+                if definition.dropping:
+                    self._finish_drop(definition, keep_results=False)
+
+    # -- what there is ----------------------------------------------------------------------------
+
+    def names(self) -> list[str]:
+        """Names of all live queries, sorted."""
+        with self._lock:
+            return sorted(self._definitions)
+
+    def sink_of(self, name: str) -> str:
+        """The stream that holds the results of one."""
+        return self.definition(name).sink
+
+    def definition(self, name: str) -> LiveDefinition:
+        """What one is.
+
+        Raises
+        ------
+        StreamNotFound
+            With the names that there are.
+        """
+        with self._lock:
+            found = self._definitions.get(name)
+        if found is None:
+            known = ", ".join(self.names()) or "there are none yet"
+            raise StreamNotFound(f"no live query {name!r} (there are: {known})")
+        return found
+
+    def query(self, name: str) -> LiveQuery:
+        """One at work; opened when it is asked for first.
+
+        Raises
+        ------
+        ChronicleError
+            What keeps it from being opened.
+        """
+        with self._lock:
+            definition = self.definition(name)
+            known = self._queries.get(name)
+            if known is not None:
+                return known
+            if self._store.mode != "rw":
+                raise ReadOnlyStore(
+                    f"the live query {name!r} runs where the store is open for writing; its "
+                    f"results can be read here: SELECT ... FROM {definition.sink}"
+                )
+            made = self._queries[name] = self._opened(definition)
+            return made
+
+    def _opened(self, definition: LiveDefinition) -> LiveQuery:
+        source = self._writer(definition.source)
+        tree = parse_statement(definition.sql)
+        found = form_of(
+            self._engine, lambda name: self._store.stream(name).snapshot(), tree, definition.sql,
+            definition.columns,
+        )  # fmt: skip
+        sink = self._sink(definition, source, found.fields)
+        query = LiveQuery(definition, found.form, source, sink)
+        if source not in self._heard:
+            source.subscribe(lambda _: self._wake.set())
+            self._heard.add(source)
+        return query
+
+    def _writer(self, name: str) -> EventStream:
+        found = self._store.stream(name)
+        assert isinstance(found, EventStream)
+        return found
+
+    def _sink(self, definition: LiveDefinition, source: EventStream, fields: Any) -> Sink:
+        schema = sink_schema(
+            source.schema.time_type, fields, revokes=definition.revokes, shared=definition.shared
+        )
+        if definition.sink in self._store.streams():
+            stream = self._writer(definition.sink)
+            if stream.schema != schema:
+                raise InvalidArgument(
+                    f"the stream {definition.sink!r} does not have the columns that results of "
+                    f"{definition.name!r} have now; drop the live query and create it again"
+                )
+        else:
+            stream = self._store.create_stream(
+                definition.sink, schema, StreamOptions(**definition.options), owner=OWNER
+            )
+        return Sink(stream, definition.name, definition.columns)
+
+    # -- statements -------------------------------------------------------------------------------
+
+    def create(self, request: LiveRequest) -> bool:
+        """Make a live query; False when it exists and may."""
+        self._check_writable()
+        with self._lock:
+            if request.name in self._definitions:
+                if request.exists_ok:
+                    return False
+                raise self._wrong(request, f"there is a live query {request.name!r} already")
+            found = form_of(
+                self._engine, lambda name: self._store.stream(name).snapshot(), request.tree,
+                request.text,
+            )  # fmt: skip
+            source = self._writer(found.stream)
+            definition = defined(request, found, source)
+            self._check_sink(request, definition, source, found.fields)
+            keep_definition(self._store.files, definition)
+            self._definitions[definition.name] = definition
+            try:
+                self.query(definition.name)
+            except BaseException:
+                del self._definitions[definition.name]
+                self._queries.pop(definition.name, None)
+                lose_definition(self._store.files, definition.name)
+                raise
+        self._wake.set()
+        return True
+
+    def _check_sink(
+        self, request: LiveRequest, definition: LiveDefinition, source: EventStream, fields: Any
+    ) -> None:
+        schema = sink_schema(
+            source.schema.time_type, fields, revokes=definition.revokes, shared=definition.shared
+        )
+        streams = self._store.streams()
+        taken = definition.sink in streams
+        if definition.shared and definition.name in streams:
+            raise self._wrong(request, f"there is a stream {definition.name!r} already")
+        if not taken:
+            return
+        if not definition.shared:
+            raise self._wrong(
+                request, f"there is a stream {definition.sink!r} already; choose another name"
+            )
+        stream = self._writer(definition.sink)
+        if self._store.owner_of(definition.sink) != OWNER or QUERY not in stream.schema:
+            raise self._wrong(
+                request, f"{definition.sink!r} is no stream that live queries share; choose another"
+            )
+        if stream.schema != schema:
+            columns = ", ".join(stream.schema.names)
+            raise self._wrong(
+                request, f"the sink {definition.sink!r} has other columns ({columns}): those that "
+                "share one have the same, in name and type"
+            )  # fmt: skip
+
+    def _wrong(self, request: LiveRequest, what: str) -> ChronicleError:
+        return error_at(request.text, request.at, what) if request.text else InvalidArgument(what)
+
+    def drop(self, name: str, keep_results: bool = False) -> None:
+        """End a live query, and unless they are kept remove its results."""
+        self._check_writable()
+        with self._lock:
+            definition = self.definition(name)
+            query = None
+            with contextlib.suppress(ChronicleError):  # what cannot be opened can be dropped
+                query = self.query(name)
+            if query is not None:
+                with query.lock:
+                    query.definition = replace(definition, paused=True)
+            if not keep_results:
+                definition = replace(definition, dropping=True)
+                keep_definition(self._store.files, definition)
+            self._finish_drop(definition, keep_results)
+
+    def _finish_drop(self, definition: LiveDefinition, keep_results: bool) -> None:
+        name, sink = definition.name, definition.sink
+        query = self._queries.pop(name, None)
+        del self._definitions[name]
+        used = any(each.sink == sink for each in self._definitions.values())
+        if not keep_results and sink in self._store.streams():
+            if not used:
+                self._drop_stream(sink)
+            elif query is not None:
+                query.retract()
+            else:
+                with contextlib.suppress(ChronicleError):
+                    self._opened(definition).retract()
+        elif query is not None and sink in self._store.streams():
+            query.sink.put(None, None)
+        lose_definition(self._store.files, name)
+        if query is not None:
+            query.sink.wake()
+
+    def pause(self, name: str) -> None:
+        """Stop one until it is resumed, over restarts, too."""
+        self._change(name, paused=True)
+
+    def resume(self, name: str) -> None:
+        """Go on where it stopped, after a failure as well."""
+        self._change(name, paused=False)
+        self._wake.set()
+
+    def _change(self, name: str, *, paused: bool) -> None:
+        self._check_writable()
+        with self._lock:
+            definition = replace(self.definition(name), paused=paused)
+            keep_definition(self._store.files, definition)
+            self._definitions[name] = definition
+            self._broken.pop(name, None)
+            query = self._queries.get(name)
+        if query is not None:
+            query.take(definition)
+
+    def refresh(self, name: str, start: object = None, end: object = None) -> None:
+        """Make the results with times in ``[start, end)`` anew."""
+        self._check_writable()
+        query = self.query(name)
+        schema = query.source.schema
+        low = None if start is None else schema.to_ticks(start)
+        high = None if end is None else schema.to_ticks(end) - 1
+        query.refresh(low, high)
+
+    def status(self, name: str) -> dict[str, Any]:
+        """How one does: the columns of SHOW LIVE QUERIES."""
+        definition = self.definition(name)
+        try:
+            return self.query(name).status()
+        except ReadOnlyStore:
+            state, error = "elsewhere", None
+        except ChronicleError as problem:
+            state, error = "failed", str(problem)
+        return {
+            "name": name, "sink": definition.sink, "state": state, "sources": [definition.source],
+            "watermark": None, "lag_events": None, "lag_ms": None, "rows": None,
+            "retractions": None, "late": None, "ignored": None, "state_bytes": None,
+            "error": error,
+        }  # fmt: skip
+
+    def describe(self, name: str) -> list[tuple[str, str]]:
+        """What one is: names and texts."""
+        definition = self.definition(name)
+        schema = self._store.stream(definition.source).schema
+        start = definition.start
+        late = "corrects" if definition.correct else "ignored"
+        if definition.correct_for is not None:
+            late += f" for {definition.correct_for} ticks behind the watermark"
+        every, idle = definition.every_ms, definition.idle_ms
+        return [
+            ("name", definition.name),
+            ("query", definition.sql),
+            ("source", definition.source),
+            ("sink", definition.sink + (" (shared)" if definition.shared else "")),
+            ("columns", ", ".join(definition.columns)),
+            ("start", "first" if start is None else str(schema.from_ticks(start))),
+            ("delay", f"{definition.delay} ticks"),
+            ("idle", "never" if idle is None else f"after {idle:g} ms"),
+            ("late", late),
+            ("emit", "on close" if every is None else f"on change every {every:g} ms"),
+            ("options", ", ".join(f"{k} = {v}" for k, v in definition.options.items())),
+        ]
+
+    def explain(self, name: str) -> list[str]:
+        """How one is computed, line by line."""
+        query = self.query(name)
+        lines = [f"LiveQuery {name}"]
+        lines += [f"  {key}: {value}" for key, value in query.form.explain()]
+        lines.append("  after a restart: goes on from its mark, nothing is rebuilt")
+        lines.append("  query:")
+        plan = self._engine().explain(query.definition.sql)
+        return lines + [f"    {line}" for line in str(plan).splitlines()]
+
+    # -- who may be dropped -----------------------------------------------------------------------
+
+    def check_drop(self, stream: str) -> None:
+        """Refuse to drop a stream that live queries read, or put results into.
+
+        Raises
+        ------
+        StreamOwned
+            With their names.
+        """
+        with self._lock:
+            every = self._definitions.values()
+            readers = [each.name for each in every if each.source == stream]
+            writers = [each.name for each in every if each.sink == stream]
+        if readers or writers:
+            what = "read by" if readers else "the sink of"
+            named = ", ".join(readers or writers)
+            raise StreamOwned(
+                f"the stream {stream!r} is {what} the live queries {named}; drop them first: "
+                f"DROP LIVE QUERY {(readers or writers)[0]}"
+            )
+
+    def _check_writable(self) -> None:
+        if self._store.mode != "rw":
+            raise ReadOnlyStore(
+                "cannot change live queries: the store was opened with mode='r'; open it with "
+                "mode='rw'"
+            )
+
+    # -- running ----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Have a thread of its own do the steps."""
+        self._thread = threading.Thread(target=self._loop, name="chronicle-live", daemon=True)
+        self._thread.start()
+
+    def run(self, timeout: float | None = None) -> None:
+        """Return when every live query has taken in every commit so far.
+
+        Those that are paused or have failed are left out.
+
+        Raises
+        ------
+        QueryTimeout
+            When that takes longer.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+
+        def late() -> None:
+            if until is not None and time.monotonic() > until:
+                raise QueryTimeout(
+                    f"live queries have not caught up within {timeout:g} s; SHOW LIVE QUERIES "
+                    "tells how far they are"
+                )
+
+        if self._thread is None:
+            while self._round(late):
+                pass
+            return
+        targets = {query: query.source.snapshot().version for query in self._open()}
+        self._wake.set()
+        with self._stepped:
+            while any(
+                query.active and not query.taken(position) for query, position in targets.items()
+            ):
+                late()
+                self._stepped.wait(0.05)
+
+    def _open(self) -> list[LiveQuery]:
+        """Those that can be opened, opened."""
+        found = []
+        for name in self.names():
+            if name in self._broken and self._broken[name][0] == self._definitions.get(name):
+                continue
+            try:
+                found.append(self.query(name))
+            except StreamNotFound as error:
+                self._break(name, error)
+            except ChronicleError as error:
+                self._break(name, error)
+        return found
+
+    def _break(self, name: str, error: ChronicleError) -> None:
+        with self._lock:
+            definition = self._definitions.get(name)
+            if definition is not None:
+                self._broken[name] = (definition, str(error))
+                logger.warning("live query %s cannot be opened: %s", name, error)
+
+    def _round(self, late: Callable[[], None] = lambda: None) -> bool:
+        """One step of each; says whether there may be more to do at once."""
+        more = False
+        queries = self._open()
+        for query in queries:
+            late()
+            more = query.step() or more
+        self._forget(queries)
+        with self._stepped:
+            self._stepped.notify_all()
+        return more
+
+    def _forget(self, queries: list[LiveQuery]) -> None:
+        """Let taps drop what every reader has taken in; one that is paused does without."""
+        least: dict[int, tuple[LiveQuery, int]] = {}
+        for query in queries:
+            key, position = id(query.tap), query.mark.position
+            if query.active and (key not in least or position < least[key][1]):
+                least[key] = (query, position)
+        for query, position in least.values():
+            query.tap.forget(position)
+
+    def _loop(self) -> None:
+        while not self._ended.is_set():
+            self._wake.clear()
+            try:
+                more = self._round()
+            except Exception:
+                logger.exception("live queries: a round failed")
+                more = False
+                self._ended.wait(1.0)
+            if more:
+                continue
+            waits = [query.due_in() for query in list(self._queries.values()) if query.active]
+            due = min((wait for wait in waits if wait is not None), default=IDLE_SECONDS_MAX)
+            self._wake.wait(min(due, IDLE_SECONDS_MAX))
+
+    def close(self) -> None:
+        """End the thread, and leave the marks of what was done; doing so again does nothing."""
+        if self._ended.is_set():
+            return
+        self._ended.set()
+        self._wake.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        for query in list(self._queries.values()):
+            query.close()
+
+    @property
+    def ended(self) -> threading.Event:
+        """Set when nothing will be put out any more."""
+        return self._ended

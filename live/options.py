@@ -1,0 +1,157 @@
+"""Options of a live query: checked against its class and its source, and given their defaults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from ..durations import iso_text
+from ..errors import ChronicleError, InvalidArgument
+from ..query.contract.live import Given, LiveRequest
+from ..query.sql.dialect import error_at
+from ..store import EventStream, StreamOptions
+from ..suggestion import did_you_mean
+from .analysis import Analysed
+from .definition import LiveDefinition
+from .forms import added
+from .watermark import watermark_of
+
+__all__ = ["OPTIONS", "defined"]
+
+OPTIONS = ("retention", "durability")
+"""What may stand behind WITH: settings of the sink."""
+
+IDLE_MS = 1000.0
+_NS_PER_MS = 1_000_000
+
+
+def defined(request: LiveRequest, found: Analysed, source: EventStream) -> LiveDefinition:
+    """The definition that a request comes to.
+
+    Raises
+    ------
+    SqlError, InvalidArgument
+        An option that does not fit, with its position where the request has a text.
+    """
+    name = request.name
+    if not found.form.corrects and request.late == "correct":
+        raise _wrong(
+            request, None, "windows of so many events shift with every late event, which cannot be "
+            "corrected: say LATE IGNORE"
+        )  # fmt: skip
+    every = _wall(request, request.every, "EMIT ON CHANGE EVERY")
+    if every is not None and not found.form.emits_changes:
+        raise _wrong(
+            request, request.every, "EMIT ON CHANGE is for windows and sessions: other results are "
+            "known at once"
+        )  # fmt: skip
+    delay = _ticks(request, request.delay, source, "DELAY")
+    sink = request.into or name
+    return LiveDefinition(
+        name,
+        request.sql,
+        found.stream,
+        sink,
+        shared=request.into is not None,
+        start=_start(request, source, delay or 0),
+        delay=delay or 0,
+        idle_ms=_idle(request),
+        correct=request.late == "correct",
+        correct_for=_ticks(request, request.correct_for, source, "LATE CORRECT FOR"),
+        every_ms=every,
+        options=_options(request, source),
+        columns=tuple(field.name for field in found.fields),
+    )
+
+
+def _wrong(request: LiveRequest, given: Given | None, what: str) -> ChronicleError:
+    at = request.at if given is None else given.at
+    return error_at(request.text, at, what) if at is not None else InvalidArgument(what)
+
+
+def _ticks(request: LiveRequest, given: Given | None, source: EventStream, of: str) -> int | None:
+    """A length of time of the source, in ticks."""
+    if given is None:
+        return None
+    per_second = source.schema.ticks_per_second
+    if per_second is None:
+        if not isinstance(given.value, int):
+            raise _wrong(
+                request,
+                given,
+                f"{of} takes an integer, as the times of {source.name} are",
+            )
+        ticks = given.value
+    else:
+        if given.nanoseconds is None:
+            raise _wrong(request, given, f"{of} takes an interval such as INTERVAL '5' MINUTE")
+        ticks, rest = divmod(given.nanoseconds * per_second, 1_000_000_000)
+        if rest:
+            shown = iso_text(pa.array([given.nanoseconds // 1000], pa.duration("us")))[0].as_py()
+            raise _wrong(
+                request, given, f"{of} {shown} is finer than the times of {source.name}, which are "
+                f"in {source.schema.time_unit}"
+            )  # fmt: skip
+    if ticks < 0:
+        raise _wrong(request, given, f"{of} takes a length that is not negative")
+    return int(ticks)
+
+
+def _wall(request: LiveRequest, given: Given | None, of: str) -> float | None:
+    """A length of wall clock, in milliseconds."""
+    if given is None:
+        return None
+    if given.nanoseconds is None or given.nanoseconds < 0:
+        raise _wrong(request, given, f"{of} takes an interval such as INTERVAL '1' SECOND")
+    return given.nanoseconds / _NS_PER_MS
+
+
+def _idle(request: LiveRequest) -> float | None:
+    if request.idle is None:
+        return IDLE_MS
+    if isinstance(request.idle, str):
+        return None
+    return _wall(request, request.idle, "IDLE AFTER")
+
+
+def _start(request: LiveRequest, source: EventStream, delay: int) -> int | None:
+    if request.start == "first":
+        return None
+    snapshot = source.snapshot()
+    if request.start == "now":
+        known = watermark_of(snapshot, delay, idle=False)
+        return None if known is None else added(known, 1)
+    assert isinstance(request.start, Given)
+    try:
+        start = source.schema.to_ticks(request.start.value)
+    except ChronicleError as error:
+        raise _wrong(
+            request, request.start, f"START AT takes FIRST, NOW or a time: {error}"
+        ) from None
+    span = snapshot.time_range
+    if span is not None and snapshot.state.dropped and start < span[0]:
+        raise _wrong(
+            request, request.start, f"{source.name} holds events from "
+            f"{source.schema.from_ticks(span[0])} on, the earlier ones were dropped by retention: "
+            "start there, or later"
+        )  # fmt: skip
+    return int(start)
+
+
+def _options(request: LiveRequest, source: EventStream) -> dict[str, Any]:
+    chosen: dict[str, Any] = {}
+    for name, given in request.options.items():
+        if name not in OPTIONS:
+            hint = did_you_mean(name, OPTIONS, quoted=False)
+            raise _wrong(
+                request, given, f"no option {name!r}{hint} (there are {', '.join(OPTIONS)})"
+            )
+        if request.into is not None:
+            raise _wrong(request, given, "a sink that is shared has its own settings")
+        chosen[name] = given.value
+    try:
+        StreamOptions(**chosen)
+    except ChronicleError as error:
+        raise _wrong(request, next(iter(request.options.values()), None), str(error)) from None
+    return chosen

@@ -1,0 +1,143 @@
+"""Row patterns: results for each match, known when no later event can change it.
+
+How a region is searched
+    The search begins at a *cut* (:mod:`chronicle.query.split.cuts`) before the region, where what
+    came before is forgotten, and ends at what is known; matches that are not decided by that are
+    left out (:mod:`chronicle.query.split.known`).  Where each match is found whatever others there
+    are, every tick is a cut.
+
+What a late event changes
+    A match that it could be part of begins at most the reach of a match before it.  Behind it, the
+    search that has seen it and the one that has not take different ways until they come by the
+    same place: the next cut that is made of later events only.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from ..identity import digests
+from ..query.contract.result import Result
+from ..query.pattern.compiled import CompiledMatch
+from ..query.replay.applicability import demands
+from ..query.split.cuts import find_cut, independent
+from ..query.split.known import KnownPart, known_part
+from ..query.split.reach import Reach
+from ..store.snapshot import Snapshot
+from ..store.tap import Spans, united
+from ..ticks import INT64_MAX, INT64_MIN
+from .changes import Results
+from .forms import Evaluator, Form, Ticks, added, chosen, ticks_of
+from .row_form import TIME
+
+__all__ = ["EVENT", "MATCH", "PatternForm"]
+
+MATCH, EVENT = "#match", "#event"
+
+
+class PatternForm(Form):
+    """Matches of a row pattern over a stream.
+
+    Parameters
+    ----------
+    evaluator : Evaluator
+        With :data:`TIME` and :data:`MATCH`, and with ALL ROWS PER MATCH :data:`EVENT`.
+    columns : tuple of str
+    compiled : CompiledMatch
+    """
+
+    kind = "patterns"
+    appends = False
+
+    def __init__(
+        self, evaluator: Evaluator, columns: tuple[str, ...], compiled: CompiledMatch
+    ) -> None:
+        super().__init__(evaluator, columns)
+        self._compiled = compiled
+        self._every_row = compiled.clause.rows != "one"
+
+    def results(self, snapshot: Snapshot, low: int, high: int, known: int) -> Results:
+        """The matches that end in a range of ticks and are decided."""
+
+        def part(at: Snapshot, compiled: CompiledMatch) -> KnownPart:
+            reach = Reach(at, compiled)
+            begin = reach.back(low)
+            end = min(known, reach.after(reach.ahead(high)))
+            return known_part(at, compiled, begin, min(end, INT64_MAX - 1))
+
+        span = snapshot.time_range
+        if span is None or low > high:
+            table, ticks = self._ended(self.evaluator.over(snapshot, 0, 0), 1, 0)
+        else:
+            tables, old = [], low
+            if low <= span[0]:  # all of history, as any query is answered over it
+                old = Reach(snapshot, self._compiled).back(min(known, span[1]))
+                tables.append(self._ended(self.evaluator.over(snapshot), low, min(high, old - 1)))
+            low = max(low, old)
+            tables.append(self._ended(self.evaluator.over(snapshot, part=part), low, high))
+            table = pa.concat_tables([found for found, _ in tables])
+            ticks = np.concatenate([found for _, found in tables])
+        names = table.column(MATCH).combine_chunks()
+        if self._every_row:
+            names = digests(b"", [names, table.column(EVENT)])
+        if isinstance(names, pa.ChunkedArray):
+            names = pa.concat_arrays(names.chunks)
+        return Results(ticks, names, chosen(table, self.columns))
+
+    def _ended(self, result: Result, low: int, high: int) -> tuple[pa.Table, Ticks]:
+        """The matches of a result that end in a range of ticks."""
+        table, ticks = self._table(result, low, high, lambda table: ticks_of(table, TIME))
+        return table, ticks
+
+    def begin(self, snapshot: Snapshot, watermark: int) -> int:
+        """Matches that are open at a watermark have begun within their reach before it."""
+        if snapshot.time_range is None:
+            return INT64_MIN
+        reach = Reach(snapshot, self._compiled)
+        return reach.back(min(added(watermark, 1), reach.last))
+
+    def changed(self, snapshot: Snapshot, spans: Spans, watermark: int) -> Spans:
+        """From the reach of a match before an event to where the searches meet."""
+        reach = Reach(snapshot, self._compiled)
+        return united(
+            tuple(
+                (
+                    reach.back(first),
+                    min(watermark, self._rejoined(snapshot, reach, last, watermark)),
+                )
+                for first, last in spans
+            )
+        )
+
+    def _rejoined(self, snapshot: Snapshot, reach: Reach, last: int, watermark: int) -> int:
+        """Greatest tick of a match that an event at a tick can have changed."""
+        compiled = self._compiled
+        if demands(compiled).neighbours:
+            if compiled.partition_by:
+                return watermark  # the next event of its partition may be far away
+            last = reach.after(last)
+        end = reach.ahead(last)
+        if independent(compiled):
+            return end
+        while end < watermark:
+            cut, _ = find_cut(snapshot, compiled, reach, added(end, 1))
+            if cut is not None:
+                return reach.ahead(max(cut.tick, cut.last))
+            end = reach.ahead(added(end, 1))
+        return watermark
+
+    def explain(self) -> list[tuple[str, str]]:
+        """What is said of the class."""
+        within = self._compiled.within
+        reach = "the greatest length of a match" if within is None else f"{within} ticks"
+        every = independent(self._compiled)
+        return [
+            (
+                "class",
+                f"{self.kind} ({'each match by itself' if every else 'one match at a time'})",
+            ),
+            ("reach", reach),
+            ("closed", "when no later event can change the match"),
+            ("state", "none: events within the reach of open matches are read again"),
+        ]

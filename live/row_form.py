@@ -1,0 +1,62 @@
+"""Filters and projections: a result for each event that passes, known with the event."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from ..identity import digests
+from ..store.snapshot import Snapshot
+from ..store.tap import Spans
+from .changes import Results
+from .forms import Evaluator, Form, Ticks, chosen, half_open, ticks_of
+
+__all__ = ["TIME", "RowForm", "ranks"]
+
+TIME = "#time"
+
+
+class RowForm(Form):
+    """Rows of one stream.
+
+    A row is known by the tick of its event and its place among the rows of that tick: events of a
+    tick keep their order of arrival for ever, and so do those of them that pass.
+
+    Parameters
+    ----------
+    evaluator : Evaluator
+        With the event's time as :data:`TIME`.
+    columns : tuple of str
+    seed : bytes
+    """
+
+    kind = "rows"
+
+    def __init__(self, evaluator: Evaluator, columns: tuple[str, ...], seed: bytes) -> None:
+        super().__init__(evaluator, columns)
+        self._seed = seed
+
+    def results(self, snapshot: Snapshot, low: int, high: int, known: int) -> Results:
+        """The rows of the events in a range of ticks."""
+        start, end = half_open(low, min(high, known))
+        table = self.evaluator.over(snapshot, start, end).arrow()
+        ticks = ticks_of(table, TIME)
+        names = digests(self._seed, [pa.array(ticks), pa.array(ranks(ticks))])
+        return Results(ticks, names, chosen(table, self.columns))
+
+    def changed(self, snapshot: Snapshot, spans: Spans, watermark: int) -> Spans:
+        """The ticks themselves."""
+        return spans
+
+    def explain(self) -> list[tuple[str, str]]:
+        """What is said of the class."""
+        return [("class", self.kind), ("reach", "none"), ("closed", "with the event"),
+                ("state", "none")]  # fmt: skip
+
+
+def ranks(ticks: Ticks) -> Ticks:
+    """The place of each row among those of its tick; ticks ascend."""
+    begins = np.ones(len(ticks), np.bool_)
+    begins[1:] = ticks[1:] != ticks[:-1]
+    first = np.flatnonzero(begins)
+    return np.arange(len(ticks)) - first[np.cumsum(begins) - 1] if len(ticks) else ticks

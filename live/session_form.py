@@ -1,0 +1,122 @@
+"""Sessions: a result for each run of events that are near each other, known when a pause follows.
+
+How a session is read whole
+    A session may be longer than any window that is read for it.  So a little is read before the
+    region, and where a session that is wanted begins within a gap of where the reading began, it
+    may have begun before: then twice as much is read, and so on.  The same goes for where a
+    session ends that a late event is in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from ..identity import digests
+from ..store.snapshot import Snapshot
+from ..store.tap import Spans, united
+from ..ticks import INT64_MAX, INT64_MIN
+from .changes import Results
+from .forms import Evaluator, Form, added, chosen, half_open, ticks_of
+from .window_form import START
+
+__all__ = ["END", "KEPT", "SessionForm"]
+
+END = "#end"
+KEPT = "#kept"
+"""Whether HAVING holds."""
+
+
+class SessionForm(Form):
+    """Aggregates of sessions.
+
+    Parameters
+    ----------
+    evaluator : Evaluator
+        With :data:`START`, :data:`END`, :data:`KEPT` (HAVING apart: a session that it leaves out is
+        one all the same) and ``keys``.
+    columns : tuple of str
+    seed : bytes
+    gap : int
+        Ticks.
+    keys : sequence of str
+    """
+
+    kind = "sessions"
+    emits_changes = True
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        columns: tuple[str, ...],
+        seed: bytes,
+        gap: int,
+        keys: Sequence[str],
+    ) -> None:
+        super().__init__(evaluator, columns)
+        self._seed = seed
+        self._gap = gap
+        self._keys = keys
+        self._longest = gap
+
+    def closed(self, watermark: int) -> int:
+        """A neighbour at exactly a gap still joins: the tick after a session must be past."""
+        return added(watermark, -1)
+
+    def results(self, snapshot: Snapshot, low: int, high: int, known: int) -> Results:
+        """The sessions whose last tick (of the pause behind them) lies in a range."""
+        if known < INT64_MAX:
+            high = min(high, self.closed(known))
+        stop = min(known, added(high, 1))
+        back = 2 * (self._longest + self._gap)
+        span = snapshot.time_range
+        while True:
+            begin = INT64_MIN if low <= INT64_MIN else added(low, -self._gap - back)
+            if span is None or begin <= span[0]:
+                begin = INT64_MIN
+            read = half_open(begin, stop) if low <= high else (0, 0)
+            result = self.evaluator.over(snapshot, *read)
+            table, ticks = self._table(result, low, high, lambda t: ticks_of(t, END) - 1)
+            starts = ticks_of(table, START)
+            if begin <= INT64_MIN or not (starts < added(begin, self._gap)).any():
+                break
+            back *= 2
+        if len(ticks):
+            self._longest = max(self._longest, int((ticks - starts).max()))
+        kept = np.array(table.column(KEPT).fill_null(False).to_numpy(), np.bool_)
+        keys = [table.column(name) for name in self._keys]
+        names = digests(self._seed, [pa.array(starts), *keys])
+        return Results(ticks, names, chosen(table, self.columns)).where(kept)
+
+    def changed(self, snapshot: Snapshot, spans: Spans, watermark: int) -> Spans:
+        """From the tick before an event to the end of the session that it is in."""
+        return united(
+            tuple(
+                (added(first, -1), max(last, self._end(snapshot, first, last, watermark)))
+                for first, last in spans
+            )
+        )
+
+    def _end(self, snapshot: Snapshot, first: int, last: int, watermark: int) -> int:
+        """Greatest time of a session that has events in a range, or is that near to it."""
+        ahead = 2 * (self._longest + self._gap)
+        while True:
+            stop = added(last, ahead)
+            read = half_open(added(first, -self._gap), stop)
+            table = self.evaluator.over(snapshot, *read).arrow()
+            starts, ends = ticks_of(table, START), ticks_of(table, END)
+            met = starts <= added(last, self._gap)
+            if stop >= watermark or not (ends[met] > stop).any():
+                return min(watermark, int(ends[met].max()) - 1) if met.any() else last
+            ahead *= 2
+
+    def explain(self) -> list[tuple[str, str]]:
+        """What is said of the class."""
+        return [
+            ("class", f"{self.kind} (gap {self._gap} ticks)"),
+            ("reach", f"sessions so far up to {self._longest} ticks long"),
+            ("closed", "when the watermark passes the end of the pause behind the last event"),
+            ("state", "none: what may belong to an open session is read again"),
+        ]

@@ -1,0 +1,243 @@
+"""Sinks: streams that hold what live queries have put out, and taken back.
+
+Layout
+    ::
+
+        _time   of the result: the greatest time that counts     the stream's time attribute
+        _seq    1, 2, ... in the order in which it was put out    where a reader goes on
+        _id     what the result is called, 16 bytes
+        _rev    0, 1, ...: its versions
+        _diff   +1 put out, -1 taken back                         not where nothing ever is
+        _query  which live query                                  where several share the sink
+        ...     the query's columns
+
+    Beside the results lies a mark for each live query (:class:`Mark`), in the same commit.
+
+Guarantee
+    A step is in the sink with its mark, or not at all.  ``_seq`` has neither gaps nor repetitions.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import InvalidArgument, ResourceLimit, UnsupportedType
+from ..query.binding.net_binding import CHANGELOG, DIFFERENCE
+from ..schema import StreamSchema
+from ..store import EventStream, Range
+from .changes import Changes, Said
+
+__all__ = ["OWNER", "Mark", "Sink", "sink_schema"]
+
+OWNER = "live"
+QUERY = "_query"
+CHUNK = 1 << 16
+SEQUENCE = ""
+"""Name of the mark that tells the next ``_seq``; no live query has it."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How far a live query has come.
+
+    Attributes
+    ----------
+    position : int
+        Commit of the source that its results are of.
+    watermark : int or None
+        Every event up to it was taken in; None before the first.
+    events : int
+        Events of the source up to the watermark, those that retention has dropped among them.
+    step : int
+    rows, retractions, late, ignored : int
+        Counters, for people.
+    """
+
+    position: int = 0
+    watermark: int | None = None
+    events: int = 0
+    step: int = 0
+    rows: int = 0
+    retractions: int = 0
+    late: int = 0
+    ignored: int = 0
+
+
+def sink_schema(
+    time: pa.DataType, fields: Sequence[pa.Field], *, revokes: bool, shared: bool
+) -> StreamSchema:
+    """Columns of a sink.
+
+    Raises
+    ------
+    InvalidArgument
+        A column has the name of one of the sink's own, or no name of its own.
+    UnsupportedType
+        A column has a type that streams cannot store.
+    """
+    own = [
+        pa.field("_time", time, nullable=False),
+        pa.field("_seq", pa.int64(), nullable=False),
+        pa.field("_id", pa.binary(), nullable=False),
+        pa.field("_rev", pa.int32(), nullable=False),
+    ]
+    if revokes:
+        own.append(pa.field(DIFFERENCE, pa.int8(), nullable=False))
+    if shared:
+        own.append(pa.field(QUERY, pa.string(), nullable=False))
+    taken = {name.lower() for name in (*CHANGELOG, DIFFERENCE, QUERY)}
+    for field in fields:
+        if field.name.lower() in taken:
+            raise InvalidArgument(
+                f"two columns of the results would be called {field.name!r}; give one an alias"
+            )
+        taken.add(field.name.lower())
+    try:
+        return StreamSchema(pa.schema([*own, *fields]), "_time")
+    except UnsupportedType as error:
+        raise UnsupportedType(f"{error}; cast that column in the SELECT") from None
+
+
+class Sink:
+    """The sink of one live query, or its part of one.
+
+    Parameters
+    ----------
+    stream : EventStream
+    query : str
+        Name of the live query.
+    columns : tuple of str
+        Of its results.
+    """
+
+    def __init__(self, stream: EventStream, query: str, columns: tuple[str, ...]) -> None:
+        self.stream = stream
+        self.query = query
+        self.columns = columns
+        schema = stream.schema
+        self.revokes = DIFFERENCE in schema
+        self.shared = QUERY in schema
+        self._woken = threading.Condition()
+        self._listening = False
+
+    # -- marks ----------------------------------------------------------------------------------
+
+    def mark(self) -> Mark | None:
+        """The mark of the last step; None where there is none."""
+        found = self.stream.marks().get(self.query)
+        return None if found is None else Mark(**found)
+
+    def _next(self) -> int:
+        """The next ``_seq``; the stream's lock is held."""
+        told = int(self.stream.marks().get(SEQUENCE, 1))
+        newest = self.stream.snapshot().aggregate(["_seq"])["_seq"].max
+        return max(told, 1 if newest is None else int(newest) + 1)
+
+    # -- writing --------------------------------------------------------------------------------
+
+    def put(self, changes: Changes | None, mark: Mark | None) -> None:
+        """Commit the changes of a step with its mark; None ends the query's."""
+        with self.stream.quiet():  # numbers are given in the order of commits
+            marks: dict[str, Any] = {self.query: None if mark is None else asdict(mark)}
+            batch = pa.RecordBatch.from_pylist([], schema=self.stream.schema.arrow)
+            if changes is not None and len(changes):
+                first = self._next()
+                batch = self._batch(changes, first)
+                marks[SEQUENCE] = first + len(changes)
+            self.stream.append(batch, owner=OWNER, marks=marks)
+
+    def _batch(self, changes: Changes, first: int) -> pa.RecordBatch:
+        results, count = changes.results, len(changes)
+        schema = self.stream.schema
+        own: dict[str, Any] = {
+            "_time": pa.array(results.time).cast(schema.time_type),
+            "_seq": pa.array(np.arange(first, first + count)),
+            "_id": results.id,
+            "_rev": pa.array(changes.revision.astype(np.int32)),
+            DIFFERENCE: pa.array(changes.sign.astype(np.int8)),
+            QUERY: pa.repeat(pa.scalar(self.query), count),
+        }
+        arrays = []
+        for name in schema.names:
+            if name in self.columns:
+                arrays.append(_as(results.columns.column(name), schema.arrow.field(name)))
+            else:
+                arrays.append(own[name])
+        return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow)
+
+    # -- reading --------------------------------------------------------------------------------
+
+    def said(self, low: int, high: int) -> Said:
+        """What was said of the results with a time from ``low`` to ``high``."""
+        names = ["_time", "_id", "_rev", *self.columns]
+        names += [DIFFERENCE] if self.revokes else []
+        filter_ = pc.field(QUERY) == self.query if self.shared else None
+        end = None if high >= 2**63 - 1 else high + 1
+        batches = list(self.stream.snapshot().scan(low, end, names, filter=filter_))
+        fields = [self.stream.schema.arrow.field(name) for name in names]
+        whole = pa.Table.from_batches(batches, pa.schema(fields)).combine_chunks().to_batches()
+        changes = whole[0] if whole else pa.RecordBatch.from_pylist([], schema=pa.schema(fields))
+        if not self.revokes:
+            ones = pa.array(np.ones(changes.num_rows, np.int8))
+            changes = changes.append_column(DIFFERENCE, ones)
+        return Said.of(changes, self.columns)
+
+    def rows(self, after: int) -> Iterator[pa.RecordBatch]:
+        """What was put out behind a ``_seq``, in its order, of this query alone."""
+        while True:
+            snapshot = self.stream.snapshot()
+            found = snapshot.aggregate(["_seq"])["_seq"].max
+            if found is None or int(found) <= after:
+                return
+            upto = min(int(found), after + CHUNK)
+            wanted = (pc.field("_seq") > after) & (pc.field("_seq") <= upto)
+            if self.shared:
+                wanted &= pc.field(QUERY) == self.query
+            batches = list(snapshot.scan(prune=Range("_seq", after + 1, upto), filter=wanted))
+            table = pa.Table.from_batches(batches, self.stream.schema.arrow)
+            for batch in table.sort_by("_seq").combine_chunks().to_batches():
+                if batch.num_rows:
+                    yield batch
+            after = upto
+
+    def following(self, after: int, closed: threading.Event) -> Iterator[pa.RecordBatch]:
+        """As :meth:`rows`, and then what is put out, as it is, until ``closed``."""
+        with self._woken:
+            if not self._listening:
+                self.stream.subscribe(lambda _: self.wake())
+                self._listening = True
+        while True:
+            position = self.stream.snapshot().version
+            for batch in self.rows(after):
+                after = batch.column("_seq")[-1].as_py()
+                yield batch
+            with self._woken:
+                while self.stream.snapshot().version == position:
+                    if closed.is_set():
+                        return
+                    self._woken.wait()
+
+    def wake(self) -> None:
+        """Have those that follow look again."""
+        with self._woken:
+            self._woken.notify_all()
+
+
+def _as(column: pa.ChunkedArray, field: pa.Field) -> pa.Array:
+    """A column of results in the type that the sink has."""
+    if column.type != field.type:
+        try:
+            column = column.cast(field.type)
+        except pa.ArrowInvalid as error:
+            raise ResourceLimit(
+                f"a value of column {field.name!r} does not fit the type that it has in the sink, "
+                f"{field.type} ({error}); cast it in the SELECT, to DECIMAL(38, 0) for instance"
+            ) from None
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

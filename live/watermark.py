@@ -1,0 +1,54 @@
+"""Watermarks: up to which tick every event is taken as known.
+
+Layout
+    ::
+
+        W = newest tick in order - DELAY - 1          a function of the source's history
+        W = newest tick in order - DELAY              when no commit has come for IDLE AFTER
+
+    The ``- 1`` leaves the newest tick open: more events of it may come, in order.
+
+Guarantee
+    A watermark never goes back.  A tick that lies more than :data:`AHEAD_SECONDS` beyond the wall
+    clock does not move it: one broken clock must not make all events after it late.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from ..store.snapshot import Snapshot
+from .forms import added
+
+__all__ = ["AHEAD_SECONDS", "watermark_of"]
+
+AHEAD_SECONDS = 3600.0
+"""Default of ``CHRONICLE_LIVE_AHEAD_SECONDS``."""
+
+
+def ahead_seconds() -> float:
+    """How far beyond the wall clock a time may lie and count."""
+    return float(os.environ.get("CHRONICLE_LIVE_AHEAD_SECONDS", AHEAD_SECONDS))
+
+
+def watermark_of(snapshot: Snapshot, delay: int, idle: bool) -> int | None:
+    """The watermark of a source; None before its first event.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+    delay : int
+        Ticks.
+    idle : bool
+        Whether the source has been quiet for long enough.
+    """
+    last = snapshot.state.last
+    per_second = snapshot.schema.ticks_per_second
+    if last is not None and per_second is not None:
+        limit = int((time.time() + ahead_seconds()) * per_second)
+        if last > limit:
+            last = snapshot.aggregate((), None, limit + 1).last
+    if last is None:
+        return None
+    return added(last, -delay - (0 if idle else 1))

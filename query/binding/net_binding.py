@@ -1,0 +1,102 @@
+"""``NET(stream)`` in FROM: what holds now of the results that a live query has put out.
+
+Purpose
+    A live query says a result, and takes it back when a late event has changed it.
+    :func:`bind_net` makes of such a stream the relation of results that were said and not taken
+    back.
+
+Guarantee
+    Conditions on ``_time`` narrow what is read: a result and what takes it back have one time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from ...errors import SqlError
+from ...schema import StreamSchema
+from ..sql.dialect import error_at, position_of
+from .binder import conjuncts
+from .from_operator import OperatorSite
+
+__all__ = ["CHANGELOG", "DIFFERENCE", "BoundNet", "bind_net"]
+
+CHANGELOG = ("_time", "_seq", "_id", "_rev")
+"""First columns of a stream of results."""
+
+DIFFERENCE = "_diff"
+"""The next one, where results may be taken back."""
+
+
+@dataclass(frozen=True)
+class BoundNet:
+    """The relation bound to its stream.
+
+    Attributes
+    ----------
+    stream : str
+    changes : StreamSchema
+        Of the stream.
+    schema : pyarrow.Schema
+        ``_time``, ``_id``, ``_rev``, then what results consist of.
+    conditions : tuple of sqlglot trees
+        What is asked of ``_time``.
+    """
+
+    stream: str
+    changes: StreamSchema
+    schema: pa.Schema
+    conditions: tuple[Any, ...]
+
+    @property
+    def streams(self) -> Sequence[str]:
+        """The stream that it reads."""
+        return (self.stream,)
+
+    @property
+    def ordered_by(self) -> Sequence[str]:
+        """Rows come in the order of time."""
+        return ("_time",)
+
+
+def bind_net(site: OperatorSite) -> BoundNet:
+    """Check the call, and find what the SELECT asks of times."""
+    arguments = site.item.this.expressions
+
+    def wrong(what: str, node: Any = None) -> SqlError:
+        return error_at(site.text, position_of(node or site.item), what)
+
+    if len(arguments) != 1 or not isinstance(arguments[0], exp.Column) or arguments[0].table:
+        raise wrong("NET takes the name of a live query's stream: NET(name)")
+    name, schema = site.stream(arguments[0])
+    if tuple(schema.names[: len(CHANGELOG)]) != CHANGELOG:
+        raise wrong(
+            f"{name} holds no results of a live query, so there is nothing to net", site.item
+        )
+    hidden = ("_seq", DIFFERENCE)
+    fields = [field for field in schema.arrow if field.name not in hidden]
+    return BoundNet(name, schema, pa.schema(fields), _on_time(site))
+
+
+def _on_time(site: OperatorSite) -> tuple[Any, ...]:
+    """Parts of WHERE that only speak of the time of results."""
+    select = site.select
+    where = select.args.get("where") if isinstance(select, exp.Select) else None
+    if where is None or any(select.args.get(key) for key in ("joins", "laterals")):
+        return ()
+    alias = (site.item.alias or "net").lower()
+    found = []
+    for part in conjuncts(where.this):
+        columns = list(part.find_all(exp.Column))
+        mine = all(
+            column.name.lower() == "_time" and column.table.lower() in ("", alias)
+            for column in columns
+        )
+        if columns and mine and part.find(exp.Query) is None:
+            found.append(part.copy())
+    return tuple(found)

@@ -1,0 +1,177 @@
+"""MATCH_ID() and its kin: what a match is called, however many matches come before it.
+
+Purpose
+    A match has a number (MATCH_NUMBER) that every late event before it changes.  Its identity does
+    not change: it is made of its pattern and of its events, and an event is known by its partition,
+    its tick, and its *rank*, its place among the partition's events of that tick in the order of
+    arrival.
+
+Layout
+    ::
+
+        MATCH_ID()      one match at a time    digest of the partition and the first event
+                        EVENT SELECTION        digest of the partition and all events
+        MATCH_TIME()    the time of the last event; of an empty match, of where it is
+        MATCH_EVENT()   tick and rank of the event of an output row, 16 bytes
+
+Guarantee
+    Rows of one tick must be fed all or none, as time ranges do; then a rank does not depend on
+    where the input begins.
+
+Limits
+    In MEASURES only.  The input has a time and comes in its order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...identity import digests, event_bytes
+from ..sql.pattern_parser import position_error
+from .binding import Bound
+from .columns import flat, numbers
+from .groups import KeyCodes
+from .leaves import MatchIdentity
+
+if TYPE_CHECKING:
+    from .measures import Context
+
+__all__ = ["RANK", "EventRanks", "Naming", "check_identities", "identity_column", "naming_of"]
+
+IntArray = npt.NDArray[np.int64]
+RANK = "@rank"
+
+
+@dataclass(frozen=True)
+class Naming:
+    """How matches of a clause are named.
+
+    Attributes
+    ----------
+    seed : bytes
+        Stands for the pattern.
+    partition_by : tuple of str
+    time : str
+    every_event : bool
+        Whether two matches may have the same first event.
+    """
+
+    seed: bytes
+    partition_by: tuple[str, ...]
+    time: str
+    every_event: bool
+
+
+def naming_of(
+    measures: Sequence[Bound],
+    seed: bytes,
+    partition_by: tuple[str, ...],
+    time: str,
+    selection: str | None,
+) -> Naming | None:
+    """How matches are named; None where no measure asks for that."""
+    asked = {leaf.kind for leaf, _ in _identities(measures)}
+    every = "match_id" in asked and selection is not None
+    return Naming(seed, partition_by, time, every) if asked else None
+
+
+def check_identities(measures: Sequence[Bound], sql: str, ordered: bool) -> None:
+    """Refuse identities where events do not come in the order of time: ranks count arrivals."""
+    for leaf, at in () if ordered else _identities(measures):
+        raise position_error(
+            f"{leaf.kind.upper()}() needs events in the order of time: match a stream, ordered by "
+            "its time",
+            sql,
+            at,
+        )
+
+
+def _identities(measures: Sequence[Bound]) -> list[tuple[MatchIdentity, int]]:
+    """Leaves that ask for identities, with the place of their measure."""
+    return [
+        (leaf, bound.at)
+        for bound in measures
+        for leaf in bound.leaves
+        if isinstance(leaf, MatchIdentity)
+    ]
+
+
+class EventRanks:
+    """Adds the column of ranks to batches that come in time order.
+
+    Parameters
+    ----------
+    naming : Naming
+    """
+
+    def __init__(self, naming: Naming) -> None:
+        self._naming = naming
+        self._keys = KeyCodes(max(1, len(naming.partition_by)))
+        self._tick: IntArray = np.zeros(0, np.int64)  # the newest of each partition
+        self._count: IntArray = np.zeros(0, np.int64)  # and its events so far
+
+    def ranked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch with the ranks of its rows."""
+        naming = self._naming
+        ticks, _ = numbers(flat(batch.column(naming.time)), "i")
+        rows = len(ticks)
+        codes: IntArray = np.zeros(rows, np.int64)
+        total = 1
+        if naming.partition_by:
+            columns = [pa.chunked_array([batch.column(name)]) for name in naming.partition_by]
+            codes, total = self._keys.encode(columns), self._keys.count
+        grown = total - len(self._tick)
+        if grown > 0:
+            self._tick = np.concatenate([self._tick, np.zeros(grown, np.int64)])
+            self._count = np.concatenate([self._count, np.zeros(grown, np.int64)])
+        order = np.argsort(codes, kind="stable")
+        code, tick = codes[order], ticks[order]
+        other = np.ones(rows, np.bool_)  # where a tick of a partition begins
+        other[1:] = (code[1:] != code[:-1]) | (tick[1:] != tick[:-1])
+        begin = np.flatnonzero(other)
+        run = np.cumsum(other) - 1
+        code, tick = code[begin], tick[begin]
+        before = np.where(self._tick[code] == tick, self._count[code], 0)
+        ranks = np.empty(rows, np.int64)
+        ranks[order] = np.arange(rows) - begin[run] + before[run]
+        last = np.ones(len(begin), np.bool_)
+        last[:-1] = code[1:] != code[:-1]
+        length = np.diff(np.append(begin, rows)) + before
+        self._tick[code[last]] = tick[last]
+        self._count[code[last]] = length[last]
+        return batch.append_column(RANK, pa.array(ranks))
+
+
+def identity_column(leaf: MatchIdentity, naming: Naming, context: Context) -> pa.Array:
+    """The values of a leaf for all output rows."""
+    matches, rows = context.matches, context.rows
+    if leaf.kind == "match_time":
+        return context.take(naming.time, pa.array(matches.last_row)).take(pa.array(rows.match))
+    if leaf.kind == "match_event":
+        at = matches.start[rows.match]
+        inside = rows.index >= 0
+        where = matches.first[rows.match[inside]] + rows.index[inside]
+        at[inside] = matches.rows[where]
+        tick, rank = _events(at, naming, context)
+        return event_bytes(tick, rank, np.arange(len(at) + 1)).cast(pa.binary())
+    columns = [context.take(name, pa.array(matches.start)) for name in naming.partition_by]
+    if naming.every_event:
+        tick, rank = _events(matches.rows, naming, context)
+        columns.append(event_bytes(tick, rank, matches.first))
+    else:
+        tick, rank = _events(matches.start, naming, context)
+        columns += [pa.array(tick), pa.array(rank)]
+    return digests(naming.seed, columns).take(pa.array(rows.match))
+
+
+def _events(at: IntArray, naming: Naming, context: Context) -> tuple[IntArray, IntArray]:
+    """Ticks and ranks of rows."""
+    tick = numbers(flat(context.take(naming.time, pa.array(at))), "i")[0].astype(np.int64)
+    rank = context.take(RANK, pa.array(at)).to_numpy(zero_copy_only=False)
+    return tick, rank

@@ -1,0 +1,120 @@
+"""NET as it runs: changes in, what holds now out.
+
+Purpose
+    :func:`settled` folds the changes of whole ticks by identity and revision: a result stays when
+    it was said once more than it was taken back.  :class:`NetOperator` does so while it scans.
+
+Cost
+    One scan; a batch in which nothing is taken back passes as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...store.tail import ticks_of_column
+from ..binding.net_binding import DIFFERENCE
+from ..conditions.ranges import half_open, range_text
+from ..contract.explanation import Operator
+from ..plan.nodes import NetRows
+from .context import RunContext
+
+__all__ = ["NetOperator", "settled"]
+
+
+class NetOperator:
+    """What holds now of the changes in a range of time."""
+
+    def __init__(self, node: NetRows, run: RunContext) -> None:
+        self._node = node
+        self._run = run
+        self._changes = self._rows = 0
+
+    @property
+    def schema(self) -> pa.Schema:
+        """``_time``, ``_id``, ``_rev``, then what results consist of."""
+        return self._node.schema
+
+    def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        """Results in the order of their times."""
+        node = self._node
+        wanted = list(self.schema.names if columns is None else columns)
+        if node.scan.low > node.scan.high:
+            return
+        needed = wanted
+        if node.revoked:
+            needed = list(dict.fromkeys([*wanted, "_time", "_id", "_rev", DIFFERENCE]))
+        scan = self._run.snapshot(node.scan.stream).scan(
+            *half_open(node.scan.low, node.scan.high), needed, check=self._run.control.check
+        )
+        for batch in _whole_ticks(scan) if node.revoked else scan:
+            self._changes += batch.num_rows
+            kept = settled(batch) if node.revoked else batch
+            self._rows += kept.num_rows
+            if kept.num_rows:
+                yield kept.select(wanted)
+
+    def explain(self) -> Operator:
+        """The node of the plan."""
+        scan = self._node.scan
+        shown = range_text(scan.low, scan.high, scan.schema)
+        details = (("stream", scan.stream), *([("time", shown)] if shown else []))
+        figures = (("changes", self._changes), ("rows", self._rows)) if self._changes else ()
+        return Operator("Net", details, figures)
+
+
+def _whole_ticks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches that hold all rows of a tick or none."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        ticks = ticks_of_column(batch.column("_time"))
+        cut = int(np.searchsorted(ticks, ticks[-1]))
+        if cut:
+            yield _joined([*held, batch.slice(0, cut)])
+            held = []
+        elif held and ticks_of_column(held[-1].column("_time"))[-1] != ticks[-1]:
+            yield _joined(held)
+            held = []
+        held.append(batch.slice(cut))
+    if held:
+        yield _joined(held)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return pa.concat_batches(batches) if len(batches) > 1 else batches[0]
+
+
+def settled(changes: pa.RecordBatch) -> pa.RecordBatch:
+    """The changes that still hold, of some that have all of each tick.
+
+    Parameters
+    ----------
+    changes : pyarrow.RecordBatch
+        In the order of time, ties as they were said; with ``_time``, ``_id``, ``_rev``, ``_diff``.
+    """
+    difference = changes.column(DIFFERENCE).to_numpy(zero_copy_only=False).astype(np.int64)
+    if not (difference < 0).any():
+        return changes
+    words = np.stack(
+        [
+            ticks_of_column(changes.column("_time")),
+            changes.column("_rev").to_numpy(zero_copy_only=False).astype(np.int64),
+        ],
+        axis=1,
+    )
+    fixed = pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(16), len(words), [None, pa.py_buffer(np.ascontiguousarray(words))]
+    )
+    key = pc.binary_join_element_wise(changes.column("_id"), fixed.cast(pa.binary()), b"")
+    codes = pc.dictionary_encode(key).indices.to_numpy(zero_copy_only=False)
+    count = int(codes.max()) + 1
+    sums = np.zeros(count, np.int64)
+    np.add.at(sums, codes, difference)
+    said = np.flatnonzero(difference > 0)
+    last = np.full(count, -1, np.int64)
+    last[codes[said]] = said  # where one was said again, the last write is the last time
+    return changes.take(pa.array(np.sort(last[(sums > 0) & (last >= 0)])))

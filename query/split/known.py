@@ -1,0 +1,118 @@
+"""The matches that what is known of a stream decides: all events up to a tick, none of later ones.
+
+Purpose
+    A live query asks for the matches that no event behind its watermark can change.
+    :func:`known_part` is a part of a pattern query that begins at a cut, so that the search is the
+    one over the whole stream, and ends at the watermark without treating it as the stream's end.
+
+Layout
+    ::
+
+          before  cut                      known
+        ....|......|=========================|- - - -
+            seen   |  matches that begin here, when they are decided
+
+Guarantee
+    The matches found are among those that the whole stream has, whatever comes behind ``known``,
+    and all of them that begin behind the cut and are decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ...store.segment import ScanMetrics
+from ...store.snapshot import Snapshot
+from ..pattern.compiled import CompiledMatch, MatchLimits
+from .cuts import find_cut
+from .parts import Cut, RangeStream
+from .reach import Reach
+
+__all__ = ["KnownPart", "known_part"]
+
+Check = Callable[[], None] | None
+
+
+@dataclass(frozen=True, eq=False)
+class KnownPart:
+    """See the module.
+
+    Attributes
+    ----------
+    low : Cut or None
+        None where the stream begins.
+    before : int
+        Tick from which on rows before the cut are read, as context.
+    known : int
+        Greatest tick of an event that counts.
+    """
+
+    low: Cut | None
+    before: int
+    known: int
+
+    @property
+    def ticks(self) -> tuple[int | None, int | None]:
+        """Half-open range of ticks that it reads."""
+        return (None if self.low is None else self.before), self.known + 1
+
+    def run(
+        self,
+        snapshot: Snapshot,
+        compiled: CompiledMatch,
+        metrics: ScanMetrics,
+        *,
+        check: Check = None,
+        limits: MatchLimits | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of its matches."""
+        stream = RangeStream(compiled, limits or MatchLimits(), check)
+        columns = compiled.input_columns
+
+        def scan(low: int | None, high: int) -> Iterator[pa.RecordBatch]:
+            return snapshot.scan(low, high, columns, metrics=metrics, check=check)
+
+        if self.low is None:
+            yield from stream.matching(scan(None, self.known + 1))
+        else:
+            yield from stream.surrounding(scan(self.before, self.low.tick))
+            stream.begin(self.low.carried)
+            yield from stream.matching(scan(self.low.tick, self.known + 1))
+        yield from stream.conclude(self.known + 1)
+
+    def describe(self) -> str:
+        """What it reads, for people."""
+        low = "" if self.low is None else str(self.low.tick)
+        return f"what is decided of time [{low}, {self.known}]"
+
+
+def known_part(
+    snapshot: Snapshot, compiled: CompiledMatch, tick: int, known: int, check: Check = None
+) -> KnownPart:
+    """The part with the matches that begin at a tick or later.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+        With at least one event.
+    compiled : CompiledMatch
+        With a bound on its matches.
+    tick : int
+        There may be matches that begin before it, too: it begins at the last cut before.
+    known : int
+        Greatest tick of an event that counts.
+    check : callable, optional
+        Called now and then; may raise.
+    """
+    reach = Reach(snapshot, compiled)
+    at, step = tick, 1
+    while at > reach.first:
+        cut, _ = find_cut(snapshot, compiled, reach, at, check)
+        if cut is not None:
+            return KnownPart(cut, reach.before(reach.back(cut.tick)), known)
+        at -= max(step, at - reach.back(at))
+        step *= 2
+    return KnownPart(None, reach.first, known)

@@ -1,0 +1,132 @@
+"""Syntax nodes of the statements that are not queries; :mod:`.dialect` makes them of text."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+__all__ = [
+    "AlterLive",
+    "AlterStream",
+    "CreateIndexOn",
+    "CreateLive",
+    "CreateStream",
+    "DescribeLive",
+    "DescribeStream",
+    "DropIndexOn",
+    "DropLive",
+    "DropStream",
+    "Explain",
+    "ExplainLive",
+    "ShowIndexes",
+    "ShowLive",
+    "ShowStreams",
+    "StatementNode",
+]
+
+
+class StatementNode(exp.Expression):  # type: ignore[misc]
+    """Base of the statements that are not queries."""
+
+    arg_types = {"this": False}  # noqa: RUF012
+
+
+class CreateStream(StatementNode):
+    """``this`` name, ``columns`` list of ColumnDef, ``time`` identifier, ``options`` list of EQ."""
+
+    arg_types = {  # noqa: RUF012
+        "this": True,
+        "columns": True,
+        "time": True,
+        "options": False,
+        "exists": False,
+    }
+
+
+class DropStream(StatementNode):
+    """``this`` name, ``exists`` whether IF EXISTS was said."""
+
+    arg_types = {"this": True, "exists": False}  # noqa: RUF012
+
+
+class AlterStream(StatementNode):
+    """``this`` name, ``column`` the ColumnDef to add."""
+
+    arg_types = {"this": True, "column": True}  # noqa: RUF012
+
+
+class ShowStreams(StatementNode):
+    """Nothing but itself."""
+
+
+class ShowIndexes(StatementNode):
+    """``this`` the stream, when one was named."""
+
+
+class DescribeStream(StatementNode):
+    """``this`` a name or a query."""
+
+    arg_types = {"this": True}  # noqa: RUF012
+
+
+class CreateIndexOn(StatementNode):
+    """``this`` stream, ``column`` identifier, ``options``, ``exists``: IF NOT EXISTS was said."""
+
+    arg_types = {"this": True, "column": True, "options": False, "exists": False}  # noqa: RUF012
+
+
+class DropIndexOn(StatementNode):
+    """``this`` stream, ``column`` identifier, ``exists`` whether IF EXISTS was said."""
+
+    arg_types = {"this": True, "column": True, "exists": False}  # noqa: RUF012
+
+
+class Explain(StatementNode):
+    """``this`` the explained query, ``analyze`` whether it is run."""
+
+    arg_types = {"this": True, "analyze": False}  # noqa: RUF012
+
+
+class CreateLive(StatementNode):
+    """``this`` name, ``query`` the SELECT; the rest as :mod:`.live_clause` says."""
+
+    arg_types = {  # noqa: RUF012
+        "this": True,
+        "query": True,
+        "into": False,
+        "start": False,
+        "delay": False,
+        "idle": False,
+        "late": False,
+        "correct_for": False,
+        "every": False,
+        "options": False,
+        "exists": False,
+    }
+
+
+class DropLive(StatementNode):
+    """``this`` name, ``exists`` whether IF EXISTS was said, ``keep`` whether KEEP RESULTS was."""
+
+    arg_types = {"this": True, "exists": False, "keep": False}  # noqa: RUF012
+
+
+class AlterLive(StatementNode):
+    """``this`` name, ``action`` pause, resume or refresh, ``start`` and ``end`` of a refresh."""
+
+    arg_types = {"this": True, "action": True, "start": False, "end": False}  # noqa: RUF012
+
+
+class ShowLive(StatementNode):
+    """Nothing but itself."""
+
+
+class DescribeLive(StatementNode):
+    """``this`` a live query's name."""
+
+    arg_types = {"this": True}  # noqa: RUF012
+
+
+class ExplainLive(StatementNode):
+    """``this`` a live query's name."""
+
+    arg_types = {"this": True}  # noqa: RUF012

@@ -1,0 +1,114 @@
+"""What live queries have to say, by definition: plain Python over a list of events.
+
+An event is a tuple (t, k, x), and a list of them is in the order of arrival.  Each function gives
+the rows of the query of the same name in :data:`QUERIES` that are closed at a watermark.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+Event = tuple[int, str, int]
+Rows = list[tuple[Any, ...]]
+
+SIZE, SLIDE, GAP, WITHIN = 10, 4, 3, 12
+
+QUERIES = {
+    "rows": "SELECT t, k, x * 2 AS y FROM s WHERE x > 5",
+    "tumble": f"SELECT window_start, window_end, count(*) AS n, sum(x) AS total "
+    f"FROM TUMBLE(s, t, {SIZE}) GROUP BY window_start, window_end",
+    "keyed": f"SELECT k, window_start, max(x) AS high FROM TUMBLE(s, t, {SIZE}) "
+    "WHERE x <> 4 GROUP BY window_start, k HAVING count(*) > 1",
+    "hop": f"SELECT window_end, k, count(*) AS n FROM HOP(s, t, {SLIDE}, {SIZE}) "
+    "GROUP BY window_start, window_end, k",
+    "sessions": f"SELECT k, window_start, window_end, count(*) AS n FROM SESSION(s, t, {GAP}, k) "
+    "WHERE x > 2 GROUP BY k, window_start, window_end HAVING count(*) > 1",
+    "past": f"SELECT * FROM s MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEASURES FIRST(t) AS f, "
+    f"LAST(t) AS l, LAST(x) AS x PATTERN (A B+) WITHIN {WITHIN} "
+    "DEFINE A AS x > 5, B AS x < PREV(x))",
+    "next": f"SELECT * FROM s MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEASURES FIRST(t) AS f, "
+    f"LAST(t) AS l PATTERN (A B) WITHIN {WITHIN} EVENT SELECTION SKIP TILL NEXT MATCH "
+    "DEFINE A AS x > 6, B AS x < 3)",
+    "each": f"SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES FIRST(t) AS f, LAST(t) AS l "
+    f"AFTER MATCH SKIP TO NEXT ROW PATTERN (A B? C) WITHIN {WITHIN} "
+    "DEFINE A AS x > 5, C AS x < 4)",
+}
+"""Live queries of every class."""
+
+PATTERNS = ("past", "next", "each")
+
+
+def in_time(events: list[Event]) -> list[Event]:
+    """As the stream has them."""
+    return sorted(events, key=lambda event: event[0])
+
+
+def rows(events: list[Event], watermark: int) -> Rows:
+    return [(t, k, 2 * x) for t, k, x in in_time(events) if x > 5 and t <= watermark]
+
+
+def _windows(events: list[Event], size: int, slide: int) -> dict[int, list[Event]]:
+    found = defaultdict(list)
+    for event in in_time(events):
+        start = event[0] // slide * slide
+        while start > event[0] - size:
+            found[start].append(event)
+            start -= slide
+    return found
+
+
+def tumble(events: list[Event], watermark: int) -> Rows:
+    return [
+        (start, start + SIZE, len(held), sum(x for _, _, x in held))
+        for start, held in _windows(events, SIZE, SIZE).items()
+        if start + SIZE - 1 <= watermark
+    ]
+
+
+def keyed(events: list[Event], watermark: int) -> Rows:
+    found = []
+    for start, held in _windows([e for e in events if e[2] != 4], SIZE, SIZE).items():
+        for key in {k for _, k, _ in held}:
+            mine = [x for _, k, x in held if k == key]
+            if len(mine) > 1 and start + SIZE - 1 <= watermark:
+                found.append((key, start, max(mine)))
+    return found
+
+
+def hop(events: list[Event], watermark: int) -> Rows:
+    return [
+        (start + SIZE, key, sum(1 for _, k, _ in held if k == key))
+        for start, held in _windows(events, SIZE, SLIDE).items()
+        for key in {k for _, k, _ in held}
+        if start + SIZE - 1 <= watermark
+    ]
+
+
+def sessions(events: list[Event], watermark: int) -> Rows:
+    found = []
+    for key in {k for _, k, _ in events}:
+        runs: list[list[int]] = []
+        for t, k, x in in_time(events):
+            if k != key or x <= 2:
+                continue
+            if runs and t - runs[-1][-1] <= GAP:
+                runs[-1].append(t)
+            else:
+                runs.append([t])
+        found += [
+            (key, run[0], run[-1] + GAP, len(run))
+            for run in runs
+            if len(run) > 1 and run[-1] + GAP <= watermark
+        ]
+    return found
+
+
+ORACLES: dict[str, Callable[[list[Event], int], Rows]] = {
+    "rows": rows,
+    "tumble": tumble,
+    "keyed": keyed,
+    "hop": hop,
+    "sessions": sessions,
+}

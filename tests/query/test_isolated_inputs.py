@@ -1,0 +1,207 @@
+"""How a worker gets its inputs: begun with the text, in pieces, by memory or by the socket."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import chronicle
+from chronicle.database import Database
+from chronicle.errors import QueryTimeout, ResourceLimit, SqlError, WorkerLost
+from chronicle.isolation.channel import Channel
+from chronicle.isolation.region import Region
+from chronicle.query.relational.isolated import IsolatedExecutor
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers need Linux")
+
+EVENTS = 300_000
+MEMORY = 256 << 20
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("inputs") / "store"
+    with chronicle.open(path) as database:
+        table = pa.table(
+            {
+                "t": range(EVENTS),
+                "k": [None if n % 11 == 0 else f"k{n % 7}\u20ac" for n in range(EVENTS)],
+                "x": [n * 0.5 for n in range(EVENTS)],
+            }
+        )
+        database.create_stream("s", table.schema, time="t").append(table)
+        few = pa.table({"n": range(50)})
+        database.create_stream("few", few.schema, time="n").append(few)
+    return path
+
+
+@pytest.fixture
+def apart(path: Path) -> Iterator[Database]:
+    with chronicle.open(path, query_memory_bytes=MEMORY, isolation="process") as database:
+        yield database
+
+
+@pytest.fixture(scope="module")
+def here(path: Path) -> Iterator[Database]:
+    with chronicle.open(path, "r", query_memory_bytes=MEMORY) as database:
+        yield database
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What workers ask for, by the key of each message; ``region`` for batches put there."""
+    kinds: list[str] = []
+    receive, put = Channel.receive, Region.put
+
+    def told(channel: Channel) -> Any:
+        message, data = receive(channel)
+        kinds.append(next(iter(message)))
+        return message, data
+
+    def placed(region: Region, pieces: Any) -> Any:
+        place = put(region, pieces)
+        kinds.append("region" if place else "full")
+        return place
+
+    monkeypatch.setattr(Channel, "receive", told)
+    monkeypatch.setattr(Region, "put", placed)
+    return kinds
+
+
+ONE = "SELECT n + 1 AS m FROM few WHERE n = 7"
+
+
+def test_a_text_that_is_known_comes_with_its_inputs(apart: Database, asked: list[str]) -> None:
+    assert apart.sql(ONE).fetchall() == [(8,)]
+    assert "scan" in asked
+    asked.clear()
+    for _ in range(3):
+        assert apart.sql(ONE).fetchall() == [(8,)]
+    assert "scan" not in asked
+    assert len(asked) == 3  # one message each way
+
+
+def test_what_was_appended_since_is_seen(apart: Database, asked: list[str]) -> None:
+    few = apart.stream("few")
+    for n in range(100, 104):
+        few.append(pa.table({"n": [n]}))
+        assert apart.sql("SELECT max(n + 1) FROM few WHERE n > 0").fetchall() == [(n + 1,)]
+    assert asked.count("scan") == 1
+
+
+def test_other_parameters_ask_for_other_inputs(apart: Database, asked: list[str]) -> None:
+    for n in (3, 9, 3, 12, 12):
+        found = apart.sql("SELECT n + 1 AS m FROM few WHERE n = $n", {"n": n}).fetchall()
+        assert found == [(n + 1,)]
+    asked.clear()
+    assert apart.sql("SELECT n + 1 AS m FROM few WHERE n = $n", {"n": 40}).fetchall() == [(41,)]
+    assert asked.count("scan") == 1  # nothing is begun for nothing any more
+
+
+def test_a_relation_may_be_read_twice(apart: Database, here: Database) -> None:
+    sql = (
+        "WITH q AS (SELECT n FROM few WHERE n < 20) "
+        "SELECT count(*) FROM q a, q b WHERE a.n < b.n AND a.n IN (SELECT n FROM few)"
+    )
+    wanted = here.sql(sql).fetchall()
+    for _ in range(3):
+        assert apart.sql(sql).fetchall() == wanted
+
+
+LARGE = [
+    "SELECT k, count(*) AS n, sum(t) AS s FROM s GROUP BY k ORDER BY k",
+    "SELECT * FROM s WHERE k LIKE '%3\u20ac' ORDER BY t LIMIT 1000",
+    "SELECT t, k, x FROM s WHERE x >= 0 ORDER BY t",
+    "SELECT count(*) FROM s a JOIN s b ON a.t = b.t + 1 JOIN few ON few.n = a.t",
+    "SELECT t, upper(k) AS u FROM s WHERE t % 3 = 0 ORDER BY t DESC LIMIT 5000",
+]
+
+
+@pytest.mark.parametrize("size", [None, 1 << 21, 1 << 14], ids=["region", "small", "socket"])
+@pytest.mark.parametrize("sql", LARGE)
+def test_large_inputs_are_the_same_whichever_way_they_go(
+    apart: Database,
+    here: Database,
+    asked: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    sql: str,
+    size: int | None,
+) -> None:
+    if size is not None:
+        monkeypatch.setattr(Region, "size", size)
+    wanted = here.sql(sql).arrow()
+    for _ in range(2):
+        assert apart.sql(sql).arrow().equals(wanted)
+    assert ("region" in asked) == (size != 1 << 14)
+    assert ("full" in asked) == (size == 1 << 14) or size == 1 << 21
+
+
+def test_a_limit_stops_the_scan_of_a_large_input(apart: Database) -> None:
+    plan = apart.explain("SELECT t, k FROM s WHERE x >= 0 LIMIT 5", analyze=True).to_dict()
+    assert "rows" in str(plan)
+    for _ in range(3):
+        assert apart.sql("SELECT t, k FROM s WHERE x + t >= 0 LIMIT 5").arrow().num_rows == 5
+
+
+GROWTH = {
+    "streams by each other": "SELECT count(*) FROM s a, s b, s c WHERE a.x + b.x > c.x",
+    "rows of a join": "SELECT a.t, b.t AS u, a.k || b.k AS v FROM s a, s b ORDER BY v DESC",
+    "recursion": "WITH RECURSIVE r(n, s) AS (SELECT 1, 'a' UNION ALL SELECT n + 1, s || s FROM r) "
+    "SELECT max(length(s)) FROM r",
+    "recursion without end": "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) "
+    "SELECT count(DISTINCT n) FROM r",
+    "series": "SELECT count(DISTINCT a.range * b.range) FROM range(1000000) a, range(1000000) b",
+    "lists of lists": "SELECT count(DISTINCT q) FROM (SELECT unnest(range(0, 1000000)) AS q), few, "
+    "few f, few g, few h",
+    "texts that are joined": "SELECT string_agg(a.k || b.k, '') FROM s a, s b",
+}
+FORMS = {
+    "query": "{}",
+    "EXPLAIN": "EXPLAIN ANALYZE {}",
+    "INSERT": "INSERT INTO few SELECT q.c FROM ({}) AS q(c)",
+    "subquery": "SELECT (SELECT count(*) FROM ({}) AS q) AS n",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("growth", GROWTH)
+def test_growth_costs_its_own_answer(apart: Database, growth: str, form: str) -> None:
+    """Memory or time ends it, with the error that says so; the next query finds all as it was."""
+    before = apart.stream("few").count
+    inner = GROWTH[growth]
+    if form == "INSERT" and growth == "rows of a join":
+        inner = inner.replace("a.t, b.t AS u, a.k || b.k AS v", "length(a.k || b.k) AS v")
+    with pytest.raises((ResourceLimit, QueryTimeout, WorkerLost, SqlError)) as raised:
+        apart.sql(FORMS[form].format(inner), timeout=1.5).arrow()
+    if isinstance(raised.value, WorkerLost):
+        assert raised.value.why == "memory"
+    assert "chronicle_" not in str(raised.value)
+    assert apart.stream("few").count == before
+    assert apart.sql("SELECT count(*) + 0 FROM s WHERE x >= 0").fetchall() == [(EVENTS,)]
+    executor = apart._query_engine().executor
+    assert isinstance(executor, IsolatedExecutor)
+    assert not executor.pool._leased
+
+
+@pytest.mark.parametrize(
+    "predicate",
+    [
+        "len(list_transform(range(1000), q -> list_transform(range(1000), r -> q * r + t))) > 0",
+        "length(repeat(k, 10000) || repeat(k, 10000) || repeat(k, 10000)) > length(k) * 30001",
+        "x > (SELECT 1)",
+    ],
+)
+def test_a_condition_that_grows_costs_its_own_answer(apart: Database, predicate: str) -> None:
+    from chronicle.query.contract.cancellation import QueryControl
+
+    with pytest.raises((ResourceLimit, QueryTimeout, WorkerLost, SqlError)):
+        for _ in apart.filtered_scan(
+            "s", apart.snapshot("s"), predicate, None, None, ["t"], None, QueryControl(1.5)
+        ):
+            pass
+    assert apart.sql("SELECT count(*) + 0 FROM s WHERE x >= 0").fetchall() == [(EVENTS,)]
