@@ -303,11 +303,10 @@ class EventStream:
             record = encode_append(batch, journal.events, job.marks)
             added = None if fresh is None else (fresh, int(ticks[cut]), size)
             commits.apply(Edit(journal, commits.active, record=record, added=added))
+        position = commits.journal.position
         if commits.tap is not None:
-            position = commits.journal.position
             span = None if fresh is None else (int(ticks[cut]), int(ticks[-1]))
             commits.tap.note(Arrival(position - 1, position, tick_ranges(ticks[:cut]), span, cut))
-        position = commits.journal.position
         after = None if before is None else commits.state()
         self._tidy_quietly(rules)
         job.late = cut

@@ -57,7 +57,7 @@ def sources() -> list[Path]:
     ]
 
 
-ONE_ROOM = {"streams": "database", "tailing": "database", "live_database": "database"}
+ONE_ROOM = {"streams": "database", "live_database": "database", "tailing": "database"}
 """Modules of the root that make up one room: a stream of a database knows its database."""
 
 FLOORS = (

@@ -210,7 +210,7 @@ class ListSearch:
         self, lists: Lists, rows: Rows, task: Task, check: Callable[[], None] | None
     ) -> Iterator[Batch]:
         """Every match, in batches that begin small."""
-        widest = int((lists.stop - rows.offsets[:-1]).max(initial=0))
+        widest = int((lists.stop - rows.begin).max(initial=0))
         deepest = widest if self._longest is None else min(widest, self._longest)
         path, cursor = np.zeros(deepest + 2, np.int64), np.zeros(deepest + 2, np.int64)
         at = np.zeros(3, np.int64)

@@ -39,7 +39,7 @@ from .scalar import evaluate_all, quote
 if TYPE_CHECKING:
     from .conditions import ConditionPlan, RowTests
 
-__all__ = ["PreparedRows", "prepare", "row_words"]
+__all__ = ["PreparedRows", "prepare", "row_bits", "row_words"]
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -253,6 +253,36 @@ def _matrix(columns: list[Any], dtype: Any, count: int) -> npt.NDArray[Any]:
     return out
 
 
+def _bits(plan: ConditionPlan, rows: _Rows) -> tuple[Words, IntArray, Words | None]:
+    """Bits of rows, absences, and bits of conditions that cannot be computed."""
+    words = np.empty(rows.count, np.uint64)
+    failed = run_row_tests(plan.tests, rows, words)
+    absent = np.zeros(rows.count, np.uint64)
+    if plan.absences.initial and run_row_tests(plan.absences, rows, absent) is not None:
+        raise SqlError(f"the condition of an absence [^ ] cannot be computed: {rows.why}")
+    return words, absent.view(np.int64), failed
+
+
+def row_bits(
+    plan: ConditionPlan, table: pa.Table, offsets: IntArray
+) -> tuple[Words, IntArray, Words | None, bool]:
+    """The bits of rows sorted by partition, without what bytecode reads.
+
+    Returns
+    -------
+    words, absent
+        As in :class:`PreparedRows`.
+    failed : uint64 array or None
+        Bits of conditions that cannot be computed in a row.
+    careful : bool
+        Whether some value could not be computed.
+    """
+    rows = _Rows(table, offsets)
+    shifted = plan.tests.shifted + plan.absences.shifted
+    rows.compute([row for row, _ in shifted if row.column != CLASSIFIER])
+    return *_bits(plan, rows), bool(rows.why)
+
+
 def prepare(plan: ConditionPlan, table: pa.Table, offsets: IntArray) -> PreparedRows:
     """Evaluate everything row-local over rows sorted by partition."""
     rows = _Rows(table, offsets)
@@ -261,11 +291,7 @@ def prepare(plan: ConditionPlan, table: pa.Table, offsets: IntArray) -> Prepared
     wanted += [row for t in builder.tables for d in t.dimensions for row in d.rows]
     wanted += [row for row, _ in plan.tests.shifted + plan.absences.shifted]
     rows.compute([row for row in wanted if row.column != CLASSIFIER])
-    words = np.empty(rows.count, np.uint64)
-    failed = run_row_tests(plan.tests, rows, words)
-    absent = np.zeros(rows.count, np.uint64)
-    if plan.absences.initial and run_row_tests(plan.absences, rows, absent) is not None:
-        raise SqlError(f"the condition of an absence [^ ] cannot be computed: {rows.why}")
+    words, absent, failed = _bits(plan, rows)
     guards = {}
     if failed is not None:
         for name, bits in plan.bits_of.items():
@@ -273,7 +299,7 @@ def prepare(plan: ConditionPlan, table: pa.Table, offsets: IntArray) -> Prepared
             if marks.any():
                 guards[name] = marks
     image, condition = _Image(plan, rows, words, guards).build()
-    return PreparedRows(words, absent.view(np.int64), image, condition, bool(rows.why), rows.why)
+    return PreparedRows(words, absent, image, condition, bool(rows.why), rows.why)
 
 
 class _Image:

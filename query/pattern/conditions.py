@@ -39,7 +39,7 @@ from . import rowtests as rt
 from .automaton import Automaton
 from .binding import CLASSIFIER, Bound, Navigation, RowExpression
 from .buffers import PreparedRows, prepare
-from .bytecode import BytecodeBuilder
+from .bytecode import BytecodeBuilder, Column
 from .scalar import quote
 from .typed import Unsupported, leaf_index, leaves_of, substitute
 
@@ -256,6 +256,16 @@ class ConditionPlan:
     def path_dependent(self) -> bool:
         """Whether any condition looks at what is matched already."""
         return len(self.builder.begin) > 1
+
+    @property
+    def portable(self) -> bool:
+        """Whether a partial match means the same over another buffer of rows.
+
+        Texts are numbered anew with each buffer, so it does not where aggregates keep them.
+        """
+        columns = self.builder.columns
+        sources = [columns[source] for _, _, source in self.builder.sum_slots if source >= 0]
+        return all(isinstance(c, Column) and c.kind != "s" for c in sources)
 
     def prepare(self, table: pa.Table, offsets: npt.NDArray[np.int64]) -> PreparedRows:
         """Evaluate everything row-local over rows sorted by partition."""

@@ -28,7 +28,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...compiled import kernel_calling
-from . import functions, machine, outcomes, search
+from . import functions, machine, outcomes, search, waiting
 from .image import H_PATH, H_STRIDE, ROW_ROW
 from .machine import begin_path, extend_path, holds
 from .outcomes import (
@@ -46,48 +46,53 @@ from .outcomes import (
     PATH_FULL,
     RUNS,
     SLICE,
+    STACKS_FULL,
     STEPS,
     TO_FIRST,
     TO_LAST,
 )
 from .search import begin_match, following_row, has_room, horizon_of, search_end
+from .waiting import has_stack, restore_path, save_path
 
 __all__ = ["match_contiguous"]
 
 
-@kernel_calling(functions, machine, outcomes, search)
+@kernel_calling(functions, machine, outcomes, search, waiting)
 def match_contiguous(
-    edges, condition, image, floats, cursor, visited, visited_words, rows, task, state, output
+    edges, condition, image, floats, cursor, visited, visited_words, rows, task,
+    attempts, state, output
 ):  # fmt: skip
     """Find the preferred matches of each group, from ``position`` on; see the module's docstring.
 
     ``condition``: bytecode condition of each position or -1.
     ``task.memo``: 0 conditions depend on the path; 1 no window: failed bits are cleared in
     ``words``; 2 failures are kept in ``visited`` per start; 3 as 2, but for the whole group (no
-    window).
+    window).  ``attempts``: see :mod:`.waiting`.
     """
     first, target, flag, bit = edges
-    words, offsets, position, seen, number, time = rows
+    words, begins, ends, stops, position, seen, number, time = rows
     memo, final = task.memo, task.final
     one = np.uint64(1)
-    groups = offsets.shape[0] - 1
+    groups = begins.shape[0]
     capacity = cursor.shape[0] - 2
     image, floats = functions.borrowed(image), functions.borrowed(floats)
     begin_path(image)  # column 0 stays as it is
     places = image[H_PATH]
     row_of = places + ROW_ROW * image[H_STRIDE]
     budget = task.slice_max
+    waits_for_rows = attempts.start.shape[0] > 0
     for g in range(state[GROUP], groups):
         state[GROUP] = g
-        begin = offsets[g]
-        end = offsets[g + 1]
+        begin = begins[g]
+        end = ends[g]
         usable = search_end(begin, end, task)
+        stop = min(usable, stops[g])
         s = position[g]
-        while s < usable:
+        while s < stop:
             if not task.empty_match:
-                while s < usable and words[s] & task.first_bits == 0:
+                while s < stop and words[s] & task.first_bits == 0:
                     s += 1
-                if s >= usable:
+                if s >= stop:
                     break
             horizon = horizon_of(time, s, task)
             waits = not final and task.now <= horizon
@@ -97,6 +102,12 @@ def match_contiguous(
             deepest = np.int64(0)
             steps = 0
             cursor[0] = first[0]
+            at = has_stack(attempts, g, s)
+            if at >= 0:
+                depth, deepest, steps = restore_path(attempts.stack, at, s, cursor, image)
+                if depth < 0:
+                    position[g] = s
+                    return PATH_FULL
             while True:
                 p = image[places + depth]
                 c = cursor[depth]
@@ -176,7 +187,16 @@ def match_contiguous(
                 state[ERROR_DEPTH] = deepest
                 return BUDGET
             if outcome == MORE:
-                break
+                if not waits_for_rows:
+                    break
+                position[g] = s
+                if not save_path(attempts, g, s, depth, deepest, steps, cursor, image):
+                    return STACKS_FULL
+                if not attempts.go_on:
+                    break
+                s += 1
+                position[g] = s
+                continue
             following = s + 1
             if outcome == MATCH and (depth > 0 or task.empty_match):
                 if not has_room(state, output, depth, depth, task.labels_max):

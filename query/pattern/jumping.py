@@ -47,7 +47,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...compiled import kernel_calling
-from . import outcomes, search
+from . import outcomes, search, waiting
 from .automaton import ACCEPT, Automaton
 from .outcomes import (
     DONE,
@@ -61,11 +61,13 @@ from .outcomes import (
     PATH_FULL,
     RUNS,
     SLICE,
+    STACKS_FULL,
     STEPS,
     TO_FIRST,
     TO_LAST,
 )
 from .search import begin_match, following_row, has_room, horizon_of, search_end
+from .waiting import has_stack, restore_runs, save_runs, star_end
 
 if TYPE_CHECKING:
     from .conditions import ConditionPlan
@@ -148,38 +150,42 @@ def stars_of(automaton: Automaton, plan: ConditionPlan) -> Stars:
     return Stars(np.uint64(every), kind, exits, first, last)
 
 
-@kernel_calling(outcomes, search)
-def match_bits(edges, stars, frame, visited, visited_words, known, rows, task, state, output):
+@kernel_calling(outcomes, search, waiting)
+def match_bits(
+    edges, stars, frame, visited, visited_words, known, rows, task, attempts, state, output
+):
     """Find the preferred matches of each group, from ``position`` on; see the module's docstring.
 
     ``frame``: scratch, four words a frame: place, cursor, upto, and the first candidate of a star.
     ``known``: scratch, two words a position: of stars, whose answer it is, and the row from which
     on all candidates are known to fail.  ``task.memo``: 1 no window: failed bits are cleared in
     ``words``; 2 failures are kept in ``visited`` per start; 3 as 2, but for the whole group (no
-    window).
+    window).  ``attempts``: see :mod:`.waiting`.
     """
     _, target, flag, bit = edges
     star_bits, kind, exits, edges_from, edges_to = stars
-    words, offsets, position, seen, number, time = rows
+    words, begins, ends, stops, position, seen, number, time = rows
     memo, final = task.memo, task.final
     one = np.uint64(1)
-    groups = offsets.shape[0] - 1
+    groups = begins.shape[0]
     capacity = frame.shape[0] // 4 - 2
     budget = task.slice_max
+    waits_for_rows = attempts.start.shape[0] > 0
     for i in range(known.shape[0]):
         known[i] = -1
     for g in range(state[GROUP], groups):
         state[GROUP] = g
-        begin = offsets[g]
-        end = offsets[g + 1]
+        begin = begins[g]
+        end = ends[g]
         usable = search_end(begin, end, task)
+        stop = min(usable, stops[g])
         s = position[g]
         reach = np.int64(-1)  # where the stars of a start end
-        while s < usable:
+        while s < stop:
             if not task.empty_match:
-                while s < usable and words[s] & task.first_bits == 0:
+                while s < stop and words[s] & task.first_bits == 0:
                     s += 1
-                if s >= usable:
+                if s >= stop:
                     break
             horizon = horizon_of(time, s, task)
             waits = not final and task.now <= horizon
@@ -195,6 +201,21 @@ def match_bits(edges, stars, frame, visited, visited_words, known, rows, task, s
             frame[0] = 0
             frame[1] = edges_from[0]
             frame[2] = s
+            again = True  # after waiting, whether the edge on top is tried again
+            at = has_stack(attempts, g, s)
+            if at >= 0:
+                top, marked, was_ready, walked, steps = restore_runs(
+                    attempts.stack, at, s, frame, known, visited, visited_words
+                )
+                if top < 0:
+                    position[g] = s
+                    return PATH_FULL
+                if was_ready:
+                    ready = True
+                    reach, past = star_end(words, time, walked, usable, horizon, star_bits)
+                    asked = s if memo == 2 else reach
+                    if reach == usable:
+                        open_end = time[usable] <= horizon if usable < end else waits
             while True:
                 p = frame[top]
                 c = frame[top + 1]
@@ -237,6 +258,8 @@ def match_bits(edges, stars, frame, visited, visited_words, known, rows, task, s
                         if not found:
                             if not limited and open_end:
                                 outcome = MORE
+                                frame[top + 2] = k - 1  # no candidate up to there
+                                again = False
                                 break
                             known[2 * p] = asked
                             known[2 * p + 1] = min(low, high)
@@ -287,13 +310,7 @@ def match_bits(edges, stars, frame, visited, visited_words, known, rows, task, s
                         ready = True
                         reach = max(reach, k)
                         walked = reach
-                        past = reach
-                        while reach < usable and time[reach] <= horizon:
-                            if words[reach] & star_bits == 0:
-                                past = reach + 1
-                                break
-                            reach += 1
-                            past = reach
+                        reach, past = star_end(words, time, reach, usable, horizon, star_bits)
                         steps += reach - walked
                         asked = s if memo == 2 else reach
                         if reach == usable:
@@ -317,11 +334,24 @@ def match_bits(edges, stars, frame, visited, visited_words, known, rows, task, s
                 frame[top + 1] = c
                 frame[top + 2] = k
                 frame[top + 3] = row + 1
+            saved = True
+            if outcome == MORE and waits_for_rows:
+                saved = save_runs(
+                    attempts, g, s, top, marked if memo == 2 else np.int64(0), np.int64(ready),
+                    reach, steps, again, frame, known, visited, visited_words,
+                )  # fmt: skip
             if memo == 2 and marked > 0:
                 for i in range(marked * visited_words):
                     visited[i] = 0
             if outcome == MORE:
-                break
+                if not saved:
+                    position[g] = s
+                    return STACKS_FULL
+                if not (waits_for_rows and attempts.go_on):
+                    break
+                s += 1
+                position[g] = s
+                continue
             following = s + 1
             length = frame[top + 2] - s
             if outcome == MATCH and (length > 0 or task.empty_match):

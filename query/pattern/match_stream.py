@@ -39,13 +39,13 @@ from .columns import flat, numbers
 from .groups import KeyCodes, group_rows, take_ranges
 from .match_identity import RANK, EventRanks
 from .matcher import Groups, Matcher, Matches, MatchLimits
-from .measures import Context, OutputRows, measure_columns
+from .results import Results
 from .typed import leaf_index
 
 if TYPE_CHECKING:
     from .compiled import CompiledMatch
 
-__all__ = ["MatchStream"]
+__all__ = ["MatchStream", "condition_columns", "matcher_of", "sorted_rows"]
 
 IntArray = npt.NDArray[np.int64]
 ROWS_FIRST = 1 << 16
@@ -90,6 +90,7 @@ class MatchStream:
             fields.append(pa.field(RANK, pa.int64()))
         self.input_schema = pa.schema(fields)
         self.mode = clause.rows
+        self.results = Results(compiled, self._take, self.naming)
         self.partitioned = bool(compiled.partition_by)
         self.keys = KeyCodes(max(1, len(compiled.partition_by)))
         self.rows: pa.Table = self.input_schema.empty_table()
@@ -110,23 +111,7 @@ class MatchStream:
         self.held: pa.Table | None = None  # rows of the newest time: their order may still change
         self.known: int | None = None  # all events before this tick have come
         self.pending: list[tuple[IntArray, pa.Table]] = []
-        skip = clause.skip
-        self.matcher = Matcher(
-            compiled.automaton,
-            compiled.conditions,
-            describe(clause.pattern),
-            compiled.within,
-            clause.selection,
-            skip.mode if skip else "past last",
-            compiled.variables.get(skip.variable, frozenset()) if skip else frozenset(),
-            limits,
-            self._describe_row,
-            labels=clause.rows != "one"
-            or _reads_every_event(compiled)
-            or (self.naming is not None and self.naming.every_event),
-            in_time_order=compiled.in_time_order,
-            selecting=compiled.selecting,
-        )
+        self.matcher = matcher_of(compiled, limits, self._describe_row)
         self.skip = compiled.selecting.skip  # matches that are left out before the first
         self.order: IntArray | None = None
         self.ties = len(compiled.order_by) > 1 and compiled.in_time_order
@@ -193,7 +178,7 @@ class MatchStream:
         table = table.cast(self.input_schema) if table.schema != self.input_schema else table
         compiled = self.compiled
         if not compiled.in_time_order:
-            return _sorted(table, compiled.order_by)
+            return sorted_rows(table, compiled.order_by)
         if not self.ties:
             return table
         if self.held is not None:
@@ -204,7 +189,7 @@ class MatchStream:
             cut = int(np.searchsorted(time, time[-1], side="left"))
             self.held = table.slice(cut)
             table = table.slice(0, cut)
-        return _sorted(table, compiled.order_by)
+        return sorted_rows(table, compiled.order_by)
 
     # -- search ---------------------------------------------------------------------------------
 
@@ -215,7 +200,7 @@ class MatchStream:
         groups = self._buffer(fresh, final)
         self._check_memory()
         before = groups.position.copy()
-        wanted = self._condition_columns()
+        wanted = condition_columns(self.compiled)
         table = pa.table({name: self._column(name) for name in wanted}) if wanted else self.rows
         if self.order is not None:
             table = table.take(pa.array(self.order))
@@ -240,17 +225,6 @@ class MatchStream:
                 self._unmatched(groups, before)
         watermark = self._keep(groups)
         yield from self._put_out(ENDLESS if final else watermark)
-
-    def _condition_columns(self) -> list[str]:
-        compiled = self.compiled
-        names: dict[str, None] = {}
-        for bound in compiled.definitions.values():
-            for leaf in bound.leaves:
-                row = getattr(leaf, "row", None)
-                columns = row.columns if row is not None else getattr(leaf, "columns", ())
-                names.update(dict.fromkeys(columns))
-        found = [name for name in names if name in self.inputs]
-        return found or self.inputs[:1]
 
     def _buffer(self, fresh: pa.Table, final: bool) -> Groups:
         """Append rows to the kept ones and group them by partition."""
@@ -345,67 +319,9 @@ class MatchStream:
 
     def _results(self, matches: Matches, groups: Groups) -> tuple[IntArray, pa.Table]:
         """Output rows of a batch of matches, with the sequence number of their first event."""
-        match, index, row = self._output_rows(matches)
-        context = Context(
-            matches,
-            OutputRows(match, index),
-            self._take,
-            groups.offsets[matches.group],
-            groups.offsets[matches.group + 1],
-            self.compiled.automaton.names,
-            naming=self.naming,
-        )
-        measures = measure_columns(self.compiled.measures, context, self.compiled.type_of)
-        table = self._assemble(measures, pa.array(row), len(match))
+        begin, end = groups.offsets[matches.group], groups.offsets[matches.group + 1]
+        match, _, table = self.results.of(matches, begin, end)
         return self._sequence_of(matches.start)[match], table
-
-    def _output_rows(self, matches: Matches) -> tuple[IntArray, IntArray, IntArray]:
-        """Match, index within it, and row of each output row."""
-        count = len(matches.group)
-        if self.mode == "one":
-            match = np.arange(count)
-            return match, matches.length - 1, matches.last_row
-        excluded = np.array(self.compiled.automaton.excluded, np.bool_)
-        kept = (
-            np.flatnonzero(~excluded[matches.places]) if len(matches.row) else np.zeros(0, np.int64)
-        )
-        match = np.searchsorted(matches.first, kept, side="right") - 1
-        index = kept - matches.first[match]
-        row = matches.rows[kept]
-        if self.mode != "all omit empty":
-            empty = np.flatnonzero(matches.length == 0)
-            if len(empty):
-                match = np.concatenate([match, empty])
-                index = np.concatenate([index, np.full(len(empty), -1)])
-                row = np.concatenate([row, matches.start[empty]])
-                arranged = np.argsort(match, kind="stable")
-                match, index, row = match[arranged], index[arranged], row[arranged]
-        return match, index, row
-
-    def _assemble(self, measures: list[pa.Array], rows: pa.Array, count: int) -> pa.Table:
-        compiled = self.compiled
-        names: list[str] = []
-        columns: list[Any] = []
-
-        def add(name: str, values: Any) -> None:
-            names.append(name)
-            columns.append(values)
-
-        for name in compiled.partition_by:
-            add(name, self._take(name, rows))
-        if self.mode != "one":
-            for name, _, _ in compiled.order_by:
-                if name not in names:
-                    add(name, self._take(name, rows))
-        for measure, values in zip(compiled.clause.measures, measures, strict=True):
-            add(measure.name, values)
-        if self.mode != "one":
-            for name in compiled.columns.arrow.names:
-                if name not in names:
-                    add(name, self._take(name, rows))
-        if not columns:
-            raise ResourceLimit("the clause has neither measures nor columns to put out")
-        return pa.table(dict(zip(names, columns, strict=True)))
 
     def _cover(self, matches: Matches) -> None:
         if len(matches.row):
@@ -422,12 +338,7 @@ class MatchStream:
         rows = passed[~self.covered[self._original(passed)]]
         if len(rows) == 0:
             return
-        schema = self.compiled.output_schema
-        nulls = [
-            pa.nulls(len(rows), schema.field(measure.name).type)
-            for measure in self.compiled.clause.measures
-        ]
-        table = self._assemble(nulls, pa.array(rows), len(rows))
+        table = self.results.unmatched(rows)
         self.pending.append((self._sequence_of(rows), table))
 
     def _keep(self, groups: Groups) -> int:
@@ -491,6 +402,43 @@ class MatchStream:
                 yield batch
 
 
+def matcher_of(
+    compiled: CompiledMatch, limits: MatchLimits, describe_row: Callable[[int], str]
+) -> Matcher:
+    """The matcher of a clause; ``describe_row`` says in errors which row is meant."""
+    clause, naming = compiled.clause, compiled.naming
+    skip = clause.skip
+    return Matcher(
+        compiled.automaton,
+        compiled.conditions,
+        describe(clause.pattern),
+        compiled.within,
+        clause.selection,
+        skip.mode if skip else "past last",
+        compiled.variables.get(skip.variable, frozenset()) if skip else frozenset(),
+        limits,
+        describe_row,
+        labels=clause.rows != "one"
+        or _reads_every_event(compiled)
+        or (naming is not None and naming.every_event),
+        in_time_order=compiled.in_time_order,
+        selecting=compiled.selecting,
+    )
+
+
+def condition_columns(compiled: CompiledMatch) -> list[str]:
+    """Columns that conditions read; one of the input where they read none."""
+    names: dict[str, None] = {}
+    for bound in compiled.definitions.values():
+        for leaf in bound.leaves:
+            row = getattr(leaf, "row", None)
+            columns = row.columns if row is not None else getattr(leaf, "columns", ())
+            names.update(dict.fromkeys(columns))
+    inputs = compiled.input_columns
+    found = [name for name in names if name in inputs]
+    return found or inputs[:1]
+
+
 def _joined(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.concatenate([before, after]) if len(before) else after
 
@@ -518,7 +466,7 @@ def _asks_duckdb(compiled: CompiledMatch) -> bool:
     )
 
 
-def _sorted(table: pa.Table, order: tuple[tuple[str, bool, bool], ...]) -> pa.Table:
+def sorted_rows(table: pa.Table, order: tuple[tuple[str, bool, bool], ...]) -> pa.Table:
     """Rows sorted by all keys, stable; nulls where each key wants them."""
     keys: list[tuple[str, str]] = []
     extra: dict[str, pa.Array] = {}

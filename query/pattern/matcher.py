@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -34,10 +35,12 @@ from .image import with_path
 from .jumping import match_bits, stars_of
 from .search import Edges, MatchTable, Rows, Task
 from .selection import CONTIGUOUS, SKIP_ANY, SKIP_NEXT, Strategy, match_selected
+from .waiting import NOTHING, Waiting
 
 __all__ = ["Groups", "MatchLimits", "Matcher", "Matches"]
 
 IntArray = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
 STRATEGIES = {"contiguous": CONTIGUOUS, "next": SKIP_NEXT, "any": SKIP_ANY}
 SKIPS = {"past last": m.PAST_LAST, "next": m.TO_NEXT, "first": m.TO_FIRST, "last": m.TO_LAST}
 SLICE_STEPS = 20_000_000
@@ -164,6 +167,19 @@ class Matches:
         return np.arange(self.first[-1]) - np.repeat(self.first[:-1], self.length)
 
 
+class Attempts(Protocol):
+    """Keeps attempts from one search to the next."""
+
+    def opened(self) -> Waiting:
+        """Those that waited, and room for those that will."""
+
+    def grown(self, waiting: Waiting) -> Waiting:
+        """The same with more room."""
+
+    def close(self, waiting: Waiting) -> None:
+        """The search has ended."""
+
+
 class Matcher:
     """Finds the matches of one pattern in buffers of rows.
 
@@ -260,10 +276,13 @@ class Matcher:
             For an overflow in a condition, or a SKIP TO that leads nowhere.
         """
         words = prepared.words
-        rows = Rows(words, groups.offsets, groups.position, groups.seen, groups.number, groups.time)
+        begin, end = groups.offsets[:-1], groups.offsets[1:]
+        rows = Rows(
+            words, begin, end, end, groups.position, groups.seen, groups.number, groups.time
+        )
         self.ordered = False
         if self.lists is not None:
-            task = self._task(groups, 0)
+            task = self._task(groups.now, groups.final, 0)
             lists = self.lists.open(prepared, groups, task)
             self._note(self.lists)
             if lists is not None:
@@ -273,31 +292,82 @@ class Matcher:
                 yield from map(_matches_of, search(lists, rows, task, check))
                 return
         starts = words
-        automaton = self.automaton
+        if self.prunes(prepared):
+            if self.selection == "next":
+                starts = words.copy()
+            self.prune(prepared, starts, rows, groups.position, groups.now, groups.final)
+        yield from self.search(prepared, rows, groups.now, groups.final, starts=starts, check=check)
+
+    def prunes(self, prepared: PreparedRows) -> bool:
+        """Whether :meth:`prune` may be asked."""
+        return bool(self.plan.by_position and self.automaton.positions and not prepared.careful)
+
+    def prune(
+        self,
+        prepared: PreparedRows,
+        words: Words,
+        rows: Rows,
+        begin: IntArray,
+        now: int,
+        final: bool,
+    ) -> None:
+        """Clear bits from which no match can be completed, of the rows from ``begin`` on."""
+        arguments = (
+            self.follow[1:].copy(), self.finals, rows.time, self.window, rows.begin, rows.end,
+            begin, now, final, self.plan.lookahead,
+        )  # fmt: skip
+        if self.selection in ("next", "any"):
+            rt.feasible_any(words, *arguments)
+            return
+        dependent = bool((prepared.condition >= 0).any())
+        rt.feasible(words, *arguments, np.uint64(0) if dependent else self.lazy)
+
+    def search(
+        self,
+        prepared: PreparedRows,
+        rows: Rows,
+        now: int,
+        final: bool,
+        *,
+        starts: Words | None = None,
+        fresh: IntArray = NOTHING.start,
+        attempts: Attempts | None = None,
+        check: Callable[[], None] | None = None,
+    ) -> Iterator[Matches]:
+        """Search groups of rows from their positions on, as they are.
+
+        Parameters
+        ----------
+        prepared : PreparedRows
+            Its words are those of ``rows``.
+        rows : Rows
+        now : int
+            Time of the newest row of the stream.
+        final : bool
+            No rows will follow.
+        starts : uint64 array, optional
+            Bits of rows that a match may begin with, when they are others (event selection).
+        fresh : int64 array
+            See :class:`.selection.Strategy`.
+        attempts : Attempts, optional
+            Attempts that waited; those that wait afterwards are left there.
+        check : callable, optional
+        """
+        words = prepared.words
+        starts = words if starts is None else starts
         condition = prepared.condition if (prepared.condition >= 0).any() else None
-        if self.plan.by_position and automaton.positions and not prepared.careful:
-            arguments = (
-                self.follow[1:].copy(), self.finals, groups.time, self.window, groups.offsets,
-                groups.position, groups.now, groups.final, self.plan.lookahead,
-            )  # fmt: skip
-            if self.selection in ("next", "any"):
-                if self.selection == "next":
-                    starts = words.copy()
-                rt.feasible_any(starts, *arguments)
-            else:
-                lazy = self.lazy if condition is None else np.uint64(0)
-                rt.feasible(words, *arguments, lazy)
+        waiting = NOTHING if attempts is None else attempts.opened()
         state = np.zeros(8, np.int64)
         output = self._output()
         image = with_path(prepared.image, self.columns + 2)
         cursor, visited, visited_words, memo = self._scratch(len(words))
         while True:
-            task = self._task(groups, memo)
+            task = self._task(now, final, memo)
             floats = image.view(np.float64)
             if self.selection is not None:
                 strategy = Strategy(
                     STRATEGIES[self.selection], not self.plan.path_dependent, self.follow, starts,
-                    prepared.absent,
+                    prepared.absent, fresh,
                 )  # fmt: skip
                 status = match_selected(
                     self.edges, condition, image, floats, self.frames, self.thread_done,
@@ -306,12 +376,12 @@ class Matcher:
             elif condition is None:
                 status = match_bits(
                     self.edges, self.stars, self.frames.reshape(-1), visited, visited_words,
-                    self.known, rows, task, state, output,
+                    self.known, rows, task, waiting, state, output,
                 )  # fmt: skip
             else:
                 status = match_contiguous(
                     self.edges, condition, image, floats, cursor, visited, visited_words, rows,
-                    task, state, output,
+                    task, waiting, state, output,
                 )  # fmt: skip
             if check is not None:
                 check()
@@ -327,8 +397,13 @@ class Matcher:
                 self._grow_path()
                 image = with_path(image, self.columns + 2)
                 cursor, visited, visited_words, memo = self._scratch(len(words), visited)
+            elif status == m.STACKS_FULL:
+                assert attempts is not None
+                waiting = attempts.grown(waiting)
             elif status != m.SLICE:
                 raise self._error(status, state, prepared.why)
+        if attempts is not None:
+            attempts.close(waiting)
         if state[m.MATCHES]:
             yield self._take(output, state)
 
@@ -346,11 +421,11 @@ class Matcher:
                 f"the hint selection(lists) cannot be obeyed for pattern {self.text}: {lists.why}"
             )
 
-    def _task(self, groups: Groups, memo: int) -> Task:
+    def _task(self, now: int, final: bool, memo: int) -> Task:
         """What a call searches for, and how far it may go."""
         labels_max = self.room_rows if self.labels and self.selection is None else 2**62
         return Task(
-            self.window, groups.now, groups.final, self.plan.lookahead, self.follow[0],
+            self.window, now, final, self.plan.lookahead, self.follow[0],
             self.automaton.empty_match, memo, self.skip, self.skip_member, self.limits.steps_max,
             labels_max, SLICE_STEPS,
         )  # fmt: skip

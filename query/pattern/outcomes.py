@@ -30,6 +30,7 @@ __all__ = [
     "SKIP_MISSING",
     "SKIP_STUCK",
     "SLICE",
+    "STACKS_FULL",
     "STEPS",
     "TO_FIRST",
     "TO_LAST",
@@ -37,7 +38,9 @@ __all__ = [
 ]
 
 # Status of a call
-DONE, OUTPUT_FULL, PATH_FULL, BUDGET, SLICE, OVERFLOW, SKIP_MISSING, SKIP_STUCK = range(8)
+(
+    DONE, OUTPUT_FULL, PATH_FULL, BUDGET, SLICE, OVERFLOW, SKIP_MISSING, SKIP_STUCK, STACKS_FULL,
+) = range(9)  # fmt: skip
 # Entries of the state array; labels: matched rows of all matches that wait to be taken
 GROUP, MATCHES, RUNS, ERROR_ROW, STEPS, ERROR_DEPTH, LABELS = range(7)
 # What happens with the result of an attempt

@@ -131,7 +131,9 @@ def _chain(follow):
 
 
 @kernel
-def feasible(words, follow, finals, time, window, offsets, position, now, final, lookahead, lazy):
+def feasible(
+    words, follow, finals, time, window, begins, ends_at, position, now, final, lookahead, lazy
+):
     """Clear the bits from which no match can be completed: one pass backward over each group.
 
     Bit ``p`` of a row stays when the row can be consumed at position ``p`` and rows right after it
@@ -157,9 +159,9 @@ def feasible(words, follow, finals, time, window, offsets, position, now, final,
         p = trailing_zeros(rest)
         rest &= rest - one
         feeds |= follow[p] & ~(one << np.uint64(p))
-    for g in range(offsets.shape[0] - 1):
-        begin = max(offsets[g], position[g])
-        end = offsets[g + 1]
+    for g in range(begins.shape[0]):
+        begin = max(begins[g], position[g])
+        end = ends_at[g]
         usable = end if final else max(begin, end - lookahead)
         state = zero  # alive at the row after this one; lazy ones in a word of their own
         idle = zero
@@ -249,16 +251,18 @@ def feasible(words, follow, finals, time, window, offsets, position, now, final,
 
 
 @kernel
-def feasible_any(words, follow, finals, time, window, offsets, position, now, final, lookahead):
+def feasible_any(
+    words, follow, finals, time, window, begins, ends_at, position, now, final, lookahead
+):
     """As :func:`feasible`, when rows between two events of a match may be passed over."""
     far = np.int64(9223372036854775807)
     ends = np.full(64, far)
     fresh = np.full(64, far)
     one = np.uint64(1)
     zero = np.uint64(0)
-    for g in range(offsets.shape[0] - 1):
-        begin = max(offsets[g], position[g])
-        end = offsets[g + 1]
+    for g in range(begins.shape[0]):
+        begin = max(begins[g], position[g])
+        end = ends_at[g]
         usable = end if final else max(begin, end - lookahead)
         state = zero
         if not final:

@@ -71,15 +71,18 @@ class Edges(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Rows sorted by partition: those of group ``g`` are ``offsets[g] .. offsets[g + 1]``.
+    """Rows sorted by partition: those of group ``g`` are ``begin[g] .. end[g]``.
 
     ``words[row]`` holds a row's bits.  ``position[g]`` is the next row at which a match may begin;
-    it is read and written, so that a call can go on where the last one stopped.  ``seen``,
-    ``number`` and ``time`` are those of :class:`.matcher.Groups`.
+    it is read and written, so that a call can go on where the last one stopped.  No match is
+    looked for that begins at ``stop[g]`` or behind.  ``seen``, ``number`` and ``time`` are those of
+    :class:`.matcher.Groups`.
     """
 
     words: Words
-    offsets: IntArray
+    begin: IntArray
+    end: IntArray
+    stop: IntArray
     position: IntArray
     seen: npt.NDArray[np.bool_]
     number: IntArray

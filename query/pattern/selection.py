@@ -70,6 +70,10 @@ class Strategy(NamedTuple):
     when bits are not positions).  ``start_words``: those of the rows, perhaps without bits of rows
     from which no match can begin; under SKIP TILL NEXT the rows' own may not lack any, for an event
     that leads nowhere still must not be passed over.  ``absent``: absences that a row ends.
+
+    ``fresh`` is empty, or says for each group which rows are new: from there on.  Only sets that
+    end with a new row are then put out, and none is waited for; the pattern must not ask what comes
+    after its last event.
     """
 
     kind: int
@@ -77,6 +81,7 @@ class Strategy(NamedTuple):
     follow: npt.NDArray[np.uint64]
     start_words: npt.NDArray[np.uint64]
     absent: npt.NDArray[np.int64]
+    fresh: npt.NDArray[np.int64]
 
 
 @kernel_calling(functions, machine, outcomes, search)
@@ -89,11 +94,11 @@ def match_selected(
     seen.  ``thread_done``, ``stamp``: scratch, of threads and of positions.
     """
     first, target, flag, bit = edges
-    words, offsets, position, seen, number, time = rows
-    kind, merge, follow, start_words, absent = strategy
+    words, begins, ends, stops, position, seen, number, time = rows
+    kind, merge, follow, start_words, absent, fresh_rows = strategy
     final = task.final
     one = np.uint64(1)
-    groups = offsets.shape[0] - 1
+    groups = begins.shape[0]
     frames = frame.shape[1]
     threads = image[H_STRIDE]
     places = image[H_PATH]
@@ -107,17 +112,19 @@ def match_selected(
         begin_path(image)  # column 0 stays as it is
     for g in range(state[GROUP], groups):
         state[GROUP] = g
-        begin = offsets[g]
-        end = offsets[g + 1]
+        begin = begins[g]
+        end = ends[g]
         usable = search_end(begin, end, task)
+        stop = min(usable, stops[g])
         s = position[g]
-        while s < usable:
-            while s < usable and start_words[s] & task.first_bits == 0:
+        fresh = fresh_rows[g] if g < fresh_rows.shape[0] else np.int64(-1)
+        while s < stop:
+            while s < stop and start_words[s] & task.first_bits == 0:
                 s += 1
-            if s >= usable:
+            if s >= stop:
                 break
             horizon = horizon_of(time, s, task)
-            waits = not final and task.now <= horizon
+            waits = not final and task.now <= horizon and fresh < 0
             kept_matches = state[MATCHES]
             kept_rows = state[RUNS]
             kept_number = number[g]
@@ -158,7 +165,7 @@ def match_selected(
                         reach += 1
                         steps += 1
                 if reach >= usable:
-                    if time[reach] <= horizon if reach < end else waits:
+                    if fresh < 0 and (time[reach] <= horizon if reach < end else waits):
                         more = True
                     depth -= 1
                     continue
@@ -247,7 +254,7 @@ def match_selected(
                 frame[3, depth] = 0
                 # is the set a match? the first thread that may stop here labels it
                 chosen = -1
-                for t in range(high, top):
+                for t in range(high, top if x >= fresh else high):
                     p = image[places + t]
                     for c in range(first[p], first[p + 1]):
                         if target[c] >= 0:

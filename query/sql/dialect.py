@@ -62,9 +62,11 @@ from .statement_nodes import (
     DropStream,
     Explain,
     ExplainLive,
+    MatchRelation,
     ShowIndexes,
     ShowLive,
     ShowStreams,
+    SituationRelation,
     StatementNode,
 )
 
@@ -103,23 +105,8 @@ _STATEMENTS = (
 )  # fmt: skip
 
 
-class MatchRelation(exp.Expression):  # type: ignore[misc]
-    """A FROM item under MATCH_RECOGNIZE: ``this`` the input, ``match`` the clause."""
-
-    arg_types = {"this": True, "match": True}  # noqa: RUF012
-
-    @property
-    def alias(self) -> str:
-        """Name of the result, as other clauses refer to it; empty when it has none."""
-        return str(self.args["match"].alias)
-
-
 class _MethodCall(exp.Expression):  # type: ignore[misc]
     """``.f(y)`` behind an operand or a name, until :func:`_settled`."""
-
-
-class SituationRelation(MatchRelation):
-    """A FROM item under MATCH_SITUATIONS."""
 
 
 class Chronicle(DuckDB):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Syntax nodes of the statements that are not queries; :mod:`.dialect` makes them of text."""
+"""Syntax nodes of our own: statements that are not queries, and clauses behind a FROM item."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ __all__ = [
     "DropStream",
     "Explain",
     "ExplainLive",
+    "MatchRelation",
     "ShowIndexes",
     "ShowLive",
     "ShowStreams",
+    "SituationRelation",
     "StatementNode",
 ]
 
@@ -130,3 +132,18 @@ class ExplainLive(StatementNode):
     """``this`` a live query's name."""
 
     arg_types = {"this": True}  # noqa: RUF012
+
+
+class MatchRelation(exp.Expression):  # type: ignore[misc]
+    """A FROM item under MATCH_RECOGNIZE: ``this`` the input, ``match`` the clause."""
+
+    arg_types = {"this": True, "match": True}  # noqa: RUF012
+
+    @property
+    def alias(self) -> str:
+        """Name of the result, as other clauses refer to it; empty when it has none."""
+        return str(self.args["match"].alias)
+
+
+class SituationRelation(MatchRelation):
+    """A FROM item under MATCH_SITUATIONS."""

@@ -1,0 +1,550 @@
+"""MATCH_RECOGNIZE over a stream that goes on: a few events and a watermark in, what is decided out.
+
+Purpose
+    :class:`AdvancingMatch` finds what :class:`.match_stream.MatchStream` finds over the whole
+    input, step by step, and says each match when it is decided: when no event behind the watermark
+    can change it, whatever is open elsewhere.
+
+Layout
+    ::
+
+        advance(batch, W)      rows to their partitions      kept_rows, kept_events
+                               bits of the new rows          buffers.row_bits
+                               search of the partitions      matcher, attempts
+                               that have new rows, or whose
+                               oldest start is over at W
+                               rows of the result            results, decided
+
+    Three ways of searching:
+
+    ======  ======================================================================================
+    one     one match at a time.  A search that comes to the end of the rows is kept and goes on;
+            with SKIP TO NEXT ROW every start has one of its own
+    fresh   EVENT SELECTION: with each event that may be a last one, the sets that end with it
+    whole   EVENT SELECTION where a set is decided only when its window ends (``$``, an absence at
+            the end, MATCH_NUMBER): starts are searched when their windows are over
+    ======  ======================================================================================
+
+Guarantee
+    All steps together put out the rows that the clause has over the whole input, each once.  What
+    was put out depends on the events and the watermark, not on how they were cut into steps; within
+    a step rows come in the order of last events.  A step costs its events, the partitions that they
+    belong to and the attempts that wait there, not the rows that are kept, but for:
+
+    - conditions that look at the partial match: what they read of the partition's open rows is
+      prepared again;
+    - EVENT SELECTION: one pass over the bits of the partition's window when an event may be a last
+      one.
+
+Limits
+    Input in the order of time.  A pattern without WITHIN may keep everything: ``memory_bytes``.
+    After an error the object is of no use any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...errors import InvalidArgument, ResourceLimit
+from ...ticks import INT64_MAX, INT64_MIN
+from .any_choice import Selecting
+from .attempts import OpenAttempts
+from .automaton import ACCEPT, ANCHOR_END
+from .binding import NUMBER, MatchAggregate, MatchNumber
+from .compiled import CompiledMatch
+from .decided import Decided
+from .kept_input import KeptInput, Space
+from .kept_rows import COVERED, EVENT, FAR, MARKS, RANK, TIME, WORDS
+from .kept_search import completing, expire, has_last_event, next_start
+from .match_stream import matcher_of
+from .matcher import Matches, MatchLimits
+from .positions import Positions, export_positions, restore_positions
+from .results import Results
+from .search import Rows
+
+__all__ = ["AdvancingMatch"]
+
+IntArray = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+NONE: IntArray = np.zeros(0, np.int64)
+
+
+class AdvancingMatch:
+    """One clause over a stream that goes on; see the module.
+
+    Parameters
+    ----------
+    compiled : CompiledMatch
+    limits : MatchLimits, optional
+    check : callable, optional
+        Called now and then; may raise to stop.
+
+    Raises
+    ------
+    InvalidArgument
+        When the clause needs all of its input sorted first.
+    """
+
+    def __init__(
+        self,
+        compiled: CompiledMatch,
+        limits: MatchLimits | None = None,
+        check: Callable[[], None] | None = None,
+    ) -> None:
+        if not compiled.in_time_order:
+            raise InvalidArgument(
+                "matches over a stream that goes on need ORDER BY its time attribute, ascending, "
+                "as the first key"
+            )
+        compiled = replace(compiled, selecting=Selecting("search"))
+        self.compiled = compiled
+        self.limits = limits or MatchLimits()
+        self.check = check
+        self.matcher = matcher_of(compiled, self.limits, self._describe_row)
+        self.input = KeptInput(compiled)
+        self.results = Results(compiled, self._take)
+        self.window = compiled.within
+        counts = _reads_number(compiled)
+        self.kind = _kind(compiled, counts)
+        skip = compiled.clause.skip
+        self.attempts = OpenAttempts(
+            go_on=self.kind == "one" and skip is not None and skip.mode == "next" and not counts
+        )
+        self.watermark = INT64_MIN
+        self._unmatched = compiled.clause.rows == "all with unmatched"
+        self._forgets = not (counts or self.input.remembers_begin)
+        self._space: Space | None = None
+        self._held: pa.Table | None = None
+        self._found: list[tuple[Decided, IntArray]] = []
+        self._silent = False
+        self._nothing = Decided(
+            compiled.output_schema.empty_table(), NONE, NONE, NONE, compiled.partition_by, NONE,
+            NONE, NONE, np.zeros(1, np.int64), NONE, NONE,
+        )  # fmt: skip
+
+    # -- steps ----------------------------------------------------------------------------------
+
+    def advance(self, batch: pa.RecordBatch | pa.Table | None, watermark: int) -> Decided:
+        """Take events and a watermark; what is decided by them.
+
+        Parameters
+        ----------
+        batch : RecordBatch, Table or None
+            With the columns of the clause's input, in the order of time; events of one tick in the
+            order in which they arrived.  None: no events.
+        watermark : int
+            In ticks: no event at this time or before will come any more.
+        """
+        table = self._table(batch)
+        if self.input.ties:  # their order may still change
+            table = self._hold(table, watermark)
+        self.watermark = max(self.watermark, watermark)
+        if not self._silent:
+            self.input.unbound()
+        return self._step(table, final=False)
+
+    def finish(self) -> Decided:
+        """No event will come; what was still open."""
+        table = self._held if self._held is not None else self._table(None)
+        self._held = None
+        return self._step(table, final=True)
+
+    def replay(self, batch: pa.RecordBatch | pa.Table | None, watermark: int) -> None:
+        """As :meth:`advance`, of what was said before: nothing is put out."""
+        self._silent = True
+        try:
+            self.advance(batch, watermark)
+        finally:
+            self._silent = False
+
+    def _table(self, batch: pa.RecordBatch | pa.Table | None) -> pa.Table:
+        if batch is None:
+            return self.input.schema.empty_table()
+        if isinstance(batch, pa.RecordBatch):
+            batch = pa.Table.from_batches([batch])
+        table = batch.select(self.input.inputs)
+        return table if table.schema == self.input.schema else table.cast(self.input.schema)
+
+    def _hold(self, table: pa.Table, watermark: int) -> pa.Table:
+        if self._held is not None:
+            table = pa.concat_tables([self._held, table])
+            self._held = None
+        cut = int(np.searchsorted(self.input.ticks(table), watermark, side="right"))
+        if cut < table.num_rows:
+            self._held = table.slice(cut)
+        return table.slice(0, cut)
+
+    def _step(self, table: pa.Table, final: bool) -> Decided:
+        if self.check is not None:
+            self.check()
+        kept = self.input.rows
+        self._found = []
+        groups, ready = self.input.append(table)
+        now = self.watermark + 1 if self.watermark < INT64_MAX else INT64_MAX
+        if final:
+            searched = np.flatnonzero(kept.end > kept.first)
+        elif self.window is not None:
+            searched = np.union1d(groups, np.flatnonzero(kept.due < now))
+        else:
+            searched = groups
+        before = kept.ready[searched]
+        before[np.isin(searched, groups)] = ready
+        self.input.evaluate(searched, final)
+        if len(searched):
+            if self.kind == "one":
+                self._search_one(searched, before, now, final)
+            elif self.kind == "fresh":
+                self._search_fresh(searched, before, now, final)
+            else:
+                self._search_whole(searched, now, final)
+            self._drop(searched, final)
+        moved = self.input.tidy(self.watermark, self._forgets)
+        if moved is not None:
+            self.attempts.renumber(moved)
+        if self.nbytes > self.limits.memory_bytes:
+            raise ResourceLimit(
+                f"pattern {self.matcher.text} keeps more than {self.limits.memory_bytes} bytes of "
+                "events, because partial matches stay open; add WITHIN, or bounds to its "
+                "quantifiers"
+            )
+        found, self._found = self._found, []
+        return Decided.of(found) if found else self._nothing
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that the stream keeps."""
+        return self.input.nbytes + self.attempts.nbytes
+
+    @property
+    def kept_from(self) -> int | None:
+        """Least tick of an event that is kept; None when there is none."""
+        columns = self.input.rows.all_columns()
+        return int(self.input.rows.cells[TIME][columns].min()) if len(columns) else None
+
+    # -- searches -------------------------------------------------------------------------------
+
+    def _rows(
+        self, space: Space, which: IntArray, position: IntArray, stop: IntArray, number: IntArray
+    ) -> Rows:
+        return Rows(
+            space.prepared.words, space.begin[which], space.end[which], stop, position,
+            space.seen[which], number, space.time,
+        )  # fmt: skip
+
+    def _search_one(self, groups: IntArray, before: IntArray, now: int, final: bool) -> None:
+        """One match at a time."""
+        kept, attempts = self.input.rows, self.attempts
+        mine = np.zeros(kept.partitions, np.bool_)
+        mine[groups] = True
+        mine = mine[attempts.group]
+        waiting = np.flatnonzero(mine)
+        gathers = self.input.must_gather(groups)
+        if gathers and not self.matcher.automaton.empty_match:
+            self._pass_idle(groups, final)
+            open_ = kept.position[groups] < self.input.usable(groups, final)
+            open_ |= np.isin(groups, attempts.group[waiting])
+            groups, before = groups[open_], before[open_]
+        if not len(groups):
+            return
+        owner = np.searchsorted(groups, attempts.group[waiting])
+        low = kept.position[groups].copy()
+        np.minimum.at(low, owner, attempts.start[waiting])
+        if gathers:
+            space = self.input.gathered(groups, low)
+        else:
+            space = self.input.where_they_lie(groups)
+        prepared = space.prepared
+        every = np.arange(len(groups))
+        if attempts.go_on:
+            which = np.concatenate([owner, every])
+            begun = attempts.start[waiting]
+            start = np.concatenate([begun, np.full(len(groups), -1)])
+            place = np.concatenate([waiting, np.full(len(groups), -1)])
+            position = np.concatenate([begun, kept.position[groups]])
+            stop = np.concatenate([begun + 1, np.full(len(groups), FAR >> 1)])
+        else:
+            which, position, stop = every, kept.position[groups], np.full(len(groups), FAR >> 1)
+            start, place = np.full(len(groups), -1), np.full(len(groups), -1)
+            start[owner], place[owner] = attempts.start[waiting], waiting
+        moved = space.moved[which]
+        position = position + moved
+        number = kept.number[groups][which]
+        rows = self._rows(space, which, position, stop + moved, number)
+        if not self.input.careful and self.matcher.prunes(prepared):
+            begin = low if gathers else np.maximum(before, kept.position[groups])
+            if len(which) > len(groups):  # each partition once
+                once = self._rows(space, every, begin, begin, kept.number[groups])
+            else:
+                once = rows
+            self.matcher.prune(prepared, prepared.words, once, begin + space.moved, now, final)
+        start = np.where(start >= 0, start + moved, -1)
+        attempts.offer(start, place, keep=not prepared.careful and self._keeps(prepared))
+        searching = self.matcher.search(
+            prepared, rows, now, final, attempts=attempts, check=self.check
+        )
+        self._space = space
+        for matches in searching:
+            self._say(matches, which, space)
+        own = slice(len(which) - len(groups), None)
+        kept.position[groups] = np.maximum(rows.position[own] - space.moved, 0)
+        kept.number[groups] = number[own]
+        entry = which[attempts.entries[:, 0]]
+        begun = attempts.entries[:, 1] - space.moved[entry]
+        attempts.settle(mine, groups[entry], begun)
+
+    def _keeps(self, prepared: Any) -> bool:
+        """Whether stacks of this search mean the same in the next."""
+        if (prepared.condition >= 0).any():
+            return self.compiled.conditions.path_dependent and self.compiled.conditions.portable
+        return True
+
+    def _pass_idle(self, groups: IntArray, final: bool) -> None:
+        """Move positions to the next row at which a match may begin."""
+        kept = self.input.rows
+        at = kept.place(groups, kept.position[groups])
+        usable = kept.place(groups, self.input.usable(groups, final))
+        words = kept.cells[WORDS].view(np.uint64)
+        moved = kept.position[groups] - at
+        next_start(words, at, usable, self.matcher.follow[0])
+        kept.position[groups] = at + moved
+
+    def _search_fresh(self, groups: IntArray, before: IntArray, now: int, final: bool) -> None:
+        """The sets that end with a new event."""
+        kept = self.input.rows
+        usable = self.input.usable(groups, final)
+        ending = np.zeros(len(groups), np.bool_)
+        fresh = np.minimum(np.maximum(before, kept.first[groups]), usable)
+        has_last_event(
+            kept.cells[WORDS].view(np.uint64), kept.place(groups, fresh),
+            kept.place(groups, usable), self.matcher.finals, ending,
+        )  # fmt: skip
+        if ending.any():
+            chosen = groups[ending]
+            position = kept.position[chosen]
+            space = self.input.gathered(chosen, position)
+            prepared, moved = space.prepared, space.moved
+            words = prepared.words
+            new = fresh[ending] + moved
+            at = position + moved
+            starts = words.copy() if self.matcher.selection == "next" else words
+            if not prepared.careful:
+                window = -1 if self.window is None else self.window
+                completing(
+                    starts, self.matcher.follow[1:].copy(), self.matcher.finals, space.time,
+                    window, at, new, usable[ending] + moved, self.matcher.selection != "contiguous",
+                )  # fmt: skip
+            every = np.arange(len(chosen))
+            rows = self._rows(space, every, at, usable[ending] + moved, kept.number[chosen])
+            self._space = space
+            for matches in self.matcher.search(
+                prepared, rows, now, final, starts=starts, fresh=new, check=self.check
+            ):
+                self._say(matches, every, space)
+        if final:
+            kept.position[groups] = usable
+            return
+        if self.window is not None:
+            at = kept.place(groups, kept.position[groups])
+            moved = kept.position[groups] - at
+            expire(kept.cells[TIME], at, kept.place(groups, usable), self.window, now)
+            kept.position[groups] = at + moved
+        longest = self.compiled.automaton.length_max
+        if self.matcher.selection == "contiguous" and longest is not None:
+            kept.position[groups] = np.maximum(kept.position[groups], usable - max(0, longest - 1))
+
+    def _search_whole(self, groups: IntArray, now: int, final: bool) -> None:
+        """The sets of each start whose window is over."""
+        kept = self.input.rows
+        self._pass_idle(groups, final)
+        position = kept.position[groups]
+        over = position < self.input.usable(groups, final)
+        if self.window is not None and not final:
+            first = kept.cells[TIME][kept.place(groups[over], position[over])]
+            over[over] = first <= now - 1 - self.window
+        if not over.any():
+            return
+        groups, position = groups[over], position[over]
+        space = self.input.gathered(groups, position)
+        prepared = space.prepared
+        words = prepared.words
+        starts = words.copy() if self.matcher.selection == "next" else words
+        number = kept.number[groups]
+        at = position + space.moved
+        every = np.arange(len(groups))
+        rows = self._rows(space, every, at, np.full(len(groups), FAR), number)
+        if self.matcher.prunes(prepared):
+            self.matcher.prune(prepared, starts, rows, at.copy(), now, final)
+        self._space = space
+        for matches in self.matcher.search(
+            prepared, rows, now, final, starts=starts, check=self.check
+        ):
+            self._say(matches, every, space)
+        kept.position[groups] = at - space.moved
+        kept.number[groups] = number
+
+    def _drop(self, groups: IntArray, final: bool) -> None:
+        """Drop rows that no later match can need, and know until when the others wait."""
+        kept, attempts = self.input.rows, self.attempts
+        low = kept.position[groups].copy()
+        if self.kind == "whole":
+            self._pass_idle(groups, final)
+            low = kept.position[groups].copy()
+        mine = np.zeros(kept.partitions, np.int64)
+        mine[groups] = np.arange(len(groups)) + 1
+        owner = mine[attempts.group] - 1
+        own = owner >= 0
+        np.minimum.at(low, owner[own], attempts.start[own])
+        if self.kind == "one":
+            open_ = np.zeros(len(groups), np.bool_)
+            open_[owner[own]] = True
+        else:
+            open_ = low < self.input.usable(groups, final)
+        if final:
+            low = kept.end[groups].copy()
+            open_[:] = False
+        if self._unmatched:
+            self._say_unmatched(groups, np.minimum(low, kept.end[groups]))
+        due = np.full(len(groups), FAR)
+        if self.window is not None and open_.any():
+            first = kept.cells[TIME][kept.place(groups[open_], low[open_])]
+            due[open_] = np.where(first <= FAR - self.window, first + self.window, FAR)
+        kept.due[groups] = due
+        needed = np.minimum(np.minimum(low, kept.ready[groups]), kept.end[groups])
+        kept.drop(groups, needed - self.compiled.history)
+
+    # -- results --------------------------------------------------------------------------------
+
+    def _say(self, matches: Matches, which: IntArray, space: Space) -> None:
+        """Put matches out; ``which``: group of the space that each group searched is."""
+        cells = self.input.rows.cells
+        if self._unmatched:
+            covered = matches.start[matches.length == 0]
+            if len(matches.row):
+                covered = np.concatenate([matches.rows, covered])
+            cells[MARKS][space.column(covered)] |= COVERED
+        if self._silent:
+            return
+        owner = which[matches.group]
+        begin, end = space.begin[owner], space.end[owner]
+        match, row, table = self.results.of(matches, begin, end)
+        first, last = space.column(matches.start), space.column(matches.last_row)
+        row = space.column(row)
+        events = NONE
+        lengths = np.zeros(len(first), np.int64)
+        if self.compiled.clause.selection is not None:
+            events, lengths = space.column(matches.rows), matches.length
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        decided = Decided(
+            table, match, cells[TIME][row], cells[RANK][row], self.compiled.partition_by,
+            cells[TIME][first], cells[RANK][first], cells[TIME][last], offsets,
+            cells[TIME][events], cells[RANK][events],
+        )  # fmt: skip
+        self._found.append((decided, cells[EVENT][last][match]))
+
+    def _say_unmatched(self, groups: IntArray, upto: IntArray) -> None:
+        """Rows that the searches went past without a match."""
+        kept = self.input.rows
+        begin = np.maximum(kept.told[groups], kept.first[groups])
+        columns = kept.columns(groups, begin, np.maximum(begin, upto))
+        kept.told[groups] = np.maximum(begin, upto)
+        columns = columns[(kept.cells[MARKS][columns] & COVERED) == 0]
+        if self._silent or not len(columns):
+            return
+        self._space = self.input.where_they_lie(groups)
+        cells = kept.cells
+        decided = replace(
+            self._nothing, rows=self.results.unmatched(columns),
+            match=np.full(len(columns), -1), row_tick=cells[TIME][columns],
+            row_rank=cells[RANK][columns],
+        )  # fmt: skip
+        self._found.append((decided, cells[EVENT][columns]))
+
+    def _take(self, name: str, indices: pa.Array) -> pa.Array:
+        assert self._space is not None
+        rows = indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        columns = self._space.column(np.maximum(rows, 0))
+        found = np.where(rows >= 0, self.input.rows.cells[EVENT][columns], -1)
+        return self.input.events.take(name, found)
+
+    def _describe_row(self, row: int) -> str:
+        assert self._space is not None
+        column = self._space.column(np.array([row]))
+        number = self.input.rows.cells[EVENT][column]
+        time = self.compiled.columns.time
+        names = [*self.compiled.partition_by]
+        names += [time] if time is not None and time in self.input.inputs else []
+        values = self.input.events.table(names, number).to_pylist()[0] if names else {}
+        parts = [f"{name} = {values[name]}" for name in names]
+        return "at " + (", ".join(parts) or f"row {int(number[0]) + 1} of the input")
+
+    # -- from one process to the next -----------------------------------------------------------
+
+    def export(self, since: int | None = None) -> Positions:
+        """What a restart needs beside the events from ``since`` on.
+
+        Parameters
+        ----------
+        since : int, optional
+            Least tick of the events that the restart will give to :meth:`replay`; None: it gives
+            none, and all that is needed is exported.  A clause that puts out rows without a match
+            exports all in any case, and is given none.
+        """
+        if since is None or self._unmatched:
+            since = INT64_MAX
+        return export_positions(self.input, self.attempts, since, self.watermark, self._forgets)
+
+    def restore(self, given: Positions, watermark: int) -> None:
+        """Take what :meth:`export` gave; :meth:`replay` of the other events follows.
+
+        Parameters
+        ----------
+        given : Positions
+        watermark : int
+            That at which it was given.
+        """
+        restore_positions(self.input, given)
+        self.watermark = watermark
+
+    def forget(self, keys: pa.Table) -> None:
+        """Drop the rows and open attempts of partitions, to :meth:`restore` and replay others.
+
+        Parameters
+        ----------
+        keys : pyarrow.Table
+            Columns of PARTITION BY; for a clause without, one row of any.
+        """
+        kept = self.input.rows
+        groups = np.unique(self.input.partitions_of(keys))
+        gone = np.zeros(kept.partitions, np.bool_)
+        gone[groups] = True
+        self.attempts.drop(gone[self.attempts.group])
+        kept.drop(groups, kept.end[groups])
+        for at in (kept.position, kept.ready, kept.told):
+            at[groups] = kept.end[groups]
+        kept.tick[groups], kept.rank[groups], kept.due[groups] = -FAR, -1, FAR
+
+
+def _reads_number(compiled: CompiledMatch) -> bool:
+    """Whether anything asks for the number of a match."""
+    bounds = [*compiled.definitions.values(), *compiled.measures]
+    return any(
+        isinstance(leaf, MatchNumber)
+        or (isinstance(leaf, MatchAggregate) and NUMBER in leaf.columns)
+        for bound in bounds
+        for leaf in bound.leaves
+    )
+
+
+def _kind(compiled: CompiledMatch, counts: bool) -> str:
+    """How matches are searched; see the module."""
+    if compiled.clause.selection is None:
+        return "one"
+    ends = [edge for edges in compiled.automaton.edges for edge in edges if edge.target == ACCEPT]
+    waits = any(edge.anchor & ANCHOR_END or edge.absent for edge in ends)
+    return "whole" if waits or counts or not compiled.conditions.by_position else "fresh"

@@ -1,0 +1,445 @@
+"""The input of a stream that goes on: rows to their partitions, their bits, and what is kept.
+
+Purpose
+    :class:`KeptInput` takes the rows of a step, evaluates the conditions that are about one row or
+    its neighbours for these rows only, and keeps what a match that is still open may need: bits and
+    ticks in :class:`.kept_rows.KeptRows`, columns in :class:`.kept_events.KeptEvents`.
+
+Layout
+    A search reads a :class:`Space`: either all rows where they lie, or a copy of those of a few
+    partitions, one partition after the other.
+
+Guarantee
+    A row's bits are evaluated once, when the rows that NEXT reads have come.  Rows in which nothing
+    holds are not kept where rows between two events may be passed over and nobody reads neighbours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...compiled import kernel
+from .automaton import ANCHOR_END
+from .buffers import PreparedRows, row_bits
+from .columns import flat, numbers
+from .groups import KeyCodes, group_rows
+from .kept_events import KeptEvents
+from .kept_rows import ABSENT, EVENT, FAILED, FAR, MARKS, RANK, TIME, WORDS, KeptRows, ranks
+from .match_stream import condition_columns, sorted_rows
+
+if TYPE_CHECKING:
+    from .compiled import CompiledMatch
+
+__all__ = ["KeptInput", "Space"]
+
+IntArray = npt.NDArray[np.int64]
+PARTITIONS_MIN = 4096
+ROWS_MIN = 4096
+"""Nothing is tidied up below these sizes."""
+
+
+@dataclass(frozen=True)
+class Space:
+    """Rows that a search reads.
+
+    Attributes
+    ----------
+    prepared : PreparedRows
+    begin, end : int64 arrays
+        Rows of each partition searched.
+    moved : int64 array
+        Row less local number, per partition.
+    seen : bool array
+        Whether the partition has rows before these.
+    time : int64 array
+        Tick of each row.
+    columns : int64 array or None
+        Where each row lies in the block; None: there.
+    """
+
+    prepared: PreparedRows
+    begin: IntArray
+    end: IntArray
+    moved: IntArray
+    seen: npt.NDArray[np.bool_]
+    time: IntArray
+    columns: IntArray | None
+
+    def column(self, rows: IntArray) -> IntArray:
+        """Where rows lie in the block."""
+        return rows if self.columns is None else self.columns[rows]
+
+
+@kernel
+def _pass_bounds(groups, place, begin, end, tick, rank, bound_tick, bound_rank, position):  # type: ignore[no-untyped-def]
+    """Move positions past new rows that come before a bound."""
+    for i in range(groups.shape[0]):
+        g = groups[i]
+        for local in range(begin[i], end[i]):
+            at = place[i] + local - begin[i]
+            before = tick[at] < bound_tick[g] or (
+                tick[at] == bound_tick[g] and rank[at] < bound_rank[g]
+            )
+            if position[g] == local and before:
+                position[g] = local + 1
+
+
+class KeptInput:
+    """Rows of the partitions of one clause.
+
+    Parameters
+    ----------
+    compiled : CompiledMatch
+
+    Attributes
+    ----------
+    rows : KeptRows
+    events : KeptEvents
+    keys : pyarrow.Table
+        PARTITION BY columns of each partition.
+    careful : bool
+        Whether a value of the newest rows could not be computed.
+    """
+
+    def __init__(self, compiled: CompiledMatch) -> None:
+        self.compiled = compiled
+        self.inputs = compiled.input_columns
+        self.schema = pa.schema([compiled.columns.arrow.field(name) for name in self.inputs])
+        self.partition_by = list(compiled.partition_by)
+        self.rows = KeptRows()
+        self.events = KeptEvents(self.schema)
+        self.codes = KeyCodes(max(1, len(self.partition_by)))
+        self.keys = pa.schema([self.schema.field(n) for n in self.partition_by]).empty_table()
+        if not self.partition_by:
+            self.rows.grow(1)
+        self.careful = False
+        self.failed = False  # whether any row kept is marked so
+        self.next_number = 0
+        self._wanted = condition_columns(compiled)
+        self.ties = len(compiled.order_by) > 1
+        self._alone = not compiled.history and not compiled.lookahead
+        _, _, flags = compiled.automaton.tables
+        self.remembers_begin = bool((flags & 1).any())
+        self._thin = (
+            self._alone
+            and compiled.clause.selection in ("next", "any")
+            and compiled.clause.rows != "all with unmatched"
+            and not (flags & ANCHOR_END).any()
+        )
+        nothing = compiled.conditions.prepare(self._none(), np.zeros(2, np.int64))
+        self._template = nothing
+        self._bounds: tuple[IntArray, IntArray] | None = None
+        self._tidy_at = PARTITIONS_MIN
+
+    def _none(self) -> pa.Table:
+        return self.schema.empty_table().select(self._wanted)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory taken."""
+        return int(self.rows.nbytes + self.events.nbytes + self.keys.nbytes)
+
+    # -- rows in --------------------------------------------------------------------------------
+
+    def append(self, table: pa.Table, given: IntArray | None = None) -> tuple[IntArray, IntArray]:
+        """Take rows in the order of time.
+
+        Returns
+        -------
+        groups : int64 array
+            The partitions that they belong to, ascending.
+        ready : int64 array
+            Local number of the first row of each whose conditions were not evaluated before.
+
+        Parameters
+        ----------
+        table : pyarrow.Table
+            Columns of the input.
+        given : int64 array, optional
+            Ranks of the rows, where they are known.
+        """
+        self.careful = False
+        if not table.num_rows:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        codes = self._encode(table)
+        order, groups, offsets = _grouped(codes, self.rows.partitions)
+        time = self.ticks(table)
+        rank = np.empty(len(order), np.int64)
+        kept = self.rows
+        ranks(groups, offsets, time[order], kept.tick, kept.rank, rank)
+        if given is not None:
+            rank = given[order]
+            last = offsets[1:] - 1
+            kept.rank[groups] = rank[last]
+        if self.ties:
+            table, codes, time, rank = self._sorted(table, codes, order, rank)
+            order, groups, offsets = _grouped(codes, self.rows.partitions)
+            rank, time = rank[order], time[order]
+        else:
+            time = time[order]
+        ready = kept.ready[groups]
+        numbers_ = self.next_number + order
+        self.next_number += len(order)
+        if self.partition_by:
+            in_groups = table.take(pa.array(order))
+        else:
+            in_groups = table
+        if self._alone:
+            self._append_bits(table, in_groups, groups, offsets, time, rank, numbers_)
+        else:
+            self.events.append(table, np.sort(numbers_))
+            self._place(groups, np.diff(offsets), time, rank, numbers_)
+        return groups, ready
+
+    def _encode(self, table: pa.Table) -> IntArray:
+        if not self.partition_by:
+            return np.zeros(table.num_rows, np.int64)
+        codes = self.codes.encode([table.column(name) for name in self.partition_by])
+        known = self.rows.partitions
+        if self.codes.count > known:
+            new, first = np.unique(codes, return_index=True)
+            fresh = table.select(self.partition_by).take(pa.array(first[new >= known]))
+            self.keys = pa.concat_tables([self.keys, fresh]).combine_chunks()
+            self.rows.grow(self.codes.count)
+            if self._bounds is not None:
+                more = self.rows.partitions - len(self._bounds[0])
+                self._bounds = (
+                    np.concatenate([self._bounds[0], np.full(more, -FAR)]),
+                    np.concatenate([self._bounds[1], np.zeros(more, np.int64)]),
+                )
+        return codes
+
+    def ticks(self, table: pa.Table) -> IntArray:
+        """Time of rows, 0 where the input has none."""
+        name = self.compiled.columns.time
+        if name is None:
+            return np.zeros(table.num_rows, np.int64)
+        found, _ = numbers(flat(table.column(name)), "i")
+        return np.ascontiguousarray(found, np.int64)
+
+    def _sorted(
+        self, table: pa.Table, codes: IntArray, order: IntArray, rank: IntArray
+    ) -> tuple[pa.Table, IntArray, IntArray, IntArray]:
+        """The rows in the order of all keys of ORDER BY."""
+        by_row = np.empty_like(rank)
+        by_row[order] = rank
+        named = table.append_column("@rank", pa.array(by_row)).append_column(
+            "@code", pa.array(codes)
+        )
+        named = sorted_rows(named, self.compiled.order_by)
+        codes, by_row = (flat(named.column(n)).to_numpy() for n in ("@code", "@rank"))
+        table = named.select(self.inputs)
+        return table, codes, self.ticks(table), by_row
+
+    def _append_bits(
+        self, table: pa.Table, in_groups: pa.Table, groups: IntArray, offsets: IntArray,
+        time: IntArray, rank: IntArray, number: IntArray,
+    ) -> None:  # fmt: skip
+        """Rows whose conditions are about themselves."""
+        plan, kept = self.compiled.conditions, self.rows
+        words, absent, failed, self.careful = row_bits(
+            plan, in_groups.select(self._wanted), offsets
+        )
+        counts = np.diff(offsets)
+        if self._thin:
+            some = (words != 0) | (absent != 0)
+            if failed is not None:
+                some |= failed != 0
+            # `^` does not hold behind a row that is not kept
+            kept.seen[groups] |= ~some[offsets[:-1]]
+            lasting = np.flatnonzero(some)
+            sums = np.concatenate([[0], np.cumsum(some)])
+            counts = sums[offsets[1:]] - sums[offsets[:-1]]
+            words, absent = words[lasting], absent[lasting]
+            time, rank, number = time[lasting], rank[lasting], number[lasting]
+            failed = None if failed is None else failed[lasting]
+            used = np.sort(number)
+            base = self.next_number - table.num_rows
+            table = table.take(pa.array(used - base))
+            self.events.append(table, used)
+        else:
+            self.events.append(table, np.sort(number))
+        columns = self._place(groups, counts, time, rank, number)
+        self._set_bits(columns, words, absent, failed)
+        kept.ready[groups] = kept.end[groups]
+
+    def _place(
+        self, groups: IntArray, counts: IntArray, time: IntArray, rank: IntArray, number: IntArray
+    ) -> IntArray:
+        """Put rows into their partitions; where they lie."""
+        kept = self.rows
+        begin = kept.end[groups]
+        columns = kept.append(groups, counts)
+        cells = kept.cells
+        cells[TIME][columns], cells[RANK][columns], cells[EVENT][columns] = time, rank, number
+        cells[MARKS][columns] = 0
+        if self._bounds is not None:
+            _pass_bounds(
+                groups, kept.place(groups, begin), begin, kept.end[groups], cells[TIME],
+                cells[RANK], *self._bounds, kept.position,
+            )  # fmt: skip
+            for at in (kept.ready, kept.told):
+                at[groups] = np.maximum(at[groups], kept.position[groups])
+        return columns
+
+    def _set_bits(
+        self,
+        columns: IntArray,
+        words: npt.NDArray[np.uint64],
+        absent: IntArray,
+        failed: npt.NDArray[np.uint64] | None,
+    ) -> None:
+        cells = self.rows.cells
+        cells[WORDS][columns] = words.view(np.int64)
+        cells[ABSENT][columns] = absent
+        if failed is not None and (failed != 0).any():
+            self.failed = True
+            cells[MARKS][columns] |= np.where(failed != 0, FAILED, 0)
+
+    def usable(self, groups: IntArray, final: bool) -> IntArray:
+        """Local number behind the last row whose conditions can be asked."""
+        end = self.rows.end[groups]
+        if final:
+            return end
+        return np.maximum(self.rows.ready[groups], end - self.compiled.lookahead)
+
+    def evaluate(self, groups: IntArray, final: bool) -> None:
+        """Bits of the rows of partitions that have none yet."""
+        kept = self.rows
+        usable = self.usable(groups, final)
+        ready = kept.ready[groups]
+        waiting = usable > ready
+        if not waiting.any():
+            return
+        groups, usable, ready = groups[waiting], usable[waiting], ready[waiting]
+        low = np.maximum(kept.first[groups], ready - self.compiled.history)
+        columns = kept.columns(groups, low, kept.end[groups])
+        offsets = np.concatenate([[0], np.cumsum(kept.end[groups] - low)]).astype(np.int64)
+        table = self.events.table(self._wanted, kept.cells[EVENT][columns])
+        words, absent, failed, careful = row_bits(self.compiled.conditions, table, offsets)
+        self.careful |= careful
+        fresh = np.zeros(len(columns) + 1, np.int64)  # +1 where rows to set begin, -1 behind them
+        np.add.at(fresh, offsets[:-1] + ready - low, 1)
+        np.add.at(fresh, offsets[:-1] + usable - low, -1)
+        chosen = np.flatnonzero(np.cumsum(fresh[:-1]) > 0)
+        self._set_bits(
+            columns[chosen], words[chosen], absent[chosen],
+            None if failed is None else failed[chosen],
+        )  # fmt: skip
+        kept.ready[groups] = usable
+
+    # -- what a search reads --------------------------------------------------------------------
+
+    def where_they_lie(self, groups: IntArray) -> Space:
+        """All rows, of which those of some partitions are searched."""
+        kept = self.rows
+        cells = kept.cells
+        prepared = PreparedRows(
+            cells[WORDS].view(np.uint64), cells[ABSENT], self._template.image,
+            self._template.condition,
+        )  # fmt: skip
+        begin = kept.at[groups]
+        return Space(
+            prepared, begin, begin + kept.end[groups] - kept.first[groups],
+            begin - kept.first[groups], kept.seen[groups], cells[TIME], None,
+        )  # fmt: skip
+
+    def gathered(self, groups: IntArray, low: IntArray) -> Space:
+        """The rows of partitions from a local number on, and those before that PREV may read."""
+        kept = self.rows
+        base = np.maximum(kept.first[groups], low - self.compiled.history)
+        columns = kept.columns(groups, base, kept.end[groups])
+        offsets = np.concatenate([[0], np.cumsum(kept.end[groups] - base)]).astype(np.int64)
+        if self.compiled.conditions.path_dependent or self._fails(columns):
+            table = self.events.table(self._wanted, kept.cells[EVENT][columns])
+            prepared = self.compiled.conditions.prepare(table, offsets)
+        else:
+            prepared = PreparedRows(
+                kept.cells[WORDS][columns].view(np.uint64), kept.cells[ABSENT][columns],
+                self._template.image, self._template.condition,
+            )  # fmt: skip
+        return Space(
+            prepared, offsets[:-1], offsets[1:], offsets[:-1] - base,
+            kept.seen[groups] | (base > kept.first[groups]), kept.cells[TIME][columns], columns,
+        )  # fmt: skip
+
+    def must_gather(self, groups: IntArray) -> bool:
+        """Whether the bits of these partitions do not say everything."""
+        if self.compiled.conditions.path_dependent:
+            return True
+        kept = self.rows
+        return self.failed and self._fails(
+            kept.columns(groups, kept.first[groups], kept.end[groups])
+        )
+
+    def _fails(self, columns: IntArray) -> bool:
+        return self.failed and bool((self.rows.cells[MARKS][columns] & FAILED).any())
+
+    # -- tidying up -----------------------------------------------------------------------------
+
+    def tidy(self, watermark: int, forgetting: bool) -> IntArray | None:
+        """Give memory back; new numbers of the partitions when they have changed.
+
+        Parameters
+        ----------
+        watermark : int
+        forgetting : bool
+            Whether partitions without rows need not be known.
+        """
+        kept = self.rows
+        if self.events.rows > 2 * kept.rows + ROWS_MIN:
+            columns = kept.all_columns()
+            self.events.retain(np.sort(kept.cells[EVENT][columns]))
+            self.failed = self._fails(columns)
+        if not forgetting or kept.partitions <= self._tidy_at or not self.partition_by:
+            return None
+        lasting = (kept.end > kept.first) | (kept.tick > watermark) | (kept.position > kept.end)
+        self._tidy_at = max(PARTITIONS_MIN, 2 * int(lasting.sum()))
+        if 2 * int(lasting.sum()) > kept.partitions:
+            return None
+        kept.select(lasting)
+        self.keys = self.keys.filter(pa.array(lasting)).combine_chunks()
+        self.codes = KeyCodes(len(self.partition_by))
+        self.codes.encode([self.keys.column(name) for name in self.partition_by])
+        self._bounds = None
+        return np.cumsum(lasting) - 1
+
+    # -- partitions by key ----------------------------------------------------------------------
+
+    def partitions_of(self, keys: pa.Table) -> IntArray:
+        """Partitions of rows with the columns of PARTITION BY."""
+        if not self.partition_by:
+            return np.zeros(min(1, keys.num_rows), np.int64)
+        wanted = pa.schema([self.schema.field(name) for name in self.partition_by])
+        return self._encode(keys.select(self.partition_by).cast(wanted))
+
+    def bound(self, groups: IntArray, tick: IntArray, rank: IntArray) -> None:
+        """No match begins in these partitions before an event."""
+        if self._bounds is None:
+            n = self.rows.partitions
+            self._bounds = (np.full(n, -FAR), np.zeros(n, np.int64))
+        self._bounds[0][groups] = tick
+        self._bounds[1][groups] = rank
+
+    def unbound(self) -> None:
+        """The bounds have done their work."""
+        self._bounds = None
+
+
+def _grouped(codes: IntArray, partitions: int) -> tuple[IntArray, IntArray, IntArray]:
+    """Rows by partition, stable; the partitions, ascending; where the rows of each begin."""
+    if partitions == 1:
+        return np.arange(len(codes)), codes[:1].copy(), np.array([0, len(codes)], np.int64)
+    if len(codes) > partitions:
+        order, offsets = group_rows(codes, partitions)
+        some = np.flatnonzero(offsets[1:] > offsets[:-1])
+        return order, some, np.append(offsets[some], len(codes))
+    order = np.argsort(codes, kind="stable")
+    in_order = codes[order]
+    first = np.flatnonzero(np.diff(in_order, prepend=in_order[0] - 1))
+    return order, in_order[first], np.append(first, len(codes)).astype(np.int64)

@@ -1,0 +1,97 @@
+"""Which kept rows a step must look at: first rows of matches, rows that expire, last events.
+
+Purpose
+    A step brings few rows to partitions that keep many.  These passes say, bit by bit, where a
+    search could find something at all.
+
+Guarantee
+    What they leave out holds no match: bits of words are necessary conditions.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+import numpy as np
+from numba.cpython.unsafe.numbers import trailing_zeros
+
+from ...compiled import kernel
+
+__all__ = ["completing", "expire", "has_last_event", "next_start"]
+
+FAR = np.int64(9223372036854775807)
+
+
+@kernel
+def next_start(words, rows, end, first_bits):
+    """Move each of ``rows`` to the next one at which a match may begin, at most to its end."""
+    for i in range(rows.shape[0]):
+        r = rows[i]
+        while r < end[i] and words[r] & first_bits == 0:
+            r += 1
+        rows[i] = r
+
+
+@kernel
+def expire(time, rows, end, window, now):
+    """Move each of ``rows`` past those whose window is over, at most to its end."""
+    for i in range(rows.shape[0]):
+        r = rows[i]
+        while r < end[i] and time[r] <= FAR - window and time[r] + window < now:
+            r += 1
+        rows[i] = r
+
+
+@kernel
+def has_last_event(words, begin, end, finals, out):
+    """Whether a match may end with one of the rows ``begin .. end`` of each group."""
+    for i in range(begin.shape[0]):
+        out[i] = False
+        for r in range(begin[i], end[i]):
+            if words[r] & finals != 0:
+                out[i] = True
+                break
+
+
+@kernel
+def completing(words, follow, finals, time, window, begin, fresh, end, skipping):
+    """Clear the bits from which no match can be completed by a row from ``fresh[g]`` on.
+
+    As :func:`.rowtests.feasible_any` (``skipping``: rows between two events may be passed over)
+    and :func:`.rowtests.feasible`, but for rows that are there: a match that is completed later is
+    found then.
+    """
+    ends = np.full(64, FAR)
+    best_of = np.full(64, FAR)
+    one = np.uint64(1)
+    zero = np.uint64(0)
+    for g in range(begin.shape[0]):
+        state = zero
+        for r in range(end[g] - 1, begin[g] - 1, -1):
+            rest = words[r]
+            at = time[r]
+            kept = zero
+            while rest:
+                p = trailing_zeros(rest)
+                bit = one << np.uint64(p)
+                rest &= rest - one
+                best = FAR
+                if finals & bit and r >= fresh[g]:
+                    best = at
+                onward = follow[p] & state
+                while onward:
+                    q = trailing_zeros(onward)
+                    onward &= onward - one
+                    best = min(best, ends[q])
+                if best != FAR and (window < 0 or best - at <= window):
+                    kept |= bit
+                    best_of[p] = best
+            words[r] = kept
+            rest = kept
+            while rest:
+                p = trailing_zeros(rest)
+                bit = one << np.uint64(p)
+                rest &= rest - one
+                if not (skipping and state & bit) or best_of[p] < ends[p]:
+                    ends[p] = best_of[p]
+            state = state | kept if skipping else kept

@@ -1,0 +1,129 @@
+"""From matches to the rows of the result: which rows are put out, and their columns.
+
+Purpose
+    :class:`Results` makes the table of a batch of matches: ONE ROW PER MATCH gives the partition
+    columns and the measures, ALL ROWS PER MATCH every column besides.  It is asked by the stream
+    that reads a whole input and by the one that goes on with every step, which keep their rows in
+    different ways and only say how a column is taken at a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...errors import ResourceLimit
+from .match_identity import Naming
+from .matcher import Matches
+from .measures import Context, OutputRows, measure_columns
+
+if TYPE_CHECKING:
+    from .compiled import CompiledMatch
+
+__all__ = ["Results"]
+
+IntArray = npt.NDArray[np.int64]
+
+
+class Results:
+    """Rows of the result of one clause.
+
+    Parameters
+    ----------
+    compiled : CompiledMatch
+    take : callable
+        Values of a column at rows as the matches number them; null rows give null.
+    naming : Naming or None
+        How matches are named, where a measure asks for that.
+    """
+
+    def __init__(
+        self,
+        compiled: CompiledMatch,
+        take: Callable[[str, pa.Array], pa.Array],
+        naming: Naming | None = None,
+    ) -> None:
+        self.compiled = compiled
+        self.take = take
+        self.naming = naming
+        self.mode = compiled.clause.rows
+
+    def of(
+        self, matches: Matches, begin: IntArray, end: IntArray
+    ) -> tuple[IntArray, IntArray, pa.Table]:
+        """Match and row of each output row, and the table.
+
+        Parameters
+        ----------
+        matches : Matches
+        begin, end : int64 arrays
+            Per match: the rows of its partition.
+        """
+        match, index, row = self.rows(matches)
+        context = Context(
+            matches, OutputRows(match, index), self.take, begin, end,
+            self.compiled.automaton.names, naming=self.naming,
+        )  # fmt: skip
+        measures = measure_columns(self.compiled.measures, context, self.compiled.type_of)
+        return match, row, self._assemble(measures, pa.array(row), len(match))
+
+    def unmatched(self, rows: IntArray) -> pa.Table:
+        """Rows that no match covers: measures are null."""
+        schema = self.compiled.output_schema
+        nulls = [
+            pa.nulls(len(rows), schema.field(measure.name).type)
+            for measure in self.compiled.clause.measures
+        ]
+        return self._assemble(nulls, pa.array(rows), len(rows))
+
+    def rows(self, matches: Matches) -> tuple[IntArray, IntArray, IntArray]:
+        """Match, index within it, and row of each output row."""
+        count = len(matches.group)
+        if self.mode == "one":
+            match = np.arange(count)
+            return match, matches.length - 1, matches.last_row
+        excluded = np.array(self.compiled.automaton.excluded, np.bool_)
+        kept = (
+            np.flatnonzero(~excluded[matches.places]) if len(matches.row) else np.zeros(0, np.int64)
+        )
+        match = np.searchsorted(matches.first, kept, side="right") - 1
+        index = kept - matches.first[match]
+        row = matches.rows[kept]
+        if self.mode != "all omit empty":
+            empty = np.flatnonzero(matches.length == 0)
+            if len(empty):
+                match = np.concatenate([match, empty])
+                index = np.concatenate([index, np.full(len(empty), -1)])
+                row = np.concatenate([row, matches.start[empty]])
+                arranged = np.argsort(match, kind="stable")
+                match, index, row = match[arranged], index[arranged], row[arranged]
+        return match, index, row
+
+    def _assemble(self, measures: list[pa.Array], rows: pa.Array, count: int) -> pa.Table:
+        compiled = self.compiled
+        names: list[str] = []
+        columns: list[Any] = []
+
+        def add(name: str, values: Any) -> None:
+            names.append(name)
+            columns.append(values)
+
+        for name in compiled.partition_by:
+            add(name, self.take(name, rows))
+        if self.mode != "one":
+            for name, _, _ in compiled.order_by:
+                if name not in names:
+                    add(name, self.take(name, rows))
+        for measure, values in zip(compiled.clause.measures, measures, strict=True):
+            add(measure.name, values)
+        if self.mode != "one":
+            for name in compiled.columns.arrow.names:
+                if name not in names:
+                    add(name, self.take(name, rows))
+        if not columns:
+            raise ResourceLimit("the clause has neither measures nor columns to put out")
+        return pa.table(dict(zip(names, columns, strict=True)))

@@ -1,0 +1,266 @@
+"""A stream that goes on says, step by step, what a search over the whole input finds.
+
+The random patterns, traces and oracles are those of ``test_match_differential``; here each trace is
+cut at random into steps with watermarks, with restarts in between.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chronicle.errors import InvalidArgument, SqlError
+from chronicle.query.pattern import match_stream, matcher, outcomes
+from chronicle.query.pattern.advancing import AdvancingMatch
+from chronicle.query.pattern.compiled import InputColumns, compile_match
+from chronicle.query.pattern.decided import Decided
+from chronicle.query.sql.match_clause import clause_of_text
+
+from . import test_match_differential as common
+
+RESTARTS = 0.15
+
+
+def steps(r: random.Random, table: pa.Table, time: str) -> Iterator[tuple[pa.Table, int]]:
+    """A table in pieces, each with a watermark that is true of it."""
+    ticks = [int(t) for t in table.column(time).cast(pa.int64()).to_pylist()]
+    at = 0
+    watermark = -(10**6)
+    several = max(1, len(ticks) // 20)  # a step costs milliseconds, not the row
+    while at < len(ticks):
+        end = min(len(ticks), at + several * r.choice([0, 1, 1, 1, 2, 5, 50]))
+        following = ticks[end] if end < len(ticks) else ticks[-1] + r.choice([1, 3, 100])
+        given = ticks[end - 1] if end else ticks[0]
+        lowest = max(watermark, min(given, following) - 1)
+        watermark = max(lowest, r.choice([lowest, following - 1]))
+        yield table.slice(at, end - at), watermark
+        at = end
+
+
+def restarted(r: random.Random, compiled: Any, stream: AdvancingMatch, past: pa.Table, time: str,
+              watermark: int) -> AdvancingMatch:  # fmt: skip
+    """Another stream in the state of the first."""
+    again = AdvancingMatch(compiled)
+    window = compiled.within
+    if window is None or r.random() < 0.5:
+        since = None
+    else:
+        since = watermark - window + 1
+    again.restore(stream.export(since), watermark)
+    replayed = None
+    if since is not None and compiled.clause.rows != "all with unmatched":
+        ticks = past.column(time).cast(pa.int64()).to_numpy()
+        replayed = past.filter(pa.array(ticks >= since))
+    again.replay(replayed, watermark)
+    return again
+
+
+def by_steps(r: random.Random, compiled: Any, table: pa.Table, time: str = "t") -> list[Decided]:
+    stream = AdvancingMatch(compiled)
+    found = []
+    past = table.slice(0, 0)
+    for piece, watermark in steps(r, table, time):
+        found.append(stream.advance(piece, watermark))
+        past = pa.concat_tables([past, piece])
+        last = past.column(time).cast(pa.int64()).to_pylist()[-1:] or [0]
+        if r.random() < RESTARTS and last[0] <= watermark:
+            stream = restarted(r, compiled, stream, past, time, watermark)
+    found.append(stream.finish())
+    return found
+
+
+def rows_of(table: pa.Table) -> list[str]:
+    return sorted(map(repr, table.to_pylist()))
+
+
+@pytest.fixture(autouse=True)
+def both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every run of a differential case is made step by step, too."""
+    monkeypatch.setattr(match_stream, "ROWS_FIRST", 1)
+    whole = common.run
+
+    def run(compiled: Any, rows: list[dict[str, Any]], batch: int) -> pa.Table:
+        table = pa.Table.from_pylist(rows, schema=common.SCHEMA.arrow)
+        seed = len(rows) * 1000 + batch
+        try:
+            wanted = whole(compiled, rows, batch)
+        except SqlError:
+            with pytest.raises(SqlError):
+                by_steps(random.Random(seed), compiled, table)
+            raise
+        found = by_steps(random.Random(seed), compiled, table)
+        said = pa.concat_tables([part.rows for part in found])
+        assert rows_of(said) == rows_of(wanted)
+        return wanted
+
+    monkeypatch.setattr(common, "run", run)
+
+
+@settings(max_examples=common.PATTERNS, **common.QUIET)
+@given(st.integers(0, 2**40))
+def test_row_local_conditions(seed: int) -> None:
+    common.standard_case(seed, 0.0)
+
+
+@settings(max_examples=common.PATTERNS, **common.QUIET)
+@given(st.integers(0, 2**40))
+def test_path_dependent_conditions(seed: int) -> None:
+    common.standard_case(seed, 0.6)
+
+
+@settings(max_examples=common.PATTERNS, **common.QUIET)
+@given(st.integers(0, 2**40))
+def test_errors_come_when_the_search_comes_to_them(seed: int) -> None:
+    common.failing_case(seed)
+
+
+@settings(max_examples=common.PATTERNS * 2, **common.QUIET)
+@given(st.integers(0, 2**40))
+def test_event_selection(seed: int) -> None:
+    common.selection_case(seed, 0.3)
+
+
+# -- what the traces do not show -----------------------------------------------------------------
+
+
+def over(clause: str, table: pa.Table) -> Any:
+    text = f"SELECT * FROM s MATCH_RECOGNIZE ({clause})"
+    return compile_match(clause_of_text(text), InputColumns(table.schema, "t"))
+
+
+def ticks(n: int, keys: int = 1, seed: int = 0) -> pa.Table:
+    rng = np.random.default_rng(seed)
+    return pa.table({"t": np.arange(n), "k": rng.integers(0, keys, n), "x": rng.random(n)})
+
+
+def in_steps(stream: AdvancingMatch, table: pa.Table, size: int) -> list[Decided]:
+    last = table.num_rows
+    return [
+        stream.advance(table.slice(i, size), min(i + size, last) - 1) for i in range(0, last, size)
+    ]
+
+
+def test_a_match_is_said_whatever_is_open_elsewhere() -> None:
+    table = pa.table({"t": [1, 2, 3, 4], "k": ["a", "b", "b", "a"], "x": [1.0, 1.0, 2.0, 1.0]})
+    stream = AdvancingMatch(
+        over("PARTITION BY k ORDER BY t MEASURES A.t AS a PATTERN (A B) DEFINE B AS x > 1.5", table)
+    )
+    stream.advance(table.slice(0, 1), 1)
+    found = [stream.advance(table.slice(i, 1), i + 1) for i in (1, 2)]
+    assert [part.rows.to_pylist() for part in found] == [[], [{"k": "b", "a": 2}]]
+    assert found[1].keys.to_pylist() == [{"k": "b"}]
+    assert (found[1].first_tick[0], found[1].first_rank[0], found[1].last_tick[0]) == (2, 0, 3)
+
+
+def test_a_start_that_is_open_does_not_hold_up_another() -> None:
+    table = pa.table({"t": [1, 2, 3, 4], "x": [1, 2, 3, 4]})
+    clause = (
+        "ORDER BY t MEASURES FIRST(t) AS a, LAST(t) AS z AFTER MATCH SKIP TO NEXT ROW "
+        "PATTERN (A Z* D | B C) WITHIN 9 DEFINE A AS x = 1, D AS x = 9, B AS x = 2, C AS x = 3"
+    )
+    stream = AdvancingMatch(over(clause, table))
+    assert [p.rows.num_rows for p in in_steps(stream, table, 1)] == [0, 0, 1, 0]
+
+
+def test_the_watermark_alone_decides() -> None:
+    table = pa.table({"t": [1, 2], "k": ["a", "b"], "x": [1, 1]})
+    clause = "PARTITION BY k ORDER BY t MEASURES count(*) AS n PATTERN (A+) WITHIN 10"
+    stream = AdvancingMatch(over(clause, table))
+    assert stream.advance(table, 2).rows.num_rows == 0
+    assert stream.advance(None, 10).rows.num_rows == 0
+    assert stream.advance(None, 11).rows.to_pylist() == [{"k": "a", "n": 1}]
+    assert stream.advance(None, 12).rows.to_pylist() == [{"k": "b", "n": 1}]
+    assert stream.kept_from is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "define"),
+    [
+        ("A Z* B", "A AS x > 0.999, B AS x < 0.0005"),
+        ("A Z*? B", "A AS x > 0.999, B AS x < 0.0005"),
+        ("A C+ B", "A AS x > 0.99, C AS x > 0.0005, B AS x < 0.0005"),
+        ("A C+ B", "A AS x > 0.99, C AS x > A.x - 0.99, B AS x < 0.0005"),
+    ],
+)
+@pytest.mark.parametrize("within", [" WITHIN 4000", ""])
+def test_small_steps_cost_what_the_events_cost(
+    pattern: str, define: str, within: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = ticks(8_000)
+    compiled = over(
+        f"ORDER BY t MEASURES A.t AS a PATTERN ({pattern}){within} DEFINE {define}", table
+    )
+    counted: list[int] = []
+    for name in ("match_bits", "match_contiguous"):
+        search = getattr(matcher, name)
+
+        def call(*arguments: Any, search: Any = search) -> int:
+            before = int(arguments[-2][outcomes.STEPS])
+            status = int(search(*arguments))
+            counted.append(int(arguments[-2][outcomes.STEPS]) - before)
+            return status
+
+        monkeypatch.setattr(matcher, name, call)
+    monkeypatch.setattr(match_stream, "ROWS_FIRST", 1 << 16)
+    whole = sum(batch.num_rows for batch in compiled.run(table.to_batches()))
+    wanted = sum(counted)
+    counted.clear()
+    stream = AdvancingMatch(compiled)
+    rows = sum(part.rows.num_rows for part in in_steps(stream, table, 10))
+    assert rows + stream.finish().rows.num_rows == whole > 0
+    assert sum(counted) <= 4 * wanted + 4 * table.num_rows
+
+
+def test_what_is_kept_is_bounded_by_the_window() -> None:
+    table = ticks(40_000, keys=5_000)
+    clause = (
+        "PARTITION BY k ORDER BY t MEASURES A.t AS a PATTERN (A B) WITHIN 500 "
+        "DEFINE A AS x > 0.5, B AS x < 0.5"
+    )
+    stream = AdvancingMatch(over(clause, table))
+    kept = 0
+    for part in in_steps(stream, table, 1000):
+        assert len(part.match) == part.rows.num_rows
+        kept = max(kept, stream.input.rows.rows)
+    assert kept <= 1000
+    assert stream.nbytes < 3_000_000
+
+
+def test_partitions_are_forgotten() -> None:
+    n = 60_000
+    table = pa.table({"t": np.arange(n), "k": np.arange(n) // 3, "x": np.arange(n) % 3})
+    clause = (
+        "PARTITION BY k ORDER BY t MEASURES A.t AS a PATTERN (A B) WITHIN 5 "
+        "DEFINE A AS x = 0, B AS x = 1"
+    )
+    stream = AdvancingMatch(over(clause, table))
+    found = in_steps(stream, table, 500)
+    assert sum(part.rows.num_rows for part in found) == n // 3
+    assert stream.input.rows.partitions < 10_000
+
+
+def test_ids_of_event_selection_are_all_events() -> None:
+    table = pa.table({"t": [1, 1, 2, 3], "x": [1, 1, 2, 3]})
+    clause = (
+        "ORDER BY t MEASURES C.t AS c PATTERN (A B C) WITHIN 9 EVENT SELECTION SKIP TILL ANY MATCH "
+        "DEFINE A AS x = 1, B AS x = 2, C AS x = 3"
+    )
+    (found,) = in_steps(AdvancingMatch(over(clause, table)), table, 4)
+    assert found.matches == 2
+    assert found.event_offsets.tolist() == [0, 3, 6]
+    assert sorted(zip(found.event_tick[[0, 3]], found.event_rank[[0, 3]], strict=True)) == [
+        (1, 0), (1, 1),
+    ]  # fmt: skip
+
+
+def test_order_by_time_is_needed() -> None:
+    table = ticks(3)
+    with pytest.raises(InvalidArgument, match="ORDER BY its time attribute"):
+        AdvancingMatch(over("ORDER BY x MEASURES A.t AS a PATTERN (A)", table))
