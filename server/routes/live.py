@@ -300,6 +300,18 @@ async def refresh_live(
     return reply(await server.build(refresh))
 
 
+@router.post("/{name}/verify", summary="Check a live query's results")
+async def verify_live(request: Request, principal: Requester, name: PathName) -> Response:
+    """Compare its results with the query; changes nothing."""
+    server = server_of(request)
+
+    def verify() -> dict[str, int]:
+        _definition(server, principal, name, "admin")
+        return {"differences": server.database.live_statements.query(name).verify()}
+
+    return reply(await server.build(verify))
+
+
 @router.get("/{name}/rows", summary="Follow a live query")
 async def live_rows(
     request: Request,
