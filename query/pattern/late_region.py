@@ -118,9 +118,9 @@ class _Found(MatchStream):
 
 
 @kernel
-def _regions(
+def _regions(  # type: ignore[no-untyped-def]
     offsets, order, tick, late, old_last, new_last, window, length, ahead, behind, to, begin, end
-):  # type: ignore[no-untyped-def]
+):
     """See :func:`late_regions`; ``old_last[row]``: where the old match from a row ends, or -1."""
     for g in range(offsets.shape[0] - 1):
         low = offsets[g]
