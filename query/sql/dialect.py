@@ -423,7 +423,7 @@ def _parse(text: str, into: Any) -> list[Any]:
     try:
         with headroom(text):
             read = _DIALECT.parse(text) if into is None else _DIALECT.parse_into(into, text)
-            return [None if node is None else _settled(node) for node in read]
+            return [None if node is None else _settled(node, text) for node in read]
     except ParseError as error:
         raise _parse_error(text, error) from None
     except TokenError as error:
@@ -432,7 +432,7 @@ def _parse(text: str, into: Any) -> list[Any]:
         raise SqlError("the statement is nested too deeply") from None
 
 
-def _settled(root: Any) -> Any:
+def _settled(root: Any, text: str) -> Any:
     """A tree as the rest of the house knows it: calls in one form, long chains shallow."""
     dotted = {id(call.parent): call.parent for call in root.find_all(_MethodCall)}
     for node in dotted.values():
@@ -442,7 +442,7 @@ def _settled(root: Any) -> Any:
                 root = made
             else:
                 node.replace(made)
-    return balanced(root)
+    return balanced(root, text)
 
 
 def _called(node: Any) -> Any:
