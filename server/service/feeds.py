@@ -165,7 +165,6 @@ class Feed(ABC):
 
     Attributes
     ----------
-    format : Format
     rows : int
         Told so far.
     """
