@@ -209,6 +209,13 @@ class LiveQueries:
         self._wake.set()
         return True
 
+    def check(self, sql: str) -> None:
+        """Refuse a SELECT that cannot be live; raises :class:`SqlError`."""
+        form_of(
+            self._engine, lambda name: self._store.stream(name).snapshot(), parse_statement(sql),
+            sql,
+        )  # fmt: skip
+
     def _check_sink(
         self, request: LiveRequest, definition: LiveDefinition, source: EventStream, fields: Any
     ) -> None:
