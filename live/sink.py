@@ -31,10 +31,10 @@ import pyarrow.compute as pc
 from ..errors import InvalidArgument, ResourceLimit, UnsupportedType
 from ..query.binding.net_binding import CHANGELOG, DIFFERENCE
 from ..schema import StreamSchema
-from ..store import EventStream, Range
+from ..store import EventStream, Range, StreamReader
 from .changes import Changes, Said
 
-__all__ = ["OWNER", "Mark", "Sink", "sink_schema"]
+__all__ = ["OWNER", "Mark", "Sink", "rows_behind", "sink_schema"]
 
 OWNER = "live"
 QUERY = "_query"
@@ -194,21 +194,7 @@ class Sink:
 
     def rows(self, after: int) -> Iterator[pa.RecordBatch]:
         """What was put out behind a ``_seq``, in its order, of this query alone."""
-        while True:
-            snapshot = self.stream.snapshot()
-            found = snapshot.aggregate(["_seq"])["_seq"].max
-            if found is None or int(found) <= after:
-                return
-            upto = min(int(found), after + CHUNK)
-            wanted = (pc.field("_seq") > after) & (pc.field("_seq") <= upto)
-            if self.shared:
-                wanted &= pc.field(QUERY) == self.query
-            batches = list(snapshot.scan(prune=Range("_seq", after + 1, upto), filter=wanted))
-            table = pa.Table.from_batches(batches, self.stream.schema.arrow)
-            for batch in table.sort_by("_seq").combine_chunks().to_batches():
-                if batch.num_rows:
-                    yield batch
-            after = upto
+        return rows_behind(self.stream, self.query, after)
 
     def following(self, after: int, closed: threading.Event) -> Iterator[pa.RecordBatch]:
         """As :meth:`rows`, and then what is put out, as it is, until ``closed``."""
@@ -231,6 +217,27 @@ class Sink:
         """Have those that follow look again."""
         with self._woken:
             self._woken.notify_all()
+
+
+def rows_behind(
+    stream: EventStream | StreamReader, query: str, after: int
+) -> Iterator[pa.RecordBatch]:
+    """What a live query has put out into its sink behind a ``_seq``, in its order."""
+    while True:
+        snapshot = stream.snapshot()
+        found = snapshot.aggregate(["_seq"])["_seq"].max
+        if found is None or int(found) <= after:
+            return
+        upto = min(int(found), after + CHUNK)
+        wanted = (pc.field("_seq") > after) & (pc.field("_seq") <= upto)
+        if QUERY in snapshot.schema:
+            wanted &= pc.field(QUERY) == query
+        batches = list(snapshot.scan(prune=Range("_seq", after + 1, upto), filter=wanted))
+        table = pa.Table.from_batches(batches, stream.schema.arrow)
+        for batch in table.sort_by("_seq").combine_chunks().to_batches():
+            if batch.num_rows:
+                yield batch
+        after = upto
 
 
 def _as(column: pa.ChunkedArray, field: pa.Field) -> pa.Array:
