@@ -32,7 +32,7 @@ class ExpressionParser(DuckDB.Parser):  # type: ignore[misc]
     )
 
     def _parse(self, parse_method: Any, raw_tokens: Any, sql: Any = None) -> Any:
-        """Refuse operators that are no single word (``> >`` is not ``>>``) and what lacks a part."""
+        """Refuse operators of several words (``> >`` is not ``>>``), and what lacks a part."""
         for token, after in pairwise(raw_tokens):
             kind, touches = token.token_type, after.start == token.end + 1
             if kind in (TokenType.GT, TokenType.LT):
