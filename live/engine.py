@@ -45,9 +45,11 @@ from .definition import (
     kept_definitions,
     lose_definition,
 )
+from .delivery import Deliveries
 from .options import defined
 from .query import LiveQuery
 from .sink import OWNER, QUERY, Sink, SinkReader, sink_schema
+from .webhooks import Webhook
 
 __all__ = ["LiveQueries"]
 
@@ -84,6 +86,7 @@ class LiveQueries:
         self._wake = threading.Event()
         self._stepped = threading.Condition()
         self._ended = threading.Event()
+        self._deliveries = Deliveries(store.files)
         self._thread: threading.Thread | None = None
         self._definitions, self._damaged = kept_definitions(store.files)
         if store.mode == "rw":
@@ -167,6 +170,9 @@ class LiveQueries:
         )  # fmt: skip
         sink = self._sink(definition, source, found.fields)
         query = LiveQuery(definition, found.form, source, sink)
+        if definition.webhook is not None and definition.webhook_secret is not None:
+            webhook = Webhook(definition.webhook, definition.webhook_secret)
+            self._deliveries.add(webhook, sink)
         if source not in self._heard:
             source.subscribe(lambda _: self._wake.set())
             self._heard.add(source)
@@ -282,6 +288,7 @@ class LiveQueries:
 
     def _finish_drop(self, definition: LiveDefinition, keep_results: bool) -> None:
         name, sink = definition.name, definition.sink
+        self._deliveries.remove(name)
         query = self._queries.pop(name, None)
         del self._definitions[name]
         used = any(each.sink == sink for each in self._definitions.values())
@@ -306,6 +313,7 @@ class LiveQueries:
     def resume(self, name: str) -> None:
         """Go on where it stopped, after a failure as well."""
         self._change(name, paused=False)
+        self._deliveries.resume(name)
         self._wake.set()
 
     def _change(self, name: str, *, paused: bool) -> None:
@@ -333,7 +341,9 @@ class LiveQueries:
         sink, sources = self.sink_of(name), []
         try:
             sources = [self.definition(name).source]
-            return self.query(name).status()
+            status = self.query(name).status()
+            webhook = self._deliveries.status(name)
+            return status if webhook is None else {**status, "webhook": webhook}
         except ReadOnlyStore:
             state, error = "elsewhere", None
         except ChronicleError as problem:
@@ -365,6 +375,7 @@ class LiveQueries:
             ("idle", "never" if idle is None else f"after {idle:g} ms"),
             ("late", late),
             ("emit", "on close" if every is None else f"on change every {every:g} ms"),
+            ("webhook", definition.webhook or ""),
             ("options", ", ".join(f"{k} = {v}" for k, v in definition.options.items())),
         ]
 
@@ -413,6 +424,7 @@ class LiveQueries:
         """Have a thread of its own do the steps."""
         self._thread = threading.Thread(target=self._loop, name="chronicle-live", daemon=True)
         self._thread.start()
+        self._deliveries.start()
 
     def run(self, timeout: float | None = None) -> None:
         """Return when every live query has taken in every commit so far.
@@ -512,6 +524,7 @@ class LiveQueries:
         self._wake.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
+        self._deliveries.close()
         for query in list(self._queries.values()):
             query.close()
 

@@ -14,13 +14,7 @@ __all__ = ["LiveHandle"]
 
 
 class LiveHandle:
-    """A live query by name; made by :meth:`chronicle.database.Database.live`.
-
-    Parameters
-    ----------
-    live : LiveQueries
-    name : str
-    """
+    """A live query by name; made by :meth:`chronicle.database.Database.live`."""
 
     def __init__(self, live: LiveQueries, name: str) -> None:
         self._live = live

@@ -37,11 +37,8 @@ class SessionForm(Form):
     evaluator : Evaluator
         With :data:`START`, :data:`END`, :data:`KEPT` (HAVING apart: a session that it leaves out is
         one all the same) and ``keys``.
-    columns : tuple of str
-    seed : bytes
     gap : int
         Ticks.
-    keys : sequence of str
     """
 
     kind = "sessions"
