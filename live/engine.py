@@ -48,7 +48,7 @@ from .definition import (
 from .delivery import Deliveries
 from .options import defined
 from .query import LiveQuery
-from .sink import OWNER, QUERY, Sink, sink_schema
+from .sink import OWNER, QUERY, Sink, SinkReader, sink_schema
 from .webhooks import Webhook
 
 __all__ = ["LiveQueries"]
@@ -99,7 +99,13 @@ class LiveQueries:
     def names(self) -> list[str]:
         """Names of all live queries, sorted."""
         with self._lock:
+            self._look()
             return sorted({*self._definitions, *self._damaged})
+
+    def _look(self) -> None:
+        """Where another process writes, see what it has made or dropped."""
+        if self._store.mode == "r":
+            self._definitions, self._damaged = kept_definitions(self._store.files)
 
     def sink_of(self, name: str) -> str:
         """The stream that holds the results of one; its own name where that cannot be read."""
@@ -118,6 +124,7 @@ class LiveQueries:
             When it cannot be read.
         """
         with self._lock:
+            self._look()
             found = self._definitions.get(name)
             if name in self._damaged:
                 raise CorruptStore(self._damaged[name])
@@ -146,6 +153,13 @@ class LiveQueries:
                 )
             made = self._queries[name] = self._opened(definition)
             return made
+
+    def reader(self, name: str) -> SinkReader:
+        """What one has put out, wherever it runs."""
+        if self._store.mode == "rw":
+            return self.query(name).sink
+        definition = self.definition(name)
+        return SinkReader(self._store.stream(definition.sink), name, definition.columns)
 
     def _opened(self, definition: LiveDefinition) -> LiveQuery:
         source = self._writer(definition.source)
