@@ -5,6 +5,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+# As many processes as there are cores; Spark takes one of them.
+TOGETHER := -n logical --maxprocesses 4 --no-loadscope-reorder
+
 .PHONY: help setup java demo test test-all crash mutants nightly spark lint format bench clean
 
 help: ## list the targets
@@ -30,10 +33,10 @@ demo: setup java ## the main job on an embedded store: generate, ingest, query, 
 	$(BIN)/chronicle demo
 
 test: setup java ## the default tests: a few minutes, no network
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(TOGETHER)
 
 test-all: setup java ## the slow tests too
-	$(BIN)/python -m pytest -m "not bench"
+	$(BIN)/python -m pytest $(TOGETHER) -m "not bench"
 
 golden: setup ## write what the golden scripts (tests/golden) print now; read the diff
 	CHRONICLE_GOLDEN=rewrite $(BIN)/python -m pytest tests/test_golden_scripts.py

@@ -21,6 +21,8 @@ Limits
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import functools
 import os
 import pickle
 import sys
@@ -89,7 +91,33 @@ def _survive_old_indexes() -> None:
 
 
 _survive_old_indexes()
+
+
+def _in_turn(operation: Callable[..., Any]) -> Callable[..., Any]:
+    """A way to the cache that one process takes at a time.
+
+    Numba names a file in an index and then writes it: who looks between the two finds the code of
+    an older source there, and of two who write at once one may take the other's name.
+    """
+
+    @functools.wraps(operation)
+    def alone(cache: Any, *arguments: Any) -> Any:
+        try:
+            lock = os.open(cache_directory() / "lock", os.O_RDONLY | os.O_CREAT, 0o666)
+        except OSError:  # nothing can be written, so nobody writes
+            return operation(cache, *arguments)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            return operation(cache, *arguments)
+        finally:
+            os.close(lock)
+
+    return alone
+
+
 _CACHED = _writable_cache()
+caching.Cache.load_overload = _in_turn(caching.Cache.load_overload)
+caching.Cache.save_overload = _in_turn(caching.Cache.save_overload)
 fork_waits_for(global_compiler_lock)
 
 

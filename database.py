@@ -28,7 +28,6 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -105,7 +104,8 @@ class Database(LiveDatabase):
         self._streams: dict[str, Stream] = {}
         self._engine: QueryEngine | None = None
         self._live: LiveQueries | None = None
-        self._guard = threading.Lock()
+        self._runs_live = False
+        self._guard = threading.RLock()
         self._closed = False
         self._owner = Owner(f"the store {store.path}")
         _OPEN.add(self)
@@ -344,7 +344,15 @@ class Database(LiveDatabase):
         with self._guard:
             if self._live is None:
                 self._live = LiveQueries(self._store, self._query_engine, self._remove_stream)
+                if self._runs_live:
+                    self._live.start()
             return self._live
+
+    def run_in_background(self) -> None:
+        """Have live queries run in this process, as soon as there are any."""
+        self._runs_live = True
+        if self._store.files.exists("live"):
+            _ = self.live_statements
 
     # ------------------------------------------------- what the query layer asks (Catalog)
 
@@ -497,12 +505,7 @@ class Database(LiveDatabase):
     def __enter__(self) -> Database:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -552,7 +555,7 @@ def open_database(
     )
     if live:
         try:
-            database.live_statements.start()
+            database.run_in_background()
         except BaseException:
             database.close()
             raise

@@ -46,7 +46,7 @@ class Lru(Generic[Key, Value]):
 
     def get(self, key: Key) -> Value | None:
         """The value of a key, which becomes the most recently used."""
-        with self._lock:
+        with self._lock.lock:
             value = self._values.get(key)
             if value is not None:
                 self._values.move_to_end(key)
@@ -54,7 +54,7 @@ class Lru(Generic[Key, Value]):
 
     def put(self, key: Key, value: Value) -> None:
         """Remember a value, in place of an older one of the same key."""
-        with self._lock:
+        with self._lock.lock:
             if key in self._values:
                 self.weight -= self._weigh(self._values.pop(key))
             self._values[key] = value
@@ -64,6 +64,6 @@ class Lru(Generic[Key, Value]):
 
     def clear(self) -> None:
         """Drop every value."""
-        with self._lock:
+        with self._lock.lock:
             self._values.clear()
             self.weight = 0

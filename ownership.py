@@ -97,7 +97,8 @@ class OwnedLock(Owner):
         self._lock.release()
 
     def __enter__(self) -> None:
-        self.check()
+        if os.getpid() != self._process:
+            self.check()
         self._lock.acquire()
 
     def __exit__(self, *_: object) -> None:
@@ -108,21 +109,26 @@ class ModuleLock:
     """A lock of what a module keeps for the whole process; free in a forked child.
 
     What it protects is whole after any one bytecode, because the child goes on from there.
+
+    Attributes
+    ----------
+    lock : threading.Lock
+        What hot paths take directly; another one in a child.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
         _MODULES.add(self)
 
     def renew(self) -> None:
         """Free it, no matter which thread of the parent held it."""
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
 
     def __enter__(self) -> None:
-        self._lock.acquire()
+        self.lock.acquire()
 
     def __exit__(self, *_: object) -> None:
-        self._lock.release()
+        self.lock.release()
 
 
 def leave_to_parent(owner: Any) -> None:

@@ -50,7 +50,7 @@ from .schema import StreamSchema
 from .store import EventStream, StreamReader
 from .store.changes import new_events, new_ranges
 from .store.pin_files import keep_pin, kept_pins, load_pin, sweep_pins
-from .store.pins import Pin
+from .store.pins import Pin, pin_stream
 from .store.recent import BatchSnapshot, Commit, LargeCommit, RecentCommits, logged_commits
 from .ticks import INT64_MAX
 
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from .database import Database
     from .query.contract.cancellation import QueryControl
 
-__all__ = ["Piece", "Place", "Tail"]
+__all__ = ["Piece", "Place", "Tail", "sliced"]
 
 PIECE_ROWS = 16_384
 PIECE_BYTES = 512 << 10
@@ -71,7 +71,6 @@ PLACES_MAX = 64
 POLL_S = 0.2
 """How often a store is looked at that another process writes."""
 
-ATTEMPTS = 5
 _PLACE = re.compile(r"([0-9]{1,19})(?:~([0-9]{1,19}))?(?:\.([0-9]{1,19}))?")
 _PIN_SUFFIX = "7461696c00000000"
 """The pins of all tails, so that one can go on where another one stopped: ``tail`` as hex."""
@@ -158,13 +157,10 @@ class Tail:
 
     Parameters
     ----------
-    database : Database
-    handle : EventStream or StreamReader
     after : str or int
         A place, or ``"now"``.
     where : str, optional
         SQL predicate on one event.
-    columns : sequence of str, optional
     follow : bool
         Whether to wait at the end.
     control : QueryControl, optional
@@ -193,6 +189,7 @@ class Tail:
         self.schema: pa.Schema = pa.schema([self._schema.arrow.field(n) for n in self._columns])
         self._pieces: Iterator[Piece] | None = None
         self._recent: RecentCommits | None = None
+        self._held: dict[int, Pin] = {}
         self._closed = False
         self._news = threading.Event()
         self._listens = False
@@ -218,6 +215,7 @@ class Tail:
             return
         self._closed = True
         self._pieces = None
+        self._let_go(INT64_MAX)
         if isinstance(self._handle, EventStream):
             if self._recent is not None:
                 self._handle.unfollow()
@@ -291,6 +289,8 @@ class Tail:
                 "beyond them: it is of another copy of the stream, or of commits that were not "
                 "durable when the server ended; begin with after=now"
             )
+        if not isinstance(self._handle, EventStream):
+            self._hold(published)
         if place.position == published:
             return None
         commits = self._commits(place.position, published)
@@ -328,6 +328,8 @@ class Tail:
 
     def _pin(self, position: int) -> Pin:
         """The stream as of a commit, for all tails, for a while."""
+        if position in self._held:
+            return self._held[position]
         files, directory = self._handle.files, self._handle.directory
         name = f"{position}-{_PIN_SUFFIX}"
         with suppress(SnapshotExpired):
@@ -340,6 +342,22 @@ class Tail:
             )
         keep_pin(files, directory, position=position, seconds=KEPT_SECONDS, suffix=_PIN_SUFFIX)
         return load_pin(files, directory, name)
+
+    def _hold(self, position: int) -> None:
+        """Hold on to the last commit of a stream that another process may change at any moment."""
+        if position not in self._held:
+            files, directory = self._handle.files, self._handle.directory
+            with suppress(SnapshotExpired):  # changed just now: the next look finds a later one
+                pin = pin_stream(files, directory, position=position, ttl_seconds=KEPT_SECONDS)
+                self._held[position] = pin
+        self._let_go(self.place.position)
+
+    def _let_go(self, below: int) -> None:
+        for position in [each for each in self._held if each < below]:
+            lease = self._held.pop(position).lease
+            if lease is not None:
+                with suppress(OSError):
+                    self._handle.files.remove(lease)
 
     # ---------------------------------------------------------------------------- their pieces
 
@@ -354,7 +372,7 @@ class Tail:
             told = place.done if commit.position == place.position + 1 else 0
             group.late += commit.late
             following: pa.RecordBatch | None = None
-            for batch in (*_sliced(commit.batches(self._check)), None):
+            for batch in (*sliced(commit.batches(self._check)), None):
                 if following is not None:
                     first, rank = rank, rank + following.num_rows
                     if rank > told:
@@ -383,7 +401,7 @@ class Tail:
                 rank += part.events
                 continue
             events = new_events(files, before, after, part.start, part.end, names, self._check)
-            for batch in _sliced(events):
+            for batch in sliced(events):
                 first, rank = rank, rank + batch.num_rows
                 if rank <= place.done:
                     continue
@@ -490,7 +508,7 @@ class _Group:
         return self.events(names), np.repeat(told[:, 0], sizes), ranks, whole
 
 
-def _sliced(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def sliced(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The events in pieces that are not large; none is empty."""
     for batch in batches:
         rows = batch.num_rows

@@ -95,7 +95,8 @@ def serve(channel: Channel, spec: Mapping[str, Any], confined: Confinement) -> N
 def _opened(file: int | None, data: pa.Buffer | None, job: dict[str, Any]) -> Any:
     if file is not None:
         return os.fdopen(file, "rb")
-    return io.BytesIO(b"" if data is None else memoryview(data)[: job["size"]])
+    content = b"" if data is None else memoryview(data)[: job["size"]]
+    return io.BufferedReader(io.BytesIO(content))  # which can be looked into
 
 
 def _read(
@@ -119,8 +120,7 @@ def _read(
             bad.clear()
 
     decoded: Any = unpacked(source, job["encoding"], job["decoded_max"])
-    head = decoded.peek(6)[:6]
-    if job["encoding"] is not None and head.startswith(_READ_FROM_THE_END):
+    if job["encoding"] is not None and decoded.peek(6)[:6].startswith(_READ_FROM_THE_END):
         decoded = io.BytesIO(decoded.read())  # there is no disk to seek on
     for batch in read_batches(
         decoded,

@@ -27,6 +27,7 @@ from typing import Any
 
 from ..errors import (
     ChronicleError,
+    CorruptStore,
     InvalidArgument,
     QueryTimeout,
     ReadOnlyStore,
@@ -44,9 +45,11 @@ from .definition import (
     kept_definitions,
     lose_definition,
 )
+from .delivery import Deliveries
 from .options import defined
 from .query import LiveQuery
-from .sink import OWNER, QUERY, Sink, sink_schema
+from .sink import OWNER, QUERY, Sink, SinkReader, sink_schema
+from .webhooks import Webhook
 
 __all__ = ["LiveQueries"]
 
@@ -83,8 +86,9 @@ class LiveQueries:
         self._wake = threading.Event()
         self._stepped = threading.Condition()
         self._ended = threading.Event()
+        self._deliveries = Deliveries(store.files)
         self._thread: threading.Thread | None = None
-        self._definitions = {each.name: each for each in kept_definitions(store.files)}
+        self._definitions, self._damaged = kept_definitions(store.files)
         if store.mode == "rw":
             for definition in list(self._definitions.values()):
                 if definition.dropping:
@@ -95,11 +99,19 @@ class LiveQueries:
     def names(self) -> list[str]:
         """Names of all live queries, sorted."""
         with self._lock:
-            return sorted(self._definitions)
+            self._look()
+            return sorted({*self._definitions, *self._damaged})
+
+    def _look(self) -> None:
+        """Where another process writes, see what it has made or dropped."""
+        if self._store.mode == "r":
+            self._definitions, self._damaged = kept_definitions(self._store.files)
 
     def sink_of(self, name: str) -> str:
-        """The stream that holds the results of one."""
-        return self.definition(name).sink
+        """The stream that holds the results of one; its own name where that cannot be read."""
+        with self._lock:
+            found = self._definitions.get(name)
+        return name if found is None else found.sink
 
     def definition(self, name: str) -> LiveDefinition:
         """What one is.
@@ -108,9 +120,14 @@ class LiveQueries:
         ------
         StreamNotFound
             With the names that there are.
+        CorruptStore
+            When it cannot be read.
         """
         with self._lock:
+            self._look()
             found = self._definitions.get(name)
+            if name in self._damaged:
+                raise CorruptStore(self._damaged[name])
         if found is None:
             known = ", ".join(self.names()) or "there are none yet"
             raise StreamNotFound(f"no live query {name!r} (there are: {known})")
@@ -137,6 +154,13 @@ class LiveQueries:
             made = self._queries[name] = self._opened(definition)
             return made
 
+    def reader(self, name: str) -> SinkReader:
+        """What one has put out, wherever it runs."""
+        if self._store.mode == "rw":
+            return self.query(name).sink
+        definition = self.definition(name)
+        return SinkReader(self._store.stream(definition.sink), name, definition.columns)
+
     def _opened(self, definition: LiveDefinition) -> LiveQuery:
         source = self._writer(definition.source)
         tree = parse_statement(definition.sql)
@@ -146,6 +170,9 @@ class LiveQueries:
         )  # fmt: skip
         sink = self._sink(definition, source, found.fields)
         query = LiveQuery(definition, found.form, source, sink)
+        if definition.webhook is not None and definition.webhook_secret is not None:
+            webhook = Webhook(definition.webhook, definition.webhook_secret)
+            self._deliveries.add(webhook, sink)
         if source not in self._heard:
             source.subscribe(lambda _: self._wake.set())
             self._heard.add(source)
@@ -179,7 +206,7 @@ class LiveQueries:
         """Make a live query; False when it exists and may."""
         self._check_writable()
         with self._lock:
-            if request.name in self._definitions:
+            if request.name in self.names():
                 if request.exists_ok:
                     return False
                 raise self._wrong(request, f"there is a live query {request.name!r} already")
@@ -201,6 +228,13 @@ class LiveQueries:
                 raise
         self._wake.set()
         return True
+
+    def check(self, sql: str) -> None:
+        """Refuse a SELECT that cannot be live; raises :class:`SqlError`."""
+        form_of(
+            self._engine, lambda name: self._store.stream(name).snapshot(), parse_statement(sql),
+            sql,
+        )  # fmt: skip
 
     def _check_sink(
         self, request: LiveRequest, definition: LiveDefinition, source: EventStream, fields: Any
@@ -237,6 +271,9 @@ class LiveQueries:
         """End a live query, and unless they are kept remove its results."""
         self._check_writable()
         with self._lock:
+            if self._damaged.pop(name, None) is not None:
+                lose_definition(self._store.files, name)
+                return
             definition = self.definition(name)
             query = None
             with contextlib.suppress(ChronicleError):  # what cannot be opened can be dropped
@@ -251,6 +288,7 @@ class LiveQueries:
 
     def _finish_drop(self, definition: LiveDefinition, keep_results: bool) -> None:
         name, sink = definition.name, definition.sink
+        self._deliveries.remove(name)
         query = self._queries.pop(name, None)
         del self._definitions[name]
         used = any(each.sink == sink for each in self._definitions.values())
@@ -275,6 +313,7 @@ class LiveQueries:
     def resume(self, name: str) -> None:
         """Go on where it stopped, after a failure as well."""
         self._change(name, paused=False)
+        self._deliveries.resume(name)
         self._wake.set()
 
     def _change(self, name: str, *, paused: bool) -> None:
@@ -299,15 +338,18 @@ class LiveQueries:
 
     def status(self, name: str) -> dict[str, Any]:
         """How one does: the columns of SHOW LIVE QUERIES."""
-        definition = self.definition(name)
+        sink, sources = self.sink_of(name), []
         try:
-            return self.query(name).status()
+            sources = [self.definition(name).source]
+            status = self.query(name).status()
+            webhook = self._deliveries.status(name)
+            return status if webhook is None else {**status, "webhook": webhook}
         except ReadOnlyStore:
             state, error = "elsewhere", None
         except ChronicleError as problem:
             state, error = "failed", str(problem)
         return {
-            "name": name, "sink": definition.sink, "state": state, "sources": [definition.source],
+            "name": name, "sink": sink, "state": state, "sources": sources,
             "watermark": None, "lag_events": None, "lag_ms": None, "rows": None,
             "retractions": None, "late": None, "ignored": None, "state_bytes": None,
             "error": error,
@@ -333,6 +375,7 @@ class LiveQueries:
             ("idle", "never" if idle is None else f"after {idle:g} ms"),
             ("late", late),
             ("emit", "on close" if every is None else f"on change every {every:g} ms"),
+            ("webhook", definition.webhook or ""),
             ("options", ", ".join(f"{k} = {v}" for k, v in definition.options.items())),
         ]
 
@@ -381,6 +424,7 @@ class LiveQueries:
         """Have a thread of its own do the steps."""
         self._thread = threading.Thread(target=self._loop, name="chronicle-live", daemon=True)
         self._thread.start()
+        self._deliveries.start()
 
     def run(self, timeout: float | None = None) -> None:
         """Return when every live query has taken in every commit so far.
@@ -417,7 +461,7 @@ class LiveQueries:
     def _open(self) -> list[LiveQuery]:
         """Those that can be opened, opened."""
         found = []
-        for name in self.names():
+        for name in list(self._definitions):
             if name in self._broken and self._broken[name][0] == self._definitions.get(name):
                 continue
             try:
@@ -480,6 +524,7 @@ class LiveQueries:
         self._wake.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
+        self._deliveries.close()
         for query in list(self._queries.values()):
             query.close()
 

@@ -20,7 +20,7 @@ import copy
 import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any
 
@@ -81,6 +81,25 @@ class Region:
     snapshots: Mapping[str, Snapshot]
     bounds: Mapping[str, tuple[int | None, int | None]] = dataclasses.field(default_factory=dict)
     part: Callable[[Snapshot, CompiledMatch], MatchPart] | None = None
+
+
+class _Careful:
+    """Contexts one inside the other; running out of stack in them is an error of the statement."""
+
+    __slots__ = ("_contexts",)
+
+    def __init__(self, *contexts: AbstractContextManager[None]) -> None:
+        self._contexts = contexts
+
+    def __enter__(self) -> None:
+        for context in self._contexts:  # none of them fails to begin
+            context.__enter__()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        for context in reversed(self._contexts):
+            context.__exit__(None, None, None)
+        if kind is not None and issubclass(kind, RecursionError):
+            raise SqlError("the statement is nested too deeply") from None
 
 
 class QueryEngine:
@@ -247,14 +266,9 @@ class QueryEngine:
         execution = self._execution(plan, self.catalog.snapshot, QueryControl())
         return execution.explained(time.perf_counter())
 
-    @contextmanager
-    def _careful(self, text: str, control: QueryControl) -> Iterator[None]:
+    def _careful(self, text: str, control: QueryControl) -> _Careful:
         """Plan or start a statement: room for a tree as deep as one may be, and who evaluates."""
-        try:
-            with headroom(text), checked_by(control), evaluated_by(self.executor, control):
-                yield
-        except RecursionError:
-            raise SqlError("the statement is nested too deeply") from None
+        return _Careful(headroom(text), checked_by(control), evaluated_by(self.executor, control))
 
     def _prepare(self, tree: Any, text: str, control: QueryControl) -> PreparedQuery:
         with turn(text, control), self._careful(text, control):
@@ -345,7 +359,7 @@ class QueryEngine:
         """
         control = control or QueryControl()
         prepared = self._selecting(name, predicate, None, None, control)
-        result = self.over(prepared, Region({name: snapshot}, {name: (None, None)}), control)
+        result = self.over(prepared, Region({name: snapshot}), control)
         parts = [batch.column(1) for batch in result.batches()]
         if sum(map(len, parts)) != snapshot.count:
             raise error_at(predicate, 0, _NO_CONDITION)

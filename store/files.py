@@ -21,9 +21,8 @@ import mmap
 import os
 import shutil
 import weakref
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from types import TracebackType
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from ..errors import InvalidArgument, StorageFailed, StoreClosed
@@ -57,15 +56,23 @@ COPY_BYTES = 1 << 20
 """Bytes moved at a time by a copy."""
 
 
-@contextmanager
-def _telling(doing: str, path: str) -> Iterator[None]:
+class _Telling:
     """Translate the failures of the system."""
-    try:
-        yield
-    except StorageFailed:
-        raise
-    except OSError as error:
-        raise storage_error(error, doing, path) from error
+
+    __slots__ = ("_doing", "_path")
+
+    def __init__(self, doing: str, path: str) -> None:
+        self._doing = doing
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
+        if isinstance(error, OSError) and not isinstance(error, StorageFailed):
+            raise storage_error(error, self._doing, self._path) from error
 
 
 class _Handle:
@@ -88,12 +95,7 @@ class _Handle:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __del__(self) -> None:
@@ -179,7 +181,11 @@ class RealReadFile(_Handle):
 
     @property
     def size(self) -> int:
-        return os.fstat(self._open_descriptor()).st_size
+        try:
+            return os.fstat(self._descriptor).st_size
+        except OSError:
+            self._open_descriptor()
+            raise
 
     def read(self, offset: int, length: int) -> bytes:
         descriptor = self._open_descriptor()
@@ -201,7 +207,7 @@ class RealReadFile(_Handle):
         size = self.size
         if not size:
             return memoryview(b"")
-        with _telling("map", self.path):
+        with _Telling("map", self.path):
             return memoryview(mmap.mmap(self._open_descriptor(), size, access=mmap.ACCESS_READ))
 
 
@@ -254,43 +260,43 @@ class RealFiles:
     def create(self, path: str, *, private: bool = False) -> RealAppendFile:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
         mode = 0o600 if private else 0o666
-        with _telling("create", path):
+        with _Telling("create", path):
             return RealAppendFile(os.open(self._full(path), flags, mode), path)
 
     def append(self, path: str) -> RealAppendFile:
-        with _telling("open", path):
+        with _Telling("open", path):
             return RealAppendFile(os.open(self._full(path), os.O_WRONLY | os.O_APPEND), path)
 
     def open(self, path: str) -> RealReadFile:
-        with _telling("open", path):
+        with _Telling("open", path):
             return RealReadFile(os.open(self._full(path), os.O_RDONLY), path)
 
     def read(self, path: str) -> bytes:
-        with _telling("read", path), open(self._full(path), "rb") as file:
+        with _Telling("read", path), open(self._full(path), "rb") as file:
             return file.read()
 
     def size(self, path: str) -> int:
-        with _telling("look at", path):
+        with _Telling("look at", path):
             return os.stat(self._full(path)).st_size
 
     def exists(self, path: str) -> bool:
         return os.path.exists(self._full(path))
 
     def list(self, directory: str) -> list[str]:
-        with _telling("list", directory or self.root):
+        with _Telling("list", directory or self.root):
             return sorted(os.listdir(self._full(directory)))
 
     def make_directory(self, path: str) -> None:
-        with _telling("create", path or self.root):
+        with _Telling("create", path or self.root):
             os.makedirs(self._full(path), exist_ok=True)
 
     def remove(self, path: str) -> None:
-        with _telling("remove", path):
+        with _Telling("remove", path):
             os.unlink(self._full(path))
 
     def remove_tree(self, path: str) -> None:
         full = self._full(path)
-        with _telling("remove", path):
+        with _Telling("remove", path):
             while os.path.lexists(full):
                 try:
                     shutil.rmtree(full)
@@ -301,22 +307,22 @@ class RealFiles:
                         raise
 
     def replace(self, source: str, target: str) -> None:
-        with _telling("rename", source):
+        with _Telling("rename", source):
             os.replace(self._full(source), self._full(target))
 
     def link(self, source: str, target: str) -> None:
-        with _telling("copy", source):
+        with _Telling("copy", source):
             _link_or_copy(self._full(source), self._full(target))
 
     def export(self, path: str, outside_path: str, *, length: int | None = None) -> None:
-        with _telling(f"write {outside_path}, a copy of", path):
+        with _Telling(f"write {outside_path}, a copy of", path):
             if length is None:
                 _link_or_copy(self._full(path), outside_path)
             else:
                 _copy(self._full(path), outside_path, length)
 
     def sync_directory(self, path: str) -> None:
-        with _telling("sync the directory", path or self.root):
+        with _Telling("sync the directory", path or self.root):
             descriptor = os.open(self._full(path), os.O_RDONLY | os.O_DIRECTORY)
             try:
                 os.fsync(descriptor)
@@ -325,7 +331,7 @@ class RealFiles:
 
     def lock(self, path: str, *, exclusive: bool, content: bytes = b"") -> RealFileLock | None:
         full = self._full(path)
-        with _telling("lock", path):
+        with _Telling("lock", path):
             while True:
                 lock = RealFileLock(_open_to_lock(full, writing=bool(content)), path)
                 descriptor = lock._open_descriptor()
@@ -348,7 +354,7 @@ class RealFiles:
                 lock.release()
 
     def free_bytes(self) -> int:
-        with _telling("look at", self.root):
+        with _Telling("look at", self.root):
             found = os.statvfs(self.root)
         return found.f_bavail * found.f_frsize
 

@@ -51,7 +51,7 @@ class Residency:
         if not isinstance(mapping, mmap.mmap) or length < _PAGE:
             return
         key = (id(mapping), start)
-        with self._lock:
+        with self._lock.lock:
             known = self._touched.get(key)
             if known is not None and known[0]() is mapping:
                 self._touched.move_to_end(key)

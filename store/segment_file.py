@@ -80,8 +80,18 @@ class SegmentFile:
         """The mapping, at least ``length`` committed bytes of it.
 
         What lies behind them may be cut off and written anew by the writer: it is not looked at.
+        A mapping whose file was cut is refused (the system kills who touches it), or a parent's.
         """
-        self._check_mapping()
+        self._lock.check()
+        # the mapping before the size: another thread may add to both
+        file, known = self._file, len(self._data)
+        if file is not None and (size := file.size) < known:
+            raise CorruptBlock(
+                f"expected {known} committed bytes, found {size}: the file was cut while "
+                "it was open",
+                self.path,
+                size,
+            )
         if len(self._data) < length:
             with self._lock:
                 if self._file is None:
@@ -98,21 +108,6 @@ class SegmentFile:
                         )
                     self._data = mapped[:length]
         return self._data
-
-    def _check_mapping(self) -> None:
-        """Refuse a mapping whose file was cut (the system kills who touches it), or a parent's."""
-        self._lock.check()
-        file, mapped = (
-            self._file,
-            len(self._data),
-        )  # before the size: another thread may add to both
-        if file is not None and (size := file.size) < mapped:
-            raise CorruptBlock(
-                f"expected {mapped} committed bytes, found {size}: the file was cut while "
-                "it was open",
-                self.path,
-                size,
-            )
 
     def _check_header(self) -> None:
         assert self._file is not None

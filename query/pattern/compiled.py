@@ -22,7 +22,7 @@ Limits
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -49,7 +49,6 @@ from .binding import (
 )
 from .conditions import ConditionPlan, plan_conditions
 from .interval_ticks import interval_ticks
-from .leaves import MatchIdentity
 from .match_identity import Naming, check_identities, naming_of
 from .match_stream import MatchStream
 from .matcher import MatchLimits
@@ -57,7 +56,7 @@ from .program import Program, compile_program
 from .row_types import RowTypes, checked_types, plain_type
 from .validate import known_variables
 
-__all__ = ["CompiledMatch", "InputColumns", "MatchLimits", "compile_match"]
+__all__ = ["CompiledMatch", "InputColumns", "MatchLimits", "compile_match", "readable_condition"]
 
 _SECONDS = {
     "microsecond": 1, "millisecond": 10**3, "second": 10**6, "minute": 60 * 10**6,
@@ -252,11 +251,15 @@ class CompiledMatch:
         return "\n".join(lines)
 
     def _readable(self, name: str, parts: list[exp.Expression]) -> str:
-        text = " AND ".join(to_text(part) for part in parts)
-        bound = self.definitions[name]
-        for i in range(len(bound.leaves) - 1, -1, -1):
-            text = text.replace(f'"@{i}"', _leaf_text(bound.leaves[i], name))
-        return text
+        return readable_condition(self.definitions[name], name, parts)
+
+
+def readable_condition(bound: Bound, variable: str, parts: Sequence[exp.Expression]) -> str:
+    """Conjuncts of a bound condition as text for people."""
+    text = " AND ".join(to_text(part) for part in parts)
+    for i in range(len(bound.leaves) - 1, -1, -1):
+        text = text.replace(f'"@{i}"', _leaf_text(bound.leaves[i], variable))
+    return text
 
 
 def _leaf_text(leaf: Leaf, variable: str) -> str:
@@ -275,8 +278,6 @@ def _leaf_text(leaf: Leaf, variable: str) -> str:
     if isinstance(leaf, MatchAggregate):
         chosen = leaf.variables
         return leaf.sql if chosen is None else f"{leaf.sql} OVER {'|'.join(sorted(chosen))}"
-    if isinstance(leaf, MatchIdentity):
-        return f"{leaf.kind.upper()}()"
     return "MATCH_NUMBER()"
 
 
@@ -338,9 +339,11 @@ def compile_match(
     plain = pa.schema([pa.field(f.name, plain_type(f.type), f.nullable) for f in columns.arrow])
     columns = InputColumns(plain, columns.time, columns.ordered)
     known = known_variables(clause)
-    types = RowTypes(plain, columns.time)
+    types = RowTypes(plain)
     names = {**known, **{d.variable: frozenset({d.variable}) for d in clause.definitions}}
     binder = Binder(columns, names, clause.sql)
+    if columns.time is not None:
+        binder.clock = plain.field(columns.time).type
     definitions = {
         d.variable: binder.bind(d.condition, d.at, define=True) for d in clause.definitions
     }

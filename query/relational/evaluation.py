@@ -20,15 +20,14 @@ Limits
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from ...ownership import LOADING, ModuleLock, leave_to_parent
-from ..contract.cancellation import QueryControl
+from ..contract.cancellation import Held, QueryControl
 from .interface import RelationalExecutor, translated
 from .scans import FailureBox
 
@@ -79,14 +78,9 @@ def evaluate(query: str, **tables: pa.Table) -> pa.Table:
     return found
 
 
-@contextmanager
-def evaluated_by(executor: RelationalExecutor, control: QueryControl) -> Iterator[None]:
+def evaluated_by(executor: RelationalExecutor, control: QueryControl) -> Held:
     """Have an executor answer :func:`evaluate` in this thread, for a while."""
-    token = _evaluator.set(_Evaluator(executor, control))
-    try:
-        yield
-    finally:
-        _evaluator.reset(token)
+    return Held(_evaluator, _Evaluator(executor, control))
 
 
 # ----------------------------------------------------------------------------- in this process

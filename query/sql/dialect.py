@@ -423,7 +423,7 @@ def _parse(text: str, into: Any) -> list[Any]:
     try:
         with headroom(text):
             read = _DIALECT.parse(text) if into is None else _DIALECT.parse_into(into, text)
-            return [None if node is None else _settled(node) for node in read]
+            return [None if node is None else _settled(node, text) for node in read]
     except ParseError as error:
         raise _parse_error(text, error) from None
     except TokenError as error:
@@ -432,7 +432,7 @@ def _parse(text: str, into: Any) -> list[Any]:
         raise SqlError("the statement is nested too deeply") from None
 
 
-def _settled(root: Any) -> Any:
+def _settled(root: Any, text: str) -> Any:
     """A tree as the rest of the house knows it: calls in one form, long chains shallow."""
     dotted = {id(call.parent): call.parent for call in root.find_all(_MethodCall)}
     for node in dotted.values():
@@ -442,7 +442,7 @@ def _settled(root: Any) -> Any:
                 root = made
             else:
                 node.replace(made)
-    return balanced(root)
+    return balanced(root, text)
 
 
 def _called(node: Any) -> Any:
@@ -579,8 +579,9 @@ def to_text(node: Any, text: str | None = None) -> str:
         offset = None
         if text is not None:
             offset = token_offset(text, error.token) if error.token else None
-            if offset is None and error.node is not None:
-                offset = position_of(error.node)
+            node = error.node
+            while offset is None and node is not None and not isinstance(node, exp.Query):
+                offset, node = position_of(node), node.parent
         raise error_at(text or "", offset, f"{error.message} (see docs/sql.md)") from None
     except RecursionError:
         raise SqlError("the statement is nested too deeply") from None

@@ -25,7 +25,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from sqlglot import exp
@@ -61,6 +61,7 @@ _FRAMES = 8_000
 """Room for the recursion of parser (20 frames a bracket), binder and renderer."""
 
 _SHORT = 32
+_CHAINED = re.compile(r"\b(?:and|or)\b|&&|\|\|", re.IGNORECASE)
 _TOKEN = re.compile(
     r"'[^']*+'?|\"[^\"]*+\"?|--[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?|\w++|[^\s\w]"
 )
@@ -90,8 +91,8 @@ def measure(text: Any) -> None:
             ) from None
     if "\0" in text:
         raise SqlError(f"a zero character stands at character {text.index(chr(0)) + 1}")
-    if len(text) < BRACKETS_MAX:
-        return
+    if len(text) <= TOKENS_MAX and sum(map(text.count, "([{")) <= BRACKETS_MAX:
+        return  # a token takes a character
     depth = 0
     for count, token in enumerate(_TOKEN.finditer(text)):
         if count >= TOKENS_MAX:
@@ -125,25 +126,31 @@ _users = 0
 _before = 0
 
 
-@contextmanager
-def headroom(text: str) -> Iterator[None]:
-    """Frames for a statement; short ones need none beyond what every program has."""
-    global _users, _before
-    if len(text) < _SHORT:
-        yield
-        return
-    with _guard:
-        if not _users:
-            _before = sys.getrecursionlimit()
-            sys.setrecursionlimit(_before + _FRAMES)
-        _users += 1
-    try:
-        yield
-    finally:
-        with _guard:
+class _Headroom:
+    """See :func:`headroom`; what is counted is counted for the process."""
+
+    def __enter__(self) -> None:
+        global _users, _before
+        with _guard.lock:
+            if not _users:
+                _before = sys.getrecursionlimit()
+                sys.setrecursionlimit(_before + _FRAMES)
+            _users += 1
+
+    def __exit__(self, *_: object) -> None:
+        global _users
+        with _guard.lock:
             _users -= 1
             if not _users:
                 _lower(_before)
+
+
+_HEADROOM = _Headroom()
+
+
+def headroom(text: str) -> AbstractContextManager[None]:
+    """Frames for a statement; short ones need none beyond what every program has."""
+    return nullcontext() if len(text) < _SHORT else _HEADROOM
 
 
 def _lower(limit: int) -> None:
@@ -152,8 +159,10 @@ def _lower(limit: int) -> None:
         sys.setrecursionlimit(limit)
 
 
-def balanced(root: Any) -> Any:
-    """The tree with chains of AND and of OR as balanced trees: the same meaning, little depth."""
+def balanced(root: Any, text: str) -> Any:
+    """The tree of a text with long chains of AND and of OR balanced: the same with less depth."""
+    if len(_CHAINED.findall(text)) < _SHORT - 1:
+        return root
     for node in list(root.find_all(exp.And, exp.Or)):
         kind = type(node)
         if type(node.parent) is kind or type(node.this) is not kind:
