@@ -4,5 +4,6 @@ Reading order: ``harness`` (what all share), ``figures`` (their pictures), ``sta
 ``durability``, ``index_ingest`` (events in), ``windows``, ``patterns`` with ``flink`` as a peer,
 ``skip_till_any``, ``situations``, ``factory``, ``crimes``, ``pattern_stream`` and
 ``pattern_indexes`` (patterns by replay intervals),
-``spark_connector``, ``spark_patterns``, ``isolation`` (what worker processes cost).
+``spark_connector``, ``spark_patterns``, ``isolation`` (what worker processes cost),
+``live_bank`` (many live patterns), ``chapter4`` (kernels).
 """

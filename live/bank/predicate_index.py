@@ -171,7 +171,13 @@ def find_hits(rows, edges, batch, lists, tests, use_first, codes, last, at, hit_
             p = lists.base[w] + slot
             while p >= 0:
                 for i in range(lists.plain[p], lists.plain[p + 1]):
-                    n = _note(k, lists.use[i], edge, last, hit_row, hit_use, n)
+                    code = lists.use[i]
+                    if code & STRICT and not edge:  # most hits; as :func:`_note`, without a call
+                        q = (code >> 31) & USE
+                        if last[q] >> 32 < k - 1:
+                            last[q] = (np.int64(k) << 32) | ((code & USE) + 1)
+                            continue
+                    n = _note(k, code, edge, last, hit_row, hit_use, n)
                 for i in range(lists.tested[p], lists.tested[p + 1]):
                     s = lists.symbol[i]
                     holds = True
