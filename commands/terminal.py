@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import sys
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -99,11 +98,6 @@ class IngestBar:
             shown = human_bytes(done) if self._reading else f"{done:,} events"
             self._bars.update(self._task, completed=done, done=shown)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bars is not None:
             self._bars.stop()

@@ -45,17 +45,18 @@ NULLS = ("", "NULL", "null", "\\N")
 RECORD_BYTES_MAX = 64 << 20
 _SEPARATORS = ",;\t|"
 _BOM = b"\xef\xbb\xbf"
+LF, CR = 10, 13
 
 
 @kernel
-def _record_ends(data, separator, ends):  # type: ignore[no-untyped-def]
-    """Positions after each line break outside of quotes; gives their number.
+def _breaks(data, separator, wanted, found):  # type: ignore[no-untyped-def]
+    """Positions of LF, or of CR that no LF follows, outside of quotes; gives their number.
 
     A quote opens a quoted value only where a value begins, as in Arrow's parser.  With an empty
-    `ends` only the last position is wanted: it is returned negated, 0 standing for none.
+    `found` only the last position is wanted: what follows it is returned, 0 where there is none.
     """
     count = 0
-    last = 0
+    behind = 0
     quoted = False
     at_start = True
     i = 0
@@ -70,45 +71,14 @@ def _record_ends(data, separator, ends):  # type: ignore[no-untyped-def]
                     quoted = False
         elif c == 34 and at_start:
             quoted = True
-        elif c == 10:
-            last = i + 1
-            if count < len(ends):
-                ends[count] = last
-            count += 1
-            at_start = True
-            i += 1
-            continue
-        at_start = c == separator and not quoted
-        i += 1
-    if len(ends) == 0:
-        return -last
-    return count
-
-
-@kernel
-def _lone_returns(data, separator, found):  # type: ignore[no-untyped-def]
-    """Positions of CR outside of quotes that no LF follows; gives their number."""
-    count = 0
-    quoted = False
-    at_start = True
-    i = 0
-    n = len(data)
-    while i < n:
-        c = data[i]
-        if quoted:
-            if c == 34:
-                if i + 1 < n and data[i + 1] == 34:
-                    i += 1
-                else:
-                    quoted = False
-        elif c == 34 and at_start:
-            quoted = True
-        elif c == 13 and (i + 1 == n or data[i + 1] != 10):
-            found[count] = i
+        elif c == wanted and (c == 10 or i + 1 == n or data[i + 1] != 10):
+            behind = i + 1
+            if count < len(found):
+                found[count] = i
             count += 1
         at_start = (c == separator or c == 10) and not quoted
         i += 1
-    return count
+    return count if len(found) else behind
 
 
 def _bytes(data: bytes) -> npt.NDArray[np.uint8]:
@@ -224,7 +194,7 @@ class CsvChunk:
         if count == self.data.count(b"\r\n"):
             return np.empty(0, np.int64)
         found = np.empty(count, np.int64)
-        return found[: _lone_returns(_bytes(self.data), ord(self._owner.separator), found)]
+        return found[: _breaks(_bytes(self.data), ord(self._owner.separator), CR, found)]
 
     def _unreadable(self) -> dict[int, str]:
         """Records that the parser must not see, with the reason."""
@@ -262,8 +232,8 @@ class CsvChunk:
         """Where each record begins and ends; blank lines are none."""
         if self._spans is None:
             ends = np.empty(self.data.count(b"\n") + 1, np.int64)
-            count = _record_ends(_bytes(self.data), ord(self._owner.separator), ends)
-            borders = [0, *ends[:count].tolist()]
+            count = _breaks(_bytes(self.data), ord(self._owner.separator), LF, ends)
+            borders = [0, *(ends[:count] + 1).tolist()]
             if borders[-1] != len(self.data):
                 borders.append(len(self.data))
             self._spans = [
@@ -419,7 +389,7 @@ class CsvRecords:
         """Position after the last complete record, 0 when there is none."""
         if b'"' not in data:
             return data.rfind(b"\n") + 1
-        return -int(_record_ends(_bytes(data), ord(self.separator), np.empty(0, np.int64)))
+        return int(_breaks(_bytes(data), ord(self.separator), LF, np.empty(0, np.int64)))
 
 
 def _names_of(header: str, separator: str, source: str) -> list[str]:

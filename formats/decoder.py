@@ -95,7 +95,8 @@ def serve(channel: Channel, spec: Mapping[str, Any], confined: Confinement) -> N
 def _opened(file: int | None, data: pa.Buffer | None, job: dict[str, Any]) -> Any:
     if file is not None:
         return os.fdopen(file, "rb")
-    return io.BytesIO(b"" if data is None else memoryview(data)[: job["size"]])
+    content = b"" if data is None else memoryview(data)[: job["size"]]
+    return io.BufferedReader(io.BytesIO(content))  # which can be looked into
 
 
 def _read(

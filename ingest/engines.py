@@ -69,10 +69,6 @@ def ingest(
 ) -> IngestReport:
     """Ingest files into a stream.
 
-    Returns
-    -------
-    IngestReport
-
     Raises
     ------
     ChronicleError

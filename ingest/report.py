@@ -79,11 +79,6 @@ class IngestReport:
         """Rows that are events."""
         return self.rows - self.bad
 
-    @property
-    def megabytes_per_second(self) -> float:
-        """Raw input by time."""
-        return self.bytes / 1e6 / self.seconds if self.seconds else 0.0
-
     def statement(self) -> str:
         """What is in the store, for one who was interrupted."""
         if self.stored == 0:

@@ -49,6 +49,10 @@ logger = logging.getLogger("chronicle.isolation")
 WATCH_S = 0.05
 IDLE_LOOK_S = 2.0
 END_S = 5.0
+BIRTHS_MAX = 3
+"""Workers that may die at their birth, one after the other, until what bears them is replaced,
+which ends all others."""
+
 KEPT_BYTES = 96 << 20
 """A worker that holds more than this after its work is replaced."""
 
@@ -264,15 +268,22 @@ class Pool:
             raise StoreClosed("the database was closed; open it again")
 
     def _make(self) -> _Worker:
-        try:
-            return self._born()
-        except (NurseryLost, ChannelClosed, Garbage) as first:
-            logger.warning("the process that makes workers is replaced: %s", first)
+        nursery = self._nursery
+        for _ in range(BIRTHS_MAX):
+            try:
+                return self._born()
+            except (ChannelClosed, Garbage) as error:  # killed before it could do anything
+                logger.warning("a worker of %s is lost at its birth: %s", self.spec.entry, error)
+            except NurseryLost as error:
+                logger.warning("the process that makes workers is replaced: %s", error)
+                break
         with self._guard:
             self._check_open()
-            old, self._nursery = self._nursery, Nursery(self.spec.entry)
-        if old is not None:
-            old.close()
+            broken = self._nursery is nursery  # else another thread has seen to it
+            if broken:
+                self._nursery = Nursery(self.spec.entry)
+        if broken and nursery is not None:
+            nursery.close()
         try:
             return self._born()
         except (NurseryLost, ChannelClosed, Garbage) as error:

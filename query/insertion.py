@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Insertion"]
 
+SHOWN_CHARACTERS = 100
+"""Most of a refused value that an error shows."""
+
 _FROM_COLUMN = re.compile(r" when casting from source column c(\d+)$")
 
 
@@ -133,6 +136,8 @@ class Insertion:
         if refused.null_count == len(refused):
             return None
         row, value = next((i, v) for i, v in enumerate(refused.to_pylist()) if v is not None)
+        if len(value) > SHOWN_CHARACTERS:
+            value = f"{value[:SHOWN_CHARACTERS]}..."
         return error_at(
             self.text,
             self._position(column.place, row),

@@ -199,10 +199,6 @@ def run_pipeline(
     spark : SparkSession, optional
         The active one, else one for ``request.master``.
 
-    Returns
-    -------
-    PipelineReport
-
     Raises
     ------
     InvalidData

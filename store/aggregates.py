@@ -38,9 +38,7 @@ from .layout import ROW_ATTRIBUTES, ROWS_PER_ATTRIBUTE, ValueKind
 __all__ = [
     "AttributeAggregate",
     "LightweightAggregates",
-    "aggregate_bits",
     "aggregate_floats",
-    "aggregate_prefixes",
     "aggregate_signed",
     "aggregate_unsigned",
     "merge_children",
@@ -112,51 +110,6 @@ def aggregate_unsigned(values, validity, bit_offset, starts, table, row):  # typ
         table[row + 2, zone] = np.int64(high) if count else 0
         table[row + 3, zone] = np.int64(total)
         table[row + 4, zone] = np.int64(sum_high >> np.uint64(32)) + carry
-
-
-@kernel
-def aggregate_bits(values, bit_start, validity, bit_offset, starts, table, row):  # type: ignore[no-untyped-def]
-    """Aggregate booleans (Arrow bits from bit ``bit_start``) of each range: the sum counts true."""
-    nullable = validity.size > 0
-    for zone in range(starts.size - 1):
-        count = 0
-        true = 0
-        for i in range(starts[zone], starts[zone + 1]):
-            if nullable:
-                bit = i + bit_offset
-                if (validity[bit >> 3] >> (bit & 7)) & 1 == 0:
-                    continue
-            count += 1
-            bit = i + bit_start
-            true += (values[bit >> 3] >> (bit & 7)) & 1
-        table[row, zone] = count
-        table[row + 1, zone] = 1 if count and true == count else 0
-        table[row + 2, zone] = 1 if true else 0
-        table[row + 3, zone] = true
-        table[row + 4, zone] = 0
-
-
-@kernel
-def aggregate_prefixes(values, validity, bit_offset, starts, table, row):  # type: ignore[no-untyped-def]
-    """Aggregate 8-byte prefixes (uint64) of each range: bounds only, no sum."""
-    nullable = validity.size > 0
-    for zone in range(starts.size - 1):
-        count = 0
-        low = np.uint64(0xFFFFFFFFFFFFFFFF)
-        high = np.uint64(0)
-        for i in range(starts[zone], starts[zone + 1]):
-            if nullable:
-                bit = i + bit_offset
-                if (validity[bit >> 3] >> (bit & 7)) & 1 == 0:
-                    continue
-            count += 1
-            low = min(low, values[i])
-            high = max(high, values[i])
-        table[row, zone] = count
-        table[row + 1, zone] = np.int64(low) if count else 0
-        table[row + 2, zone] = np.int64(high) if count else 0
-        table[row + 3, zone] = 0
-        table[row + 4, zone] = 0
 
 
 @kernel

@@ -42,9 +42,7 @@ from ..compiled import kernel
 from ..errors import CorruptBlock
 from ..schema import Attribute, Storage
 from .aggregates import (
-    aggregate_bits,
     aggregate_floats,
-    aggregate_prefixes,
     aggregate_signed,
     aggregate_unsigned,
 )
@@ -227,14 +225,18 @@ class ColumnView:
         elif storage is Storage.UNSIGNED:
             aggregate_unsigned(self.values, validity, offset, starts, table, row)
         elif storage is Storage.BOOL:
-            aggregate_bits(self.values, offset, validity, offset, starts, table, row)
+            first, end = offset + int(starts[0]), offset + int(starts[-1])
+            part = self.values[first >> 3 : (end + 7) >> 3]
+            bits = np.unpackbits(part, bitorder="little")[first & 7 :]
+            aggregate_unsigned(bits, validity, first, starts - starts[0], table, row)
         elif storage is Storage.DECIMAL:
             for zone in range(len(starts) - 1):
                 first, end = int(starts[zone]), int(starts[zone + 1])
                 table[row, zone] = end - first - self._array.slice(first, end - first).null_count
             table[row + 1 : row + 5] = 0
         else:
-            aggregate_prefixes(self._prefix_words(), validity, offset, starts, table, row)
+            aggregate_unsigned(self._prefix_words(), validity, offset, starts, table, row)
+            table[row + 3 : row + 5] = 0  # there is no sum of texts
 
     def _doubles(self) -> npt.NDArray[np.float64]:
         """The values of a float column as doubles; single precision is widened once."""

@@ -48,7 +48,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from ..errors import CorruptBlock, InvalidArgument, StorageFailed, StorageFull
@@ -109,12 +108,7 @@ class AppendFile(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 
 
 class ReadFile(Protocol):
@@ -141,12 +135,7 @@ class ReadFile(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 
 
 class Files(Protocol):

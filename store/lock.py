@@ -50,7 +50,6 @@ import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timezone
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from ..errors import StorageFull, StoreLocked
@@ -113,12 +112,7 @@ class WriterLock:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
 
@@ -229,12 +223,7 @@ class ReaderLease:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
     def _let_go(self) -> None:

@@ -162,10 +162,6 @@ class Snapshot:
             Ticks; None leaves a side open.
         metrics : ScanMetrics, optional
             Added to.
-
-        Returns
-        -------
-        LightweightAggregates
         """
         low, high = _closed(start, end)
         names = tuple(attributes)

@@ -278,6 +278,16 @@ def test_modules_open_with_an_essay() -> None:
     assert not bare
 
 
+def test_modules_named_in_docstrings_are_there() -> None:
+    missing = []
+    for path in sources():
+        for dots, name in re.findall(r":mod:`~?(\.+)([\w.]+)`", path.read_text(encoding="utf-8")):
+            target = path.parents[len(dots) - 1].joinpath(*name.split("."))
+            if not (target.is_dir() or target.with_suffix(".py").exists()):
+                missing.append(f"{path.relative_to(ROOT)}: {dots}{name}")
+    assert not missing
+
+
 def test_no_room_without_a_name() -> None:
     banned = {"utils", "util", "helpers", "common", "misc"}
     assert not [path for path in sources() if path.stem in banned]

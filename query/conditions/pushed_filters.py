@@ -108,12 +108,7 @@ class _Part:
 
 
 def split_filter(expression: pc.Expression | None, schema: StreamSchema) -> Split:
-    """Take a filter over a stream's columns apart.
-
-    Returns
-    -------
-    Split
-    """
+    """Take a filter over a stream's columns apart."""
     if expression is None:
         return Split(TICK_MIN, TICK_MAX, None, None)
     whole = Split(TICK_MIN, TICK_MAX, None, expression)

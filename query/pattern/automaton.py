@@ -88,11 +88,6 @@ class Automaton:
         """Whether the pattern can match no event at all."""
         return any(edge.target == ACCEPT for edge in self.edges[0])
 
-    @property
-    def anchored_start(self) -> bool:
-        """Whether every match begins at the start of the partition."""
-        return all(edge.anchor & ANCHOR_START for edge in self.edges[0])
-
     @cached_property
     def tables(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """``first``, ``target`` and ``flags`` (anchor in the low two bits, absences above)."""

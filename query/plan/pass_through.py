@@ -2,8 +2,9 @@
 
 Purpose
     After an operator has taken a SELECT's aggregates over, what is left is often a list of its
-    columns. :func:`picked_columns` recognises that, so the rows go to the caller as they are: a
-    query that takes a millisecond is not made to wait two for an executor that would copy it.
+    columns, or all of them.  :func:`picked_columns` recognises that, so the rows go to the caller
+    as they are: a query that takes a millisecond is not made to wait two for an executor that would
+    copy it.
 
 Guarantee
     Rows, their order, names and types are those that the executor would give.
@@ -49,15 +50,23 @@ def picked_columns(root: Any, operator: BoundOperator) -> tuple[tuple[str, str],
         return None
     schema = operator.schema
     names = {name.lower(): name for name in schema.names}
+    if len(names) < len(schema.names):
+        return None
     picked: list[tuple[str, str]] = []
     for projection in root.expressions:
         column = projection.this if isinstance(projection, exp.Alias) else projection
-        if not isinstance(column, exp.Column) or isinstance(column.this, exp.Star):
-            return None
-        found = names.get(column.name.lower())
-        if found is None or pa.types.is_decimal(schema.field(found).type):
+        star = column.this if isinstance(column, exp.Column) else column
+        if isinstance(star, exp.Star):
+            if any(star.args.values()):  # EXCLUDE, REPLACE, RENAME
+                return None
+            picked += [(name, name) for name in schema.names]
+            continue
+        found = names.get(column.name.lower()) if isinstance(column, exp.Column) else None
+        if found is None:
             return None
         picked.append((projection.alias or found, found))
+    if any(pa.types.is_decimal(schema.field(column).type) for _, column in picked):
+        return None
     order = root.args.get("order")
     if order is not None and not _delivered(order, picked, operator):
         return None

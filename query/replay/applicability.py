@@ -17,7 +17,7 @@ Notes
     Under PARTITION BY, PREV within the match is no obstacle: a row whose predecessor in the
     partition was left out could only go wrong as the first row of a match, and there PREV is not
     asked for.  Where it is, or NEXT, or an anchor, the neighbours within the partition are looked
-    for and shown to the matcher (see :mod:`.neighbours`).
+    for and shown to the matcher (see :mod:`.partition_intervals`).
 """
 
 from __future__ import annotations

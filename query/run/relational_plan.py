@@ -45,10 +45,6 @@ def plan_of(document: str, leaves: Sequence[OpenLeaf], analyzed: bool) -> Operat
         What ``EXPLAIN (FORMAT json)`` answered.
     leaves : sequence of OpenLeaf
         In the order of the query.
-
-    Returns
-    -------
-    Operator
     """
     parsed = json.loads(document)
     if isinstance(parsed, dict):

@@ -30,9 +30,10 @@ Limits
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -58,10 +59,21 @@ Check = Callable[[], None] | None
 ENDLESS = 2**62
 
 
-class MatchPart(Protocol):
+class _Run(NamedTuple):
+    """What a part is run on."""
+
+    snapshot: Snapshot
+    compiled: CompiledMatch
+    metrics: ScanMetrics
+    check: Check
+    limits: MatchLimits
+
+
+class MatchPart(ABC):
     """A share of the matches of one clause over one snapshot."""
 
     @property
+    @abstractmethod
     def ticks(self) -> tuple[int | None, int | None]:
         """Half-open range of ticks that it reads; None where open."""
 
@@ -75,13 +87,18 @@ class MatchPart(Protocol):
         limits: MatchLimits | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Rows of its matches."""
+        return self._rows(_Run(snapshot, compiled, metrics, check, limits or MatchLimits()))
 
+    @abstractmethod
+    def _rows(self, run: _Run) -> Iterator[pa.RecordBatch]: ...
+
+    @abstractmethod
     def describe(self) -> str:
         """What it reads, for people."""
 
 
 @dataclass(frozen=True, eq=False)
-class SpanPart:
+class SpanPart(MatchPart):
     """Some of the intervals of a replay plan.
 
     Attributes
@@ -103,20 +120,10 @@ class SpanPart:
 
     @property
     def ticks(self) -> tuple[int | None, int | None]:
-        """Half-open range of ticks that it reads."""
         return _half_open(self.low, self.high)
 
-    def run(
-        self,
-        snapshot: Snapshot,
-        compiled: CompiledMatch,
-        metrics: ScanMetrics,
-        *,
-        check: Check = None,
-        limits: MatchLimits | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        """Rows of its matches."""
-        timeline = Timeline(snapshot)
+    def _rows(self, run: _Run) -> Iterator[pa.RecordBatch]:
+        timeline = Timeline(run.snapshot)
         segments = {
             None if part.view is None else part.view.file.segment_id: part.start
             for part in timeline.parts
@@ -130,13 +137,13 @@ class SpanPart:
             )  # fmt: skip
         spans = _moved(self.intervals.spans, shift)
         intervals = replace(self.intervals, spans=spans, partitions=own)
-        done = ReplayRun(metrics)
+        done = ReplayRun(run.metrics)
         return run_intervals(
-            snapshot, compiled, intervals, timeline, run=done, check=check, limits=limits
-        )
+            run.snapshot, run.compiled, intervals, timeline, run=done, check=run.check,
+            limits=run.limits,
+        )  # fmt: skip
 
     def describe(self) -> str:
-        """What it reads, for people."""
         spans = self.intervals.spans
         return f"{len(spans)} replay intervals, {spans.total} events"
 
@@ -161,7 +168,7 @@ class Cut:
 
 
 @dataclass(frozen=True, eq=False)
-class RangePart:
+class RangePart(MatchPart):
     """A range of time between two cuts.
 
     Attributes
@@ -184,26 +191,16 @@ class RangePart:
 
     @property
     def ticks(self) -> tuple[int | None, int | None]:
-        """Half-open range of ticks that it reads."""
         low, high = _half_open(self.before, self.after)
         return (None if self.low is None else low), (None if self.high is None else high)
 
-    def run(
-        self,
-        snapshot: Snapshot,
-        compiled: CompiledMatch,
-        metrics: ScanMetrics,
-        *,
-        check: Check = None,
-        limits: MatchLimits | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        """Rows of its matches."""
-        stream = RangeStream(compiled, limits or MatchLimits(), check)
-        columns = compiled.input_columns
+    def _rows(self, run: _Run) -> Iterator[pa.RecordBatch]:
+        stream = RangeStream(run.compiled, run.limits, run.check)
+        columns = run.compiled.input_columns
 
         def scan(low: int | None, high: int | None) -> Iterator[pa.RecordBatch]:
             """Events with low <= t < high."""
-            return snapshot.scan(low, high, columns, metrics=metrics, check=check)
+            return run.snapshot.scan(low, high, columns, metrics=run.metrics, check=run.check)
 
         low, high = self.low, self.high
         if low is not None:
@@ -223,7 +220,6 @@ class RangePart:
         yield from stream.finish()
 
     def describe(self) -> str:
-        """What it reads, for people."""
         low = "" if self.low is None else str(self.low.tick)
         high = "" if self.high is None else str(self.high.tick)
         carried = 0 if self.high is None else len(self.high.carried)
@@ -231,7 +227,7 @@ class RangePart:
 
 
 @dataclass(frozen=True)
-class SharePart:
+class SharePart(MatchPart):
     """The partitions whose keys hash to a number."""
 
     share: int
@@ -239,30 +235,20 @@ class SharePart:
 
     @property
     def ticks(self) -> tuple[int | None, int | None]:
-        """All of them."""
         return None, None
 
-    def run(
-        self,
-        snapshot: Snapshot,
-        compiled: CompiledMatch,
-        metrics: ScanMetrics,
-        *,
-        check: Check = None,
-        limits: MatchLimits | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        """Rows of its matches."""
-        stream = MatchStream(compiled, limits or MatchLimits(), check)
+    def _rows(self, run: _Run) -> Iterator[pa.RecordBatch]:
+        compiled = run.compiled
+        stream = MatchStream(compiled, run.limits, run.check)
         batches = of_share(
-            snapshot, compiled.input_columns, compiled.partition_by, self.share, self.shares,
-            metrics, check,
+            run.snapshot, compiled.input_columns, compiled.partition_by, self.share, self.shares,
+            run.metrics, run.check,
         )  # fmt: skip
         for batch in batches:
             yield from stream.feed(batch)
         yield from stream.finish()
 
     def describe(self) -> str:
-        """What it reads, for people."""
         return f"partitions of share {self.share} of {self.shares}"
 
 

@@ -432,9 +432,15 @@ def _parse(text: str, into: Any) -> list[Any]:
         raise SqlError("the statement is nested too deeply") from None
 
 
+_DOT = re.compile(r"\.(?!\d)")
+"""A dot that is not of a number: without one, no method is called."""
+
+
 def _settled(root: Any, text: str) -> Any:
     """A tree as the rest of the house knows it: calls in one form, long chains shallow."""
-    dotted = {id(call.parent): call.parent for call in root.find_all(_MethodCall)}
+    dotted = {}
+    if _DOT.search(text):
+        dotted = {id(call.parent): call.parent for call in root.find_all(_MethodCall)}
     for node in dotted.values():
         if isinstance(node, (exp.Dot, exp.Column)):
             made = _called(node)
@@ -579,8 +585,9 @@ def to_text(node: Any, text: str | None = None) -> str:
         offset = None
         if text is not None:
             offset = token_offset(text, error.token) if error.token else None
-            if offset is None and error.node is not None:
-                offset = position_of(error.node)
+            node = error.node
+            while offset is None and node is not None and not isinstance(node, exp.Query):
+                offset, node = position_of(node), node.parent
         raise error_at(text or "", offset, f"{error.message} (see docs/sql.md)") from None
     except RecursionError:
         raise SqlError("the statement is nested too deeply") from None

@@ -17,7 +17,7 @@ Model
                  + min(pages, S) * page                   where leaves are compressed
                  + S * slice_swept + S * F * slice_field + W * window
 
-    Costs are sums of operations times constants, so :mod:`.calibrate` can find the constants by
+    Costs are sums of operations times constants, so :mod:`.calibration` can find the constants by
     least squares.  The thesis counts the merges of one slide and multiplies; here the number of
     leaves and zones is a ceiling, because slides smaller than a leaf share it.
 

@@ -82,20 +82,11 @@ def _measure(name: str, value: int) -> None:
 
 
 @dataclass(frozen=True)
-class TimeWindows:
-    """Half-open windows ``[origin + k * slide, origin + k * slide + size)`` for every integer k.
-
-    Attributes
-    ----------
-    size, slide : int
-        Ticks, above 0.
-    origin : int or None
-        Any tick at which a window begins; None stands for the first event (``'first'``).
-    """
+class _Sliding:
+    """Windows of one size, one every slide: in ticks, or in events."""
 
     size: int
     slide: int
-    origin: int | None = 0
 
     def __post_init__(self) -> None:
         _measure("size", self.size)
@@ -103,7 +94,7 @@ class TimeWindows:
 
     @property
     def cut(self) -> int:
-        """Where a slide is cut in two, in ticks from its start; 0 when it is not."""
+        """Where a slide is cut in two, in ticks or events from its start; 0 when it is not."""
         return self.size % self.slide
 
     @property
@@ -115,6 +106,21 @@ class TimeWindows:
     def slices(self) -> int:
         """Slices in a window."""
         return 2 * self.overlap + 1 if self.cut else self.overlap
+
+
+@dataclass(frozen=True)
+class TimeWindows(_Sliding):
+    """Half-open windows ``[origin + k * slide, origin + k * slide + size)`` for every integer k.
+
+    Attributes
+    ----------
+    size, slide : int
+        Ticks, above 0.
+    origin : int or None
+        Any tick at which a window begins; None stands for the first event (``'first'``).
+    """
+
+    origin: int | None = 0
 
     @property
     def pairing(self) -> Pairing:
@@ -172,30 +178,8 @@ class TimeWindows:
 
 
 @dataclass(frozen=True)
-class CountWindows:
+class CountWindows(_Sliding):
     """Windows of ``size`` consecutive events, one every ``slide`` events; complete ones only."""
-
-    size: int
-    slide: int
-
-    def __post_init__(self) -> None:
-        _measure("size", self.size)
-        _measure("slide", self.slide)
-
-    @property
-    def cut(self) -> int:
-        """Where a slide is cut in two, in events from its start; 0 when it is not."""
-        return self.size % self.slide
-
-    @property
-    def overlap(self) -> int:
-        """Whole slides in a window."""
-        return self.size // self.slide
-
-    @property
-    def slices(self) -> int:
-        """Slices in a window."""
-        return 2 * self.overlap + 1 if self.cut else self.overlap
 
     @property
     def pairing(self) -> Pairing:

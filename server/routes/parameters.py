@@ -156,7 +156,7 @@ def _encoding(*, envelope: bool) -> Callable[..., RowEncoding]:
 EventEncoding = Annotated[RowEncoding, Depends(_encoding(envelope=False))]
 """How the rows of a read are written."""
 ResultEncoding = Annotated[RowEncoding, Depends(_encoding(envelope=True))]
-"""How the rows of a query are written: JSON with the envelope of :mod:`.encoding`."""
+"""How the rows of a query are written: JSON with the envelope of :mod:`..service.encoding`."""
 
 
 def only_known(request: Request, principal: Requester) -> None:

@@ -3,8 +3,8 @@
 Purpose
     :class:`RequestMiddleware` wraps the whole application.  It names the request
     (``X-Request-Id``, the client's own when it is well-formed), measures it (``Server-Timing``,
-    metrics), refuses what :mod:`.auth` does not let in, and turns whatever was not handled inside
-    into a problem document.
+    metrics), refuses what :mod:`..access.auth` does not let in, and turns whatever was not handled
+    inside into a problem document.
 
 Guarantee
     An answer whose status is out cannot turn into an error any more: the connection is then broken

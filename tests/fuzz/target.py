@@ -21,6 +21,13 @@ Guarantee
     A server that died or took too much memory is ended and started again on the same store, so
     that a run collects faults instead of stopping at the first.  Loopback only.
 
+Long runs
+    ``CHRONICLE_FUZZ=100000 CHRONICLE_SEED=7 pytest -s --timeout 0 tests/fuzz`` sends so many
+    requests of each kind, in *pieces* of :data:`PIECE` (:func:`pieces`).  Each piece is made from
+    the seed and its own number, so that a run that was stopped goes on with
+    ``CHRONICLE_FUZZ_FROM=37``, and a fault comes again with the numbers that are printed for it:
+    ``CHRONICLE_FUZZ_FROM=37 CHRONICLE_FUZZ=19000`` is piece 37 alone.
+
 Limits
     What is told as *slow* or *memory* names the request that was running; with several clients at
     once, all of them.
@@ -36,6 +43,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,7 +54,17 @@ import psutil
 import chronicle
 from chronicle.server import create_token
 
-__all__ = ["COUNT", "HIDDEN", "NIGHTLY", "Fault", "Reply", "Target", "seed"]
+__all__ = [
+    "CLIENTS",
+    "COUNT",
+    "HIDDEN",
+    "NIGHTLY",
+    "Fault",
+    "Reply",
+    "Target",
+    "pieces",
+    "seed",
+]
 
 PROGRAM = """
 import sys
@@ -54,7 +72,12 @@ from chronicle.server import load_settings, serve
 serve(load_settings(store=sys.argv[1], port=0))
 """
 COUNT = int(os.environ.get("CHRONICLE_FUZZ", "300"))
-"""Requests of a random run."""
+"""Requests of a random run, of each kind."""
+PIECE = 500
+FIRST = int(os.environ.get("CHRONICLE_FUZZ_FROM", "0"))
+"""Piece with which a run begins."""
+CLIENTS = int(os.environ.get("CHRONICLE_FUZZ_CLIENTS", "4"))
+"""Requests at once."""
 NIGHTLY = "CHRONICLE_FUZZ" in os.environ
 SECRET = "topsecretvalue"
 HIDDEN = "vault_of_others"
@@ -83,6 +106,24 @@ CANARIES = {
 def seed(default: int = 0) -> int:
     """Of the generators: ``CHRONICLE_SEED``, or the one of the short run."""
     return int(os.environ.get("CHRONICLE_SEED", default))
+
+
+def pieces(kind: str, target: Target) -> Iterator[tuple[int, int]]:
+    """The pieces of a run: a seed and a number of requests for each; tells how far it is."""
+    last = -(-COUNT // PIECE)
+    for piece in range(FIRST, last):
+        begun, known = time.monotonic(), len(target.faults)
+        size = min(PIECE, COUNT - piece * PIECE)
+        yield (seed() << 32) + piece, size
+        if NIGHTLY:
+            rate = size / (time.monotonic() - begun)
+            for fault in target.faults[known:]:
+                print(f"  {fault}", flush=True)
+            print(
+                f"{kind}: piece {piece} of {last} done, {rate:.0f} requests/s, "
+                f"{len(target.faults)} faults so far (seed {seed()})",
+                flush=True,
+            )
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import hypothesis
 import pytest
 import schemathesis
 
-from chronicle.tests.fuzz.target import COUNT, NIGHTLY, Target, seed
+from chronicle.tests.fuzz.target import NIGHTLY, Target, pieces
 
 STEPS = 10
 
@@ -39,18 +39,20 @@ def test_no_order_of_requests_costs_others_anything(tmp_path: Path) -> None:
                 if response.status_code in (500, 502):
                     target.note("500", response.text, shown)
 
-        rounds = COUNT // STEPS if NIGHTLY else 6
-        settings = hypothesis.settings(
-            max_examples=rounds,
-            stateful_step_count=STEPS,
-            deadline=None,
-            database=None,
-            derandomize=not NIGHTLY,
-            suppress_health_check=list(hypothesis.HealthCheck),
-            phases=[hypothesis.Phase.generate],
-        )
-        hypothesis.seed(seed())(Requests.TestCase)
-        Requests.run(settings=settings)
-        target.canaries("requests of schemathesis")
+        rounds = 0
+        for number, size in pieces("API", target):
+            settings = hypothesis.settings(
+                max_examples=size // STEPS if NIGHTLY else 6,
+                stateful_step_count=STEPS,
+                deadline=None,
+                database=None,
+                derandomize=not NIGHTLY,
+                suppress_health_check=list(hypothesis.HealthCheck),
+                phases=[hypothesis.Phase.generate],
+            )
+            hypothesis.seed(number)(Requests.TestCase)
+            Requests.run(settings=settings)
+            target.canaries(f"requests of schemathesis, seed {number}")
+            rounds += settings.max_examples
     assert not target.faults, "\n".join(map(str, target.faults))
     assert asked > rounds

@@ -1,11 +1,13 @@
 """Broken bodies of every format: refused or stored whole, and the store opens again behind them.
 
-``CHRONICLE_FUZZ=100000 CHRONICLE_SEED=7`` is the long run (``make nightly``).
+:mod:`.target` says how to run it for long.
 """
 
 from __future__ import annotations
 
 import io
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,8 +15,8 @@ import pytest
 
 import chronicle
 from chronicle.tests.fuzz.attacks import OPEN
-from chronicle.tests.fuzz.bodies import Bodies
-from chronicle.tests.fuzz.target import COUNT, NIGHTLY, Target, seed
+from chronicle.tests.fuzz.bodies import Bodies, Sent
+from chronicle.tests.fuzz.target import CLIENTS, COUNT, NIGHTLY, Target, pieces
 
 BETWEEN_READINGS = 100
 SPEC = {
@@ -46,33 +48,46 @@ def read_back(target: Target, shown: str, stream: str = "w") -> int:
 @pytest.mark.xfail(bool(OPEN), run=NIGHTLY, reason="attacks of the corpus work still")
 @pytest.mark.timeout(0 if COUNT > 1000 else 300)
 def test_a_body_is_stored_whole_or_costs_its_own_answer(tmp_path: Path) -> None:
-    bodies = Bodies(seed())
-    stored = accepted = 0
-    with Target(tmp_path) as target:
-        made = target.send("POST", "/v1/streams", "create", target.writer, json=SPEC)
-        assert made.status == 201, made.text
-        batch = []
-        for number in range(COUNT):
-            sent = bodies.body()
-            shown = f"{sent.story} {sent.headers} {sent.content[:200].hex()}"
-            batch.append(shown)
+    """Each piece has a stream of its own, which is read back again and again while it grows."""
+    stored: dict[str, int] = {}
+    asked = accepted = 0
+    with Target(tmp_path) as target, ThreadPoolExecutor(CLIENTS) as clients:
+
+        def send(stream: str, sent: Sent) -> int | None:
+            """How many events were acknowledged; None for a body that was refused."""
             reply = target.send(
-                "POST", "/v1/streams/w/events", shown, target.writer,
+                "POST", f"/v1/streams/{stream}/events", shown_as(sent), target.writer,
                 content=sent.content, headers=sent.headers,
             )  # fmt: skip
-            if reply.status == 200:
-                accepted += 1
-                stored += reply.json()["appended"]
-            if number % BETWEEN_READINGS == BETWEEN_READINGS - 1 or number == COUNT - 1:
-                found = read_back(target, "\n    ".join(batch))
-                if found != stored:
-                    what = f"{stored} events acknowledged, {found} there"
-                    target.note("changed", what, *batch)
-                    stored = max(found, 0)
-                target.canaries("\n    ".join(batch))
-                batch.clear()
-        assert accepted > COUNT // 20, "hardly any body is accepted: the generator is stale"
+            return reply.json()["appended"] if reply.status == 200 else None
+
+        for number, size in pieces("bodies", target):
+            stream = f"w{len(stored)}"
+            spec = {**SPEC, "name": stream}
+            made = target.send("POST", "/v1/streams", "create", target.writer, json=spec)
+            assert made.status == 201, made.text
+            stored[stream] = 0
+            bodies = Bodies(number)
+            for at in range(0, size, BETWEEN_READINGS):
+                batch = [bodies.body() for _ in range(min(BETWEEN_READINGS, size - at))]
+                told = [*clients.map(partial(send, stream), batch)]
+                accepted += sum(count is not None for count in told)
+                stored[stream] += sum(count or 0 for count in told)
+                shown = "\n    ".join(map(shown_as, batch))
+                found = read_back(target, shown, stream)
+                if found != stored[stream]:
+                    what = f"{stored[stream]} events acknowledged, {found} there"
+                    target.note("changed", what, shown)
+                    stored[stream] = max(found, 0)
+                target.canaries(shown)
+            asked += size
+        assert accepted > asked // 50, "hardly any body is accepted: the generator is stale"
     assert not target.faults, "\n".join(map(str, target.faults))
     with chronicle.open(target.store) as db:
-        assert db.stream("w").count == stored
+        assert {name: db.stream(name).count for name in stored} == stored
         assert not db.check().problems
+
+
+def shown_as(sent: Sent) -> str:
+    """What a fault says of a body."""
+    return f"{sent.story} {sent.headers} {sent.content[:200].hex()}"

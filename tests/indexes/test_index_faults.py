@@ -428,7 +428,8 @@ def test_a_reader_without_temporary_files_replays(
     def nowhere(*_: object, **__: object) -> str:
         raise FileNotFoundError(2, "No usable temporary directory found")
 
-    monkeypatch.setattr("chronicle.indexes.storage.mkdtemp", nowhere)
+    for module in ("tempfile", "chronicle.indexes.storage"):
+        monkeypatch.setattr(f"{module}.mkdtemp", nowhere)
     with chronicle.open(tmp_path / "s", "r") as database:
         same(database)
         (index,) = database.stream("s").indexes()

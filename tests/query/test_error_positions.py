@@ -39,6 +39,8 @@ def database(tmp_path_factory):
         ("INSERT INTO s VALUES ('2020-01-02', @'abc', 'a', 3)", ""),
         ("SELECT date_trunc(@'foo', t) FROM s", ""),
         ("SELECT n @// 0 FROM s", ""),
+        ('SELECT x, n::DECIMAL("10", @2) FROM s', ""),
+        ("SELECT x, upper(n::DECIMAL(@99)) FROM s", ""),
         ("SELECT CAST(lower(@k) AS INTEGER) FROM s", ""),
         ("SELECT (k || 'x')@::DATE FROM s", ""),
         ("SELECT 1::UTINYINT - @300::UTINYINT FROM s", ""),

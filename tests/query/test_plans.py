@@ -6,7 +6,9 @@ import ast
 import dataclasses
 import pickle
 import re
+import sys
 from pathlib import Path
+from types import FrameType
 from typing import Any, get_args
 
 import pyarrow as pa
@@ -20,6 +22,7 @@ from chronicle.query.plan.division import divide
 from chronicle.query.sql.dialect import parse_statement
 
 ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = Path(chronicle.__file__).parent
 
 
 @pytest.fixture
@@ -31,18 +34,67 @@ def db(tmp_path: Path) -> Any:
         yield database
 
 
-def test_the_walk_of_a_query_names_what_is_there() -> None:
-    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-    walk = text[text.index("### One pattern query") : text.index("### An operator more")]
-    named = re.findall(r"`(query/[\w/]+\.py)`((?:,? `\w+`)+)", walk)
-    missing = []
-    for file, names in named:
-        tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
-        there = {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.ClassDef)}
-        there |= {n.target.id for n in tree.body if isinstance(n, ast.AnnAssign)}  # type: ignore[union-attr]
-        missing += [(file, name) for name in re.findall(r"\w+", names) if name not in there]
-    assert not missing
-    assert len(named) > 25
+def walk() -> tuple[str, list[tuple[str, str]], list[tuple[str, str]]]:
+    """The query of the page, functions in the order of its table, and what else is named."""
+    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    section = page[page.index("### One pattern query") : page.index("### An operator more")]
+    steps, others = [], []
+    for line in section.splitlines():
+        for file, names in re.findall(r"`(query/[\w/]+\.py)`((?:,? `\w+`)+)", line):
+            tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+            functions = {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
+            there = {n.name for n in tree.body if isinstance(n, ast.ClassDef)}
+            there |= {n.target.id for n in tree.body if isinstance(n, ast.AnnAssign)}  # type: ignore[union-attr]
+            for name in re.findall(r"\w+", names):
+                assert name in functions | there, f"{file} has no {name}"
+                step = line.startswith("|") and name in functions
+                (steps if step else others).append((file, name))
+    query = re.search(r"```sql\n(.*?)```", section, re.DOTALL)
+    assert query is not None
+    return query[1], steps, others
+
+
+def test_a_query_takes_the_way_that_the_page_describes(tmp_path: Path) -> None:
+    text, steps, others = walk()
+    assert len(steps) > 35
+    assert len(others) > 5
+    called: list[tuple[str, str]] = []
+    wanted = set(steps)
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(str(PACKAGE)):
+            call = (code.co_filename[len(str(PACKAGE)) + 1 :], code.co_name)
+            if call in wanted:
+                called.append(call)
+
+    rows = 40_000
+    table = {
+        "timestamp": pa.array(range(0, rows * 1000, 1000), pa.timestamp("ms")),
+        "icao24": [f"{i % 40:x}" for i in range(rows)],
+        "altitude": [9500.0 - i % 100 if i % 4000 < 100 else 500.0 for i in range(rows)],
+    }
+    schema = pa.schema(
+        [("timestamp", pa.timestamp("ms")), ("icao24", pa.string()), ("altitude", pa.float64())]
+    )
+    with chronicle.open(tmp_path / "flights") as database:
+        stream = database.create_stream("flights", schema, "timestamp")
+        stream.append(pa.table(table, schema=schema))
+        stream.create_index("altitude")
+        stream.seal()
+        assert database._indexes.wait_idle()
+        profiler = sys.getprofile()
+        sys.setprofile(note)
+        try:
+            found = list(database.sql(text).batches())
+        finally:
+            sys.setprofile(profiler)
+    assert sum(batch.num_rows for batch in found)
+    never = wanted - set(called)
+    assert not never, f"the page names what is not called: {never}"
+    calls = iter(called)
+    late = next((step for step in steps if step not in calls), None)
+    assert late is None, f"not called after what stands above it: {late}"
 
 
 def test_every_leaf_has_an_operator_and_every_node_is_frozen() -> None:
@@ -107,6 +159,29 @@ def shape(plan: nodes.QueryPlan) -> list[Any]:
     if isinstance(root, nodes.PassThrough):
         return [nodes.PassThrough, root.columns, type(root.input)]
     return [type(root)]
+
+
+@pytest.mark.parametrize("mode", ["", "ALL ROWS PER MATCH"])
+@pytest.mark.parametrize(
+    ("columns", "passes"),
+    [("*", True), ("m.*", True), ("*, a", True), ("a, *", True), ("*, *", True), ("a AS b", True),
+     ("* REPLACE (1 AS a)", False), ("*, a + 1", False), ("DISTINCT *", False)],
+)  # fmt: skip
+def test_all_columns_of_an_operator_pass_by_the_executor(
+    db: Any, columns: str, passes: bool, mode: str
+) -> None:
+    """With the names, types, rows and order that it gives where it is asked."""
+    source = f"s MATCH_RECOGNIZE (ORDER BY t MEASURES A.t AS a {mode} {PATTERN}) m"
+    text = f"SELECT {columns} FROM {source}"
+    made = db._query_engine()
+    root = made.plan(parse_statement(text), text).root
+    assert isinstance(root, nodes.PassThrough) == passes
+    asked = f"SELECT {columns} FROM {source} LIMIT 100000"
+    assert isinstance(made.plan(parse_statement(asked), asked).root, nodes.Relational)
+    expected = db.sql(asked).arrow()
+    assert expected.num_rows > 100
+    if passes:
+        assert db.sql(text).arrow().equals(expected)
 
 
 # ------------------------------------------------------------------------- the recipe

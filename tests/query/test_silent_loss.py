@@ -100,6 +100,12 @@ def test_insert_names_stream_column_row_and_place(tmp_path, sql, column, value, 
     assert (caught.value.line, caught.value.column) == (line, at - sql.rfind("\n", 0, at))
 
 
+def test_a_long_value_is_not_shown_in_full(database):
+    with pytest.raises(SqlError, match="cannot take the value 'aaa") as caught:
+        database.sql(f"INSERT INTO s (t, x) VALUES ('2020-01-01', '{'a' * 100_000}')")
+    assert len(str(caught.value)) < 300
+
+
 def test_texts_beside_numbers_are_read_in_the_type_of_the_column(database):
     """Two and a half was no integer, which nobody had asked for."""
     database.sql(

@@ -16,6 +16,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
+import chronicle
 from chronicle.errors import QueryTimeout, StreamNotFound
 from chronicle.formats.isolated import IsolatedReader
 from chronicle.query.contract.access import Access
@@ -28,6 +29,8 @@ from chronicle.server.listening import Listening
 from chronicle.server.run import uvicorn_config
 from chronicle.store.files import RealFiles
 from chronicle.store.manifest import write_manifest
+
+from .flights import SPEC
 
 SCHEMA = pa.schema([pa.field("n", pa.int64()), pa.field("s", pa.string())])
 
@@ -355,3 +358,16 @@ def wait_until(condition: Callable[[], bool], seconds: float = 15.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.005)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Any]:
+    with chronicle.open(tmp_path / "store") as opened:
+        yield opened
+
+
+@pytest.fixture
+def api(database: Any, serve_app: Callable[..., Any]) -> Any:
+    client = serve_app(database)
+    assert client.post("/v1/streams", json=SPEC).status_code == 201
+    return client

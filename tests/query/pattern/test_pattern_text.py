@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chronicle.errors import ResourceLimit, SqlError
-from chronicle.query.pattern.automaton import ACCEPT, build_automaton
+from chronicle.query.pattern.automaton import ACCEPT, ANCHOR_START, build_automaton
 from chronicle.query.pattern.program import compile_program
 from chronicle.query.sql.pattern_parser import parse_pattern
 from chronicle.query.sql.pattern_tree import Quantified, Variable, describe, variables
@@ -83,7 +83,7 @@ def test_edges_keep_the_preference_order() -> None:
 def test_length_and_anchors() -> None:
     automaton = build_automaton(compile_program(parse_pattern("^ A B{2,4} (C | D)?")))
     assert automaton.length_max == 6
-    assert automaton.anchored_start
+    assert all(edge.anchor & ANCHOR_START for edge in automaton.edges[0])
     assert build_automaton(compile_program(parse_pattern("A B*"))).length_max is None
     assert build_automaton(compile_program(parse_pattern("A*"))).empty_match
 

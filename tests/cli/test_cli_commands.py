@@ -1,0 +1,133 @@
+"""The other commands, and the manual, which has all of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import chronicle
+from chronicle import cli
+
+ROOT = Path(__file__).resolve().parents[2]
+
+Run = Callable[..., Any]
+
+
+def test_streams_describe_and_explain(run: Run, sensors: Path) -> None:
+    assert json.loads(run("streams", "-f", "json").out) == [
+        {
+            "stream": "sensors",
+            "events": 10,
+            "first": "2020-01-01 00:00:00",
+            "last": "2020-01-10 00:00:00",
+            "time": "t",
+            "columns": 3,
+        }
+    ]
+    described = run("describe", "sensors").out
+    assert "t       timestamp  no    time" in described
+    assert "events: 10" in described
+    assert "count" in run("explain", "SELECT count(*) FROM sensors").out
+    plan = json.loads(run("explain", "-f", "json", "--analyze", "SELECT max(x) FROM sensors").out)
+    assert isinstance(plan, dict)
+
+
+def test_check_finds_damage(run: Run, sensors: Path) -> None:
+    run("sql", "SELECT 1")
+    with chronicle.open(sensors) as db:
+        db.stream("sensors").seal()
+    assert run("check").out.endswith("no problems found\n")
+    segment = next(sensors.glob("streams/sensors/*.seg"))
+    listed = run("inspect", str(segment)).out
+    assert "leaf" in listed
+    block = next(line for line in listed.splitlines() if " leaf " in line)
+    offset = block.split()[0].replace(",", "")
+    assert "checksum sound" in run("inspect", str(segment), "--offset", offset).out
+    data = bytearray(segment.read_bytes())
+    data[int(offset) + 200] ^= 1
+    segment.write_bytes(data)
+    outcome = run("check")
+    assert outcome.code == 1
+    assert segment.name in outcome.out
+
+
+def test_backup_and_compact(run: Run, sensors: Path) -> None:
+    run("ingest", "sensors.csv", "--stream", "sensors")
+    assert run("compact").code == 0
+    assert run("backup", "copy").code == 0
+    assert run("check", "--store", "copy").code == 0
+    assert "20" in run("sql", "--store", "copy", "SELECT count(*) FROM sensors").out
+    assert run("backup", "copy").code != 0
+
+
+def test_tokens(run: Run, sensors: Path) -> None:
+    made = run("token", "create", "grafana", "--stream", "nab_*", "--expires", "90d")
+    assert made.out.startswith("chr_")
+    assert "read on nab_*" in made.err
+    assert json.loads(run("token", "list", "-f", "json").out)[0]["name"] == "grafana"
+    assert run("token", "revoke", "grafana").code == 0
+    assert run("token", "revoke", "grafana").code == 2
+
+
+def test_version_and_help(run: Run) -> None:
+    assert run("--version").out == f"chronicle {chronicle.__version__}\n"
+    top = run("--help")
+    assert top.code == 0
+    assert "ingest" in top.out
+    assert "\x1b" not in top.out
+    assert "─" not in top.out
+    assert run().code in (0, 2)
+
+
+def test_demo(run: Run, tmp_path: Path) -> None:
+    outcome = run("demo", "--events", "20000", "--store", "demo", "--no-spark")
+    assert outcome.code == 0, outcome.err
+    assert "Generate 20,000 events of 40 machines" in outcome.out
+    assert "all is well" in outcome.out
+    assert "20000" in run("sql", "--store", "demo", "SELECT count(*) FROM machines").out
+    assert run("demo", "--store", "demo").code == 2
+
+
+def test_the_factory_is_the_same_every_time() -> None:
+    from chronicle.bench.factory import SCHEMA, factory_events
+
+    table = factory_events(10_000)
+    assert table.schema.equals(SCHEMA)
+    assert table.equals(factory_events(10_000))
+    assert not table.equals(factory_events(10_000, seed=1))
+    ticks = table["time"].cast(pa.int64()).to_numpy()
+    assert bool(np.all(ticks[1:] >= ticks[:-1]))
+    assert set(table["state"].to_pylist()) >= {"idle", "running"}
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    """Every command with its options, as the parser knows them."""
+    import typer
+
+    def walk(command: Any, name: str) -> Iterator[tuple[str, list[str]]]:
+        below = getattr(command, "commands", None)
+        if below:
+            for child in below.values():
+                yield from walk(child, f"{name} {child.name}".strip())
+        else:
+            options = [o for p in command.params for o in p.opts if o.startswith("--")]
+            yield name, [option for option in options if option != "--help"]
+
+    yield from walk(typer.main.get_command(cli.app), "")
+
+
+@pytest.mark.parametrize(("name", "options"), list(commands()))
+def test_the_manual_has_every_command_and_option(name: str, options: list[str]) -> None:
+    manual = (ROOT / "docs" / "cli.md").read_text()
+    assert f"## chronicle {name.split()[0]}" in manual
+    assert f"chronicle {name}" in manual
+    section = manual.split(f"## chronicle {name.split()[0]}", 1)[1].split("\n## ", 1)[0]
+    shared = manual.split("## What all commands share", 1)[1].split("\n## ", 1)[0]
+    for option in options:
+        assert f"`{option}" in section or f"`{option}" in shared, option

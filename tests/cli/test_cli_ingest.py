@@ -1,0 +1,148 @@
+"""`chronicle ingest` as its users meet it: what it did, and what it refuses."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+DATA = ROOT.parent / "shared" / "data"
+
+needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data is not there")
+
+Run = Callable[..., Any]
+
+
+def test_ingest_says_what_it_did(run: Run, sensors: Path) -> None:
+    outcome = run("ingest", "sensors.csv", "--stream", "sensors")
+    assert outcome.code == 0
+    assert "10 events, 9 of them late from 1 file stored in stream 'sensors'" in outcome.out
+    assert "it has 20 now" in outcome.out
+    report = run("ingest", "sensors.csv", "--stream", "sensors", "--json")
+    assert json.loads(report.out)["stored"] == 10
+
+
+def test_ingest_with_every_option_of_columns(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "pump_1.txt").write_text("01.02.2020 05:00;7;a;N/A\n01.02.2020 06:00;8;b;3\n")
+    outcome = run(
+        *("ingest", "*.txt", "--stream", "s", "--create", "--format", "csv"),
+        *("--columns", "when,code,junk,x", "--separator", ";", "--null", "N/A"),
+        *("--rename", "when=t", "--time", "t", "--time-format", "%d.%m.%Y %H:%M"),
+        *("--types", "code=string,x=float", "--select", "code,x", "--file-column", "sensor"),
+        *("--codec", "zstd", "--retention", "30 days", "--batch-size", "1"),
+    )
+    assert outcome.code == 0, outcome.err
+    rows = json.loads(run("sql", "-f", "json", "SELECT * FROM s").out)
+    assert rows == [
+        {"t": "2020-02-01T05:00:00", "code": "7", "x": None, "sensor": "pump_1"},
+        {"t": "2020-02-01T06:00:00", "code": "8", "x": 3.0, "sensor": "pump_1"},
+    ]
+
+
+def test_ingest_from_stdin(run: Run) -> None:
+    rows = gzip.compress(b'[{"at": 1533101250000, "x": 1}, {"at": 1533101260000, "x": 2.5}]')
+    outcome = run("ingest", "-", "--stream", "s", "--time", "at", "--create", stdin=rows)
+    assert outcome.code == 0
+    assert "note: at: numbers taken as milliseconds since 1970" in outcome.err
+    assert "2018-08-01 05:27:30" in run("sql", "SELECT min(at) FROM s").out
+
+
+def test_ingest_keeps_bad_rows_when_asked(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "f.csv").write_text(
+        "t,x\n2020-01-01,1\nnever,2\n2020-01-03,abc\n2020-01-04,4\n2020-01-05,5\n"
+    )
+    arguments = ("ingest", "f.csv", "--stream", "s", "--time", "t", "--create", "--types", "x=int")
+    strict = run(*arguments)
+    assert strict.code == 1
+    assert "f.csv, line 3 (row 2), column 't': expected a time" in strict.err
+    assert "nothing was stored in 's'" in strict.err
+    assert "--on-error" in strict.err
+    kept = run(*arguments, "--on-error", "quarantine", "--quarantine-file", "bad.ndjson")
+    assert kept.code == 0
+    assert "2 of 5 rows could not be read" in kept.err
+    assert "kept in bad.ndjson" in kept.err
+    lines = [json.loads(line) for line in (tmp_path / "bad.ndjson").read_text().splitlines()]
+    assert [(line["line"], line["column"]) for line in lines] == [(3, "t"), (4, "x")]
+    assert "3" in run("sql", "SELECT count(*) FROM s").out
+    none = run("ingest", "f.csv", "--stream", "s", "--on-error", "skip", "--rename", "x=t,t=x")
+    assert none.code == 1
+    assert "nothing could be read" in none.err
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b"t,x\n", "there are no rows"),
+        (b"x,y\n1,2\n", "no time column 't'"),
+        (b"t,x,x\n2020-01-01,1,2\n", "occurs 2 times"),
+        (b"t,x\nyesterday,1\n", "does not hold times"),
+        (b"t,x\nnan,1\n2020-01-01,1\n2020-01-01,1\n", "column 't'"),
+        (b"t,x\n2020-01-01,1\n2020-01-02\n", "expected 2 values, found 1"),
+        (b"PAR1 is how it begins, but no more", "not a complete Parquet file"),
+        (b"ARROW1\0\0 is how it begins, but no more", "not a complete Arrow"),
+        (b'[{"t": "2020-01-01"}, {"t": "2020', "cut off"),
+        (b"\x1f\x8b\x08\x00 is how gzip begins", "damaged or cut off"),
+    ],
+)
+def test_bad_input_is_one_clear_error(
+    run: Run, tmp_path: Path, content: bytes, message: str
+) -> None:
+    (tmp_path / "f.dat").write_bytes(content)
+    outcome = run("ingest", "f.dat", "--stream", "s", "--time", "t", "--create")
+    assert outcome.code == 1
+    assert message in outcome.err
+    assert sum(line.startswith("error:") for line in outcome.err.splitlines()) == 1
+    assert "'s'" not in run("streams").out
+    assert run("check").code == 0
+
+
+@needs_data
+def test_the_flights_from_the_issue(run: Run) -> None:
+    flights = str(DATA / "opensky-switzerland.json.gz")
+    assert (
+        run("ingest", flights, "--stream", "flights", "--time", "timestamp", "--create").code == 0
+    )
+    outcome = run(
+        "sql",
+        "SELECT count(*), count(DISTINCT icao24), min(timestamp), max(timestamp) FROM flights",
+    )
+    assert outcome.out.splitlines()[2].split() == [
+        "139098", "842", "2018-08-01", "05:00:00", "2018-08-01", "21:59:50",
+    ]  # fmt: skip
+    assert run("check").code == 0
+
+
+@needs_data
+def test_the_nab_folder_from_the_issue(run: Run) -> None:
+    outcome = run(
+        *("ingest", str(DATA / "nab" / "*" / "*.csv"), "--stream", "nab", "--time", "timestamp"),
+        *("--create", "--file-column", "sensor"),
+    )
+    assert outcome.code == 0
+    text = "SELECT count(DISTINCT sensor) AS n FROM nab"
+    assert json.loads(run("sql", "-f", "ndjson", text).out) == {"n": 24}
+
+
+def test_create_on_a_stream_that_is_there_is_an_error(run: Run, sensors: Path) -> None:
+    again = ("ingest", "sensors.csv", "--stream", "sensors", "--time", "t", "--create")
+    outcome = run(*again)
+    assert outcome.code == 1
+    assert "has 10 events" in outcome.err
+    assert "--if-exists append" in outcome.err
+    assert json.loads(run("sql", "-f", "json", "SELECT count(*) AS n FROM sensors").out) == [
+        {"n": 10}
+    ]
+    outcome = run(*again, "--if-exists", "append", "--codec", "zstd")
+    assert outcome.code == 0
+    assert "keeps its own" in outcome.err
+    assert "it has 20 now" in outcome.out
+    assert run(*again[:-1], "--if-exists", "append").code == 2
+    assert run(*again, "--if-exists", "replace").code == 2
+    assert run(*again, "--dry-run").code == 1

@@ -1,0 +1,172 @@
+"""Streams over HTTP: made, described, indexed, written in transactions, dropped, told of."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import chronicle
+
+from .flights import ARROW, SPEC, TABLE_SCHEMA, append, as_arrow, events, rows_of
+
+
+def test_streams_are_made_described_listed_and_dropped(api: Any) -> None:
+    made = api.post("/v1/streams", json={**SPEC, "name": "other"})
+    assert made.status_code == 201
+    assert made.headers["location"] == "/v1/streams/other"
+    found = api.get("/v1/streams/other").json()
+    assert found == made.json()
+    assert found["time"] == "timestamp"
+    assert [column["name"] for column in found["schema"]] == TABLE_SCHEMA.names
+    assert found["schema"][0] == {
+        "name": "timestamp",
+        "type": "timestamp[us]",
+        "sql_type": "timestamp",
+        "nullable": False,
+    }
+    assert (found["count"], found["time_range"], found["indexes"]) == (0, None, [])
+    message = pa.py_buffer(base64.b64decode(found["arrow_schema"]))
+    assert pa.ipc.read_schema(message).names == TABLE_SCHEMA.names
+    assert [s["name"] for s in api.get("/v1/streams").json()["streams"]] == ["flights", "other"]
+    assert api.delete("/v1/streams/other").status_code == 204
+    assert api.get("/v1/streams/other").json()["code"] == "stream-not-found"
+    assert api.delete("/v1/streams/other").status_code == 404
+
+
+def test_making_a_stream_twice(api: Any) -> None:
+    assert api.post("/v1/streams", json=SPEC).json()["code"] == "stream-exists"
+    again = api.post("/v1/streams", json={**SPEC, "if_not_exists": True})
+    assert again.status_code == 200
+    wider = {**SPEC, "schema": {**SPEC["schema"], "x": "double"}, "if_not_exists": True}
+    assert api.post("/v1/streams", json=wider).status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "code"),
+    [
+        ({"time": "when"}, 400, "invalid-argument"),
+        ({"time": "icao24"}, 400, "unsupported-type"),
+        ({"schema": {"timestamp": "no_such_type"}}, 400, "invalid-argument"),
+        ({"schema": {}}, 400, "invalid-argument"),
+        ({"schema": None}, 400, "invalid-argument"),
+        ({"arrow_schema": "AAAA"}, 400, "invalid-argument"),
+        ({"schema": None, "arrow_schema": "AAAA"}, 400, "invalid-argument"),
+        ({"codec": "brotli"}, 400, "invalid-argument"),
+        ({"retention": "a while"}, 400, "invalid-argument"),
+        ({"name": ""}, 400, "invalid-argument"),
+        ({"colour": "red"}, 422, "invalid-request"),
+        ({"name": None}, 422, "invalid-request"),
+        ({"schema": [{"name": "timestamp"}]}, 422, "invalid-request"),
+    ],
+)
+def test_streams_that_cannot_be(api: Any, change: Any, status: int, code: str) -> None:
+    response = api.post("/v1/streams", json={**SPEC, "name": "x", **change})
+    assert (response.status_code, response.json()["code"]) == (status, code), response.text
+    assert [s["name"] for s in api.get("/v1/streams").json()["streams"]] == ["flights"]
+
+
+def test_other_ways_to_give_a_schema(api: Any) -> None:
+    listed = [
+        {"name": "t", "type": "BIGINT"},
+        {"name": "price", "type": "decimal(10,2)", "nullable": False},
+        {"name": "seen", "type": "timestamp[ms, tz=UTC]"},
+    ]
+    made = api.post("/v1/streams", json={"name": "a", "time": "t", "schema": listed}).json()
+    assert [column["type"] for column in made["schema"]] == [
+        "int64",
+        "decimal128(10, 2)",
+        "timestamp[ms, tz=UTC]",
+    ]
+    assert [column["nullable"] for column in made["schema"]] == [False, False, True]
+    arrow = base64.b64encode(TABLE_SCHEMA.serialize()).decode()
+    spec = {"name": "b", "time": "timestamp", "arrow_schema": arrow}
+    assert api.post("/v1/streams", json=spec).json()["arrow_schema"] == arrow
+
+
+def test_indexes(api: Any) -> None:
+    append(api, rows_of(1000))
+    made = api.post("/v1/streams/flights/indexes/altitude")
+    if made.status_code == 501:
+        assert made.json()["code"] == "missing-dependency"
+        pytest.skip("this build has no secondary indexes")
+    assert made.status_code == 201, made.text
+    assert [index["attribute"] for index in made.json()["indexes"]] == ["altitude"]
+    assert api.get("/v1/streams/flights/indexes").json() == made.json()
+    again = api.post("/v1/streams/flights/indexes/altitude")
+    assert (again.status_code, again.json()["code"]) == (409, "index-exists")
+    assert api.post("/v1/streams/flights/indexes/nothing").status_code == 404
+    assert api.delete("/v1/streams/flights/indexes/altitude").status_code == 204
+    gone = api.delete("/v1/streams/flights/indexes/altitude")
+    assert (gone.status_code, gone.json()["code"]) == (404, "index-not-found")
+    later = api.post("/v1/streams/flights/indexes/squawk", params={"wait": "false"})
+    assert later.status_code == 202
+
+
+def test_a_transaction_over_http(api: Any) -> None:
+    base = "/v1/streams/flights/transactions/job-1"
+    headers = {"content-type": ARROW}
+    for part in range(3):
+        staged = api.put(
+            f"{base}/parts/{part}-0",
+            content=as_arrow(rows_of(10, first=part * 10)),
+            headers=headers,
+        )
+        assert staged.json()["rows"] == 10
+    assert events(api) == []
+    done = api.post(f"{base}/commit", json={"parts": ["0-0", "1-0", "2-0"]}).json()
+    assert (done["appended"], done["count"], done["replayed"]) == (30, 30, False)
+    assert api.post(f"{base}/commit", json={"parts": ["0-0"]}).json()["replayed"] is True
+    assert events(api) == rows_of(30)
+    late = api.put(f"{base}/parts/9-0", content=as_arrow(rows_of(1)), headers=headers)
+    assert (late.status_code, late.json()["code"]) == (409, "transaction-ended")
+    bad = api.put(
+        "/v1/streams/flights/transactions/job-2/parts/0",
+        content=as_arrow(rows_of(100))[:-20],
+        headers=headers,
+    )
+    assert bad.json()["code"] == "invalid-data"
+    assert api.delete("/v1/streams/flights/transactions/job-2").status_code == 204
+    half = api.post(f"{base}/commit", json={"parts": [], "app_id": "x"})
+    assert half.json()["code"] == "invalid-argument"
+
+
+def test_health_readiness_and_metrics(api: Any) -> None:
+    assert api.get("/healthz").json()["status"] == "ok"
+    assert api.request("HEAD", "/healthz").status_code == 200
+    ready = api.get("/readyz").json()
+    assert (ready["status"], ready["mode"], ready["streams"]) == ("ready", "rw", 1)
+    append(api, rows_of(10))
+    events(api)
+    rows_sent = 'chronicle_result_rows_total{format="json"} 10.0'
+    deadline = time.monotonic() + 20  # a read is counted when its thread has ended
+    while rows_sent not in (text := api.get("/metrics").text) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    for line in (
+        'chronicle_appended_events_total{format="ndjson"} 10.0',
+        'chronicle_http_requests_total{method="POST",route="/v1/streams/{stream}/events",'
+        'status="200"} 1.0',
+        rows_sent,
+        "chronicle_store_events 10.0",
+        "chronicle_store_streams 1.0",
+    ):
+        assert line in text, line
+    assert "flights" not in text
+
+
+def test_a_store_for_reading_is_served_too(tmp_path: Path, serve_app: Callable[..., Any]) -> None:
+    with chronicle.open(tmp_path / "store") as writer:
+        api = serve_app(writer)
+        api.post("/v1/streams", json=SPEC)
+        append(api, rows_of(5))
+        with chronicle.open(tmp_path / "store", mode="r") as reader:
+            other = serve_app(reader)
+            assert len(events(other)) == 5
+            refused = append(other, rows_of(1))
+            assert (refused.status_code, refused.json()["code"]) == (403, "read-only-store")
+            assert other.delete("/v1/streams/flights").json()["code"] == "read-only-store"
