@@ -42,9 +42,11 @@ except ModuleNotFoundError:  # pragma: no cover - needs an installation without 
 from .commands.calibrate import calibrate
 from .commands.demonstrate import demo
 from .commands.ingest import ingest
+from .commands.live import live
 from .commands.serving import serve, token
 from .commands.sql import sql
 from .commands.streams import describe, explain, index, streams
+from .commands.tail import tail
 from .commands.terminal import fail, is_terminal, say
 from .commands.upkeep import backup, bench, check, compact, inspect
 from .errors import ChronicleError, in_words_of, outside
@@ -83,6 +85,8 @@ app.command()(streams)
 app.command()(describe)
 app.add_typer(index, name="index")
 app.command()(explain)
+app.command()(tail)
+app.add_typer(live, name="live")
 app.command()(check)
 app.command()(inspect)
 app.command()(backup)

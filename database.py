@@ -104,7 +104,8 @@ class Database(LiveDatabase):
         self._streams: dict[str, Stream] = {}
         self._engine: QueryEngine | None = None
         self._live: LiveQueries | None = None
-        self._guard = threading.Lock()
+        self._runs_live = False
+        self._guard = threading.RLock()
         self._closed = False
         self._owner = Owner(f"the store {store.path}")
         _OPEN.add(self)
@@ -343,7 +344,15 @@ class Database(LiveDatabase):
         with self._guard:
             if self._live is None:
                 self._live = LiveQueries(self._store, self._query_engine, self._remove_stream)
+                if self._runs_live:
+                    self._live.start()
             return self._live
+
+    def run_in_background(self) -> None:
+        """Have live queries run in this process, as soon as there are any."""
+        self._runs_live = True
+        if self._store.files.exists("live"):
+            _ = self.live_statements
 
     # ------------------------------------------------- what the query layer asks (Catalog)
 
@@ -546,7 +555,7 @@ def open_database(
     )
     if live:
         try:
-            database.live_statements.start()
+            database.run_in_background()
         except BaseException:
             database.close()
             raise

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from .database import Database
     from .query.contract.cancellation import QueryControl
 
-__all__ = ["Piece", "Place", "Tail"]
+__all__ = ["Piece", "Place", "Tail", "sliced"]
 
 PIECE_ROWS = 16_384
 PIECE_BYTES = 512 << 10
@@ -354,7 +354,7 @@ class Tail:
             told = place.done if commit.position == place.position + 1 else 0
             group.late += commit.late
             following: pa.RecordBatch | None = None
-            for batch in (*_sliced(commit.batches(self._check)), None):
+            for batch in (*sliced(commit.batches(self._check)), None):
                 if following is not None:
                     first, rank = rank, rank + following.num_rows
                     if rank > told:
@@ -383,7 +383,7 @@ class Tail:
                 rank += part.events
                 continue
             events = new_events(files, before, after, part.start, part.end, names, self._check)
-            for batch in _sliced(events):
+            for batch in sliced(events):
                 first, rank = rank, rank + batch.num_rows
                 if rank <= place.done:
                     continue
@@ -490,7 +490,7 @@ class _Group:
         return self.events(names), np.repeat(told[:, 0], sizes), ranks, whole
 
 
-def _sliced(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def sliced(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The events in pieces that are not large; none is empty."""
     for batch in batches:
         rows = batch.num_rows

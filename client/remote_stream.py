@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from ..errors import ConnectionFailed
 from ..schema import StreamSchema
+from .feeds import RemoteFeed
 from .transport import Transport
 
 __all__ = ["RemoteStream"]
@@ -158,6 +159,19 @@ class RemoteStream:
         return f"{self.path}/transactions/{quote(name, safe='')}"
 
     # -------------------------------------------------------------------------------- following
+
+    def tail(
+        self,
+        after: str = "now",
+        *,
+        follow: bool = True,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> RemoteFeed:
+        """What is appended, as it is committed."""
+        query: dict[str, Any] = {"after": after, "follow": follow, "where": where}
+        query["columns"] = None if columns is None else _listed(columns)
+        return RemoteFeed(self.transport, f"{self.path}/tail", query)
 
     def keep_position(self, **which: object | None) -> str | None:
         """Keep a commit (``at``), or the last one when it lies ``after`` a kept one."""

@@ -41,7 +41,7 @@ from ..errors import (
     SqlError,
 )
 
-__all__ = ["Transport"]
+__all__ = ["Feed", "Transport", "error_of"]
 
 ARROW = "application/vnd.apache.arrow.stream"
 JSON = "application/json"
@@ -140,6 +140,16 @@ class Transport:
             stream.schema, self._guarded(stream, connection, may_be_cut)
         )
 
+    def feed(self, path: str, query: Query) -> Feed:
+        """Begin to read an Arrow stream that goes on."""
+        connection, response = self._request("GET", path, query, None, ARROW)
+        try:
+            stream = pa.ipc.open_stream(io.BufferedReader(response, 1 << 16))
+        except (pa.ArrowInvalid, *_BROKEN) as error:
+            connection.close()
+            raise self._broke_off(error) from None
+        return Feed(self, stream, connection)
+
     def send_batches(
         self, method: str, path: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
     ) -> Any:
@@ -237,7 +247,7 @@ class Transport:
         """The same, or the error that the answer tells of."""
         if response.status < 400:
             return connection, response
-        raise _error_of(response.status, self._read(connection, response), self.where)
+        raise error_of(response.status, self._read(connection, response), self.where)
 
     def _decoded(
         self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse
@@ -281,7 +291,7 @@ class Transport:
         )
 
 
-def _error_of(status: int, text: bytes, where: str) -> ChronicleError:
+def error_of(status: int, text: bytes, where: str) -> ChronicleError:
     """The error that a problem document stands for."""
     try:
         document = json.loads(text)
@@ -296,6 +306,32 @@ def _error_of(status: int, text: bytes, where: str) -> ChronicleError:
         position = document.get("position") or {}
         return kind(message, position.get("line"), position.get("column"))
     return kind(message)
+
+
+class Feed:
+    """Batches of a stream that goes on, each with its metadata; made by :meth:`Transport.feed`."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        stream: pa.RecordBatchReader,
+        connection: http.client.HTTPConnection,
+    ) -> None:
+        self.schema: pa.Schema = stream.schema
+        self._transport = transport
+        self._stream = stream
+        self._connection = connection
+
+    def __iter__(self) -> Iterator[tuple[pa.RecordBatch, Mapping[bytes, bytes]]]:
+        with contextlib.closing(self._connection):
+            while True:
+                try:
+                    batch, marks = self._stream.read_next_batch_with_custom_metadata()
+                except StopIteration:
+                    return
+                except (pa.ArrowInvalid, *_BROKEN) as error:
+                    raise self._transport._broke_off(error) from None
+                yield batch, dict(marks or {})
 
 
 class _Chunks(io.RawIOBase):

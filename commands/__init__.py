@@ -7,6 +7,7 @@ Reading order::
     answers           tables  plotting  plots  output
     statements        sql_script  session  prompt  sql
     events in         ingest
+    that go on        tail  live
     other commands    streams  upkeep  serving  calibrate  demonstrate
 
 Modules of the database are imported inside the commands, so that ``--help`` stays quick.

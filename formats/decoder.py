@@ -120,8 +120,7 @@ def _read(
             bad.clear()
 
     decoded: Any = unpacked(source, job["encoding"], job["decoded_max"])
-    head = decoded.peek(6)[:6]
-    if job["encoding"] is not None and head.startswith(_READ_FROM_THE_END):
+    if job["encoding"] is not None and decoded.peek(6)[:6].startswith(_READ_FROM_THE_END):
         decoded = io.BytesIO(decoded.read())  # there is no disk to seek on
     for batch in read_batches(
         decoded,

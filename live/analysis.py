@@ -9,6 +9,7 @@ Layout
 
         FROM stream                          row_form       event's time
         FROM TUMBLE | HOP(...)               window_form    window_start, and the keys
+        FROM TUMBLE_ROWS | HOP_ROWS(...)     count_form     window_id, window_end, and the keys
         FROM SESSION(...)                    session_form   start, end, keys, whether HAVING holds
         FROM stream MATCH_RECOGNIZE (...)    pattern_form   MATCH_TIME(), MATCH_ID(), MATCH_EVENT()
 
@@ -38,10 +39,11 @@ from ..query.engine import QueryEngine
 from ..query.plan.prepared import PreparedQuery
 from ..query.split.reach import Reach
 from ..query.sql.canonical import canonical
-from ..query.sql.dialect import MatchRelation, to_text
+from ..query.sql.dialect import MatchRelation, parse_statement, to_text
 from ..query.sql.gate import AGGREGATES
-from ..query.windows.spec import SessionWindows, TimeWindows
+from ..query.windows.spec import CountWindows, SessionWindows, TimeWindows
 from ..store.snapshot import Snapshot
+from .count_form import LAST, NUMBER, CountForm
 from .forms import Evaluator, Form
 from .pattern_form import EVENT, MATCH, PatternForm
 from .refusals import aggregate_in, check_live, refused
@@ -192,13 +194,11 @@ def _windows(source: _Source, columns: tuple[str, ...]) -> Form:
     name = call.name.lower()
     if name not in NAMES:
         raise source.refuse(f"{name.upper()} is no stream: a live query reads one", call)
-    if name.endswith("_rows"):
-        raise source.refuse(
-            "windows of so many events shift with every late event: use windows in time", call
-        )
     bound = source.plain.bound.sites[0].operator
     assert isinstance(bound, BoundWindows)
     windows = bound.call.windows(_folder(source))
+    if isinstance(windows, CountWindows):
+        return _counted(source, columns, bound, windows)
     group = tree.args.get("group")
     nodes = _groups(source, group)
     own = {n.name.lower() for n in nodes if isinstance(n, exp.Column)}
@@ -230,6 +230,44 @@ def _windows(source: _Source, columns: tuple[str, ...]) -> Form:
         made.args["group"].append("expressions", start.copy())
     evaluator = source.evaluator({START: start, **keys}, made)
     return WindowForm(evaluator, columns, source.seed, windows, tuple(keys))
+
+
+def _counted(
+    source: _Source, columns: tuple[str, ...], bound: BoundWindows, windows: CountWindows
+) -> Form:
+    """Windows of so many events; their numbers are the operator's, moved on."""
+    tree, group = source.tree, source.tree.args.get("group")
+    if bound.conditions or tree.args.get("where") is not None:
+        raise source.refuse(
+            "windows of so many events count all events of a stream: put those that shall count "
+            "into a stream of their own",
+            tree.args.get("where"),
+        )
+    nodes = _groups(source, group)
+    if not any(isinstance(node, exp.Column) and node.name.lower() == "window_id" for node in nodes):
+        raise source.refuse("group by window_id", group)
+    numbers = []
+    for part in (*tree.expressions, tree.args.get("having")):
+        for node in part.find_all(exp.Column) if part is not None else ():
+            if node.name.lower() == "window_id":
+                if part.unalias() is not node:
+                    raise source.refuse("window_id may be selected, and nothing else", node)
+                numbers.append(part.alias_or_name)
+    own = (*_WINDOW, "window_id")
+    keys = {
+        f"#key{i}": node.copy()
+        for i, node in enumerate(nodes)
+        if not (isinstance(node, exp.Column) and node.name.lower() in own)
+    }
+    made = tree.copy()
+    if not group.args.get("all") and not any(
+        isinstance(node, exp.Column) and node.name.lower() == "window_end" for node in nodes
+    ):
+        made.args["group"].append("expressions", _column("window_end"))
+    made.set("hint", parse_statement("SELECT /*+ strategy(replay) */ 1").args["hint"])
+    added = {NUMBER: _column("window_id"), LAST: _column("window_end"), **keys}
+    evaluator = source.evaluator(added, made)
+    return CountForm(evaluator, columns, source.seed, windows, tuple(keys), tuple(numbers))
 
 
 def _folder(source: _Source) -> Folder:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ..errors import CorruptStore
+from ..errors import ChronicleError
 from ..store.catalog import directory_name, stream_name
 from ..store.file_contract import Files
 from ..store.manifest import read_manifest, write_manifest
@@ -112,24 +112,18 @@ def lose_definition(files: Files, name: str) -> None:
         files.sync_directory(DIRECTORY)
 
 
-def kept_definitions(files: Files) -> list[LiveDefinition]:
-    """All definitions, sorted by name.
-
-    Raises
-    ------
-    CorruptStore
-        When one is damaged.
-    """
-    found = []
+def kept_definitions(files: Files) -> tuple[dict[str, LiveDefinition], dict[str, str]]:
+    """All definitions by name; and those that cannot be read, each with what is wrong."""
+    found: dict[str, LiveDefinition] = {}
+    damaged: dict[str, str] = {}
     for directory in files.list(DIRECTORY) if files.exists(DIRECTORY) else ():
-        body = read_manifest(files, f"{DIRECTORY}/{directory}")
-        if body is None:
-            continue  # of a creation that was cut short
+        name = stream_name(directory)
         try:
-            found.append(LiveDefinition.from_json(body))
-        except (KeyError, TypeError, ValueError) as error:
-            raise CorruptStore(
-                f"the live query {stream_name(directory)!r} cannot be read: {error!r}; it was made "
-                "by another release, drop it and create it again"
-            ) from error
-    return sorted(found, key=lambda definition: definition.name)
+            body = read_manifest(files, f"{DIRECTORY}/{directory}")
+            if body is not None:  # else of a creation that was cut short
+                found[name] = LiveDefinition.from_json(body)
+        except (ChronicleError, KeyError, TypeError, ValueError) as error:
+            damaged[name] = (
+                f"the live query {name!r} cannot be read: {error}; drop it and create it again"
+            )
+    return found, damaged

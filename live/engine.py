@@ -27,6 +27,7 @@ from typing import Any
 
 from ..errors import (
     ChronicleError,
+    CorruptStore,
     InvalidArgument,
     QueryTimeout,
     ReadOnlyStore,
@@ -84,7 +85,7 @@ class LiveQueries:
         self._stepped = threading.Condition()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
-        self._definitions = {each.name: each for each in kept_definitions(store.files)}
+        self._definitions, self._damaged = kept_definitions(store.files)
         if store.mode == "rw":
             for definition in list(self._definitions.values()):
                 if definition.dropping:
@@ -95,11 +96,13 @@ class LiveQueries:
     def names(self) -> list[str]:
         """Names of all live queries, sorted."""
         with self._lock:
-            return sorted(self._definitions)
+            return sorted({*self._definitions, *self._damaged})
 
     def sink_of(self, name: str) -> str:
-        """The stream that holds the results of one."""
-        return self.definition(name).sink
+        """The stream that holds the results of one; its own name where that cannot be read."""
+        with self._lock:
+            found = self._definitions.get(name)
+        return name if found is None else found.sink
 
     def definition(self, name: str) -> LiveDefinition:
         """What one is.
@@ -108,9 +111,13 @@ class LiveQueries:
         ------
         StreamNotFound
             With the names that there are.
+        CorruptStore
+            When it cannot be read.
         """
         with self._lock:
             found = self._definitions.get(name)
+            if name in self._damaged:
+                raise CorruptStore(self._damaged[name])
         if found is None:
             known = ", ".join(self.names()) or "there are none yet"
             raise StreamNotFound(f"no live query {name!r} (there are: {known})")
@@ -179,7 +186,7 @@ class LiveQueries:
         """Make a live query; False when it exists and may."""
         self._check_writable()
         with self._lock:
-            if request.name in self._definitions:
+            if request.name in self.names():
                 if request.exists_ok:
                     return False
                 raise self._wrong(request, f"there is a live query {request.name!r} already")
@@ -201,6 +208,13 @@ class LiveQueries:
                 raise
         self._wake.set()
         return True
+
+    def check(self, sql: str) -> None:
+        """Refuse a SELECT that cannot be live; raises :class:`SqlError`."""
+        form_of(
+            self._engine, lambda name: self._store.stream(name).snapshot(), parse_statement(sql),
+            sql,
+        )  # fmt: skip
 
     def _check_sink(
         self, request: LiveRequest, definition: LiveDefinition, source: EventStream, fields: Any
@@ -237,6 +251,9 @@ class LiveQueries:
         """End a live query, and unless they are kept remove its results."""
         self._check_writable()
         with self._lock:
+            if self._damaged.pop(name, None) is not None:
+                lose_definition(self._store.files, name)
+                return
             definition = self.definition(name)
             query = None
             with contextlib.suppress(ChronicleError):  # what cannot be opened can be dropped
@@ -299,15 +316,16 @@ class LiveQueries:
 
     def status(self, name: str) -> dict[str, Any]:
         """How one does: the columns of SHOW LIVE QUERIES."""
-        definition = self.definition(name)
+        sink, sources = self.sink_of(name), []
         try:
+            sources = [self.definition(name).source]
             return self.query(name).status()
         except ReadOnlyStore:
             state, error = "elsewhere", None
         except ChronicleError as problem:
             state, error = "failed", str(problem)
         return {
-            "name": name, "sink": definition.sink, "state": state, "sources": [definition.source],
+            "name": name, "sink": sink, "state": state, "sources": sources,
             "watermark": None, "lag_events": None, "lag_ms": None, "rows": None,
             "retractions": None, "late": None, "ignored": None, "state_bytes": None,
             "error": error,
@@ -417,7 +435,7 @@ class LiveQueries:
     def _open(self) -> list[LiveQuery]:
         """Those that can be opened, opened."""
         found = []
-        for name in self.names():
+        for name in list(self._definitions):
             if name in self._broken and self._broken[name][0] == self._definitions.get(name):
                 continue
             try:

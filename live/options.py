@@ -40,6 +40,11 @@ def defined(request: LiveRequest, found: Analysed, source: EventStream) -> LiveD
             request, None, "windows of so many events shift with every late event, which cannot be "
             "corrected: say LATE IGNORE"
         )  # fmt: skip
+    if not found.form.corrects and source.options.retention is not None:
+        raise _wrong(
+            request, None, f"windows of so many events are counted from the first, which the "
+            f"retention of {source.name} will drop: use windows in time"
+        )  # fmt: skip
     every = _wall(request, request.every, "EMIT ON CHANGE EVERY")
     if every is not None and not found.form.emits_changes:
         raise _wrong(

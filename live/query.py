@@ -35,12 +35,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from ..errors import ChronicleError
+from ..errors import ChronicleError, InvalidArgument
 from ..store import EventStream
+from ..store.options import retention_limits
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans, united
 from ..ticks import INT64_MAX, INT64_MIN
 from .changes import Changes, difference
+from .count_form import CountForm
 from .definition import LiveDefinition
 from .forms import Form, added
 from .sink import Mark, Sink
@@ -153,8 +155,18 @@ class LiveQuery:
             upto = self._cut(snapshot, before.watermark, known)
         late, regions = self._late(snapshot, position)
         parts: list[Changes] = []
-        if self._whole:
-            regions = ((start, INT64_MAX),)
+        windows = before.windows
+        if isinstance(form, CountForm):
+            if self._whole:
+                raise InvalidArgument(
+                    "it is not known which windows were put out, after a repair of the sink for "
+                    "instance: drop the live query and create it again"
+                )
+            regions = ()
+            found, windows = form.following(snapshot, windows, upto)
+            parts.append(Changes.added(found.where(found.time >= start)))
+        elif self._whole:
+            regions = ((self._floor(snapshot, known), INT64_MAX),)
         else:
             low = start
             if before.watermark is not None:
@@ -172,7 +184,7 @@ class LiveQuery:
             parts.append(self._reconciled(snapshot, low, INT64_MAX, INT64_MAX))
             self._emitted = time.monotonic()
         changes = Changes.joined(parts) if parts else None
-        self._put(changes, position, upto, late)
+        self._put(changes, position, upto, late, windows)
         self._whole = False
         self._caught_up = upto >= known
         return upto < known
@@ -238,10 +250,18 @@ class LiveQuery:
 
     def _floor(self, snapshot: Snapshot, watermark: int) -> int:
         """Results before this are never changed: what they are made of may have been dropped."""
-        span = snapshot.time_range
-        if not snapshot.state.dropped or span is None:
+        state = snapshot.state
+        if not state.dropped or state.last is None:
             return self._start
-        lost = self.form.changed(snapshot, ((span[0], span[0]),), watermark)
+        gone = INT64_MIN  # no event behind it was dropped
+        if state.segments:
+            gone = state.segments[0].first
+        elif state.tail is not None:
+            gone = state.tail().first
+        age, _ = retention_limits(self.source.options.retention, snapshot.schema)
+        if age is not None:
+            gone = max(gone, added(state.last, -age))
+        lost = self.form.changed(snapshot, ((gone, gone),), watermark)
         return max(self._start, added(lost[-1][1], 1))
 
     def _reconciled(self, snapshot: Snapshot, low: int, high: int, known: int) -> Changes:
@@ -249,13 +269,15 @@ class LiveQuery:
         want = self.form.results(snapshot, low, high, known)
         return difference(want, self.sink.said(low, high))
 
-    def _put(self, changes: Changes | None, position: int, upto: int, late: int) -> None:
+    def _put(
+        self, changes: Changes | None, position: int, upto: int, late: int, windows: int
+    ) -> None:
         before = self.mark
         count = 0 if changes is None else len(changes)
         gone = 0 if changes is None else int((changes.sign < 0).sum())
         corrects = self.definition.correct
         mark = Mark(
-            position, upto, _events(self._snapshot, upto), before.step + 1,
+            position, upto, _events(self._snapshot, upto), windows, before.step + 1,
             before.rows + count - gone, before.retractions + gone,
             before.late + (late if corrects else 0), before.ignored + (0 if corrects else late),
         )  # fmt: skip
@@ -318,7 +340,7 @@ class LiveQuery:
             else (self.source.snapshot())
         )
         watermark = self.mark.watermark
-        if watermark is None:
+        if watermark is None or not self.form.corrects:
             return difference(self.form.results(snapshot, 1, 0, 0), self.sink.said(1, 0))
         floor = self._floor(snapshot, watermark)
         low = floor if low is None else max(low, floor)

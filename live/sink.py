@@ -55,6 +55,8 @@ class Mark:
         Every event up to it was taken in; None before the first.
     events : int
         Events of the source up to the watermark, those that retention has dropped among them.
+    windows : int
+        Number of the next window of so many events.
     step : int
     rows, retractions, late, ignored : int
         Counters, for people.
@@ -63,6 +65,7 @@ class Mark:
     position: int = 0
     watermark: int | None = None
     events: int = 0
+    windows: int = 0
     step: int = 0
     rows: int = 0
     retractions: int = 0

@@ -359,7 +359,7 @@ class QueryEngine:
         """
         control = control or QueryControl()
         prepared = self._selecting(name, predicate, None, None, control)
-        result = self.over(prepared, Region({name: snapshot}, {name: (None, None)}), control)
+        result = self.over(prepared, Region({name: snapshot}), control)
         parts = [batch.column(1) for batch in result.batches()]
         if sum(map(len, parts)) != snapshot.count:
             raise error_at(predicate, 0, _NO_CONDITION)

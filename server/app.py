@@ -79,7 +79,7 @@ def create_app(
     close_database : bool
         Whether to flush and close the database when the application stops.
     """
-    from .routes import events, positions, queries, service, streams, tail, transactions
+    from .routes import events, live, positions, queries, service, streams, tail, transactions
 
     server = Server(database, settings or load_settings())
 
@@ -109,7 +109,7 @@ def create_app(
     )
     app.state.server = server
     app.include_router(service.router)
-    for module in (streams, events, tail, positions, transactions, queries):
+    for module in (streams, events, tail, live, positions, transactions, queries):
         app.include_router(module.router, dependencies=[Depends(only_known)])
     if server.settings.cors_origins:
         app.add_middleware(

@@ -84,10 +84,10 @@ class SegmentFile:
         """
         self._lock.check()
         # the mapping before the size: another thread may add to both
-        file, mapped = self._file, len(self._data)
-        if file is not None and (size := file.size) < mapped:
+        file, known = self._file, len(self._data)
+        if file is not None and (size := file.size) < known:
             raise CorruptBlock(
-                f"expected {mapped} committed bytes, found {size}: the file was cut while "
+                f"expected {known} committed bytes, found {size}: the file was cut while "
                 "it was open",
                 self.path,
                 size,

@@ -109,6 +109,11 @@ def bind_match(site: OperatorSite) -> BoundMatch:
     return BoundMatch(clause, columns, name, query, strategy, compiled)
 
 
+def _seed(stream: str | None, query: Any, clause: Any) -> bytes:
+    """What stands for the pattern in the identities of its matches."""
+    return seed_of(canonical_pattern(stream or canonical(query), clause))
+
+
 def input_of(
     site: OperatorSite, time: Callable[[pa.Schema], str | None]
 ) -> tuple[InputColumns, str | None, Any]:
@@ -139,11 +144,6 @@ def with_values(node: Any, folder: Folder) -> Any:
     for found in list(clause.find_all(exp.Placeholder)):
         found.replace(_literal(folder.fold(found), found))
     return clause
-
-
-def _seed(stream: str | None, query: Any, clause: Any) -> bytes:
-    """What stands for the pattern in the identities of its matches."""
-    return seed_of(canonical_pattern(stream or canonical(query), clause))
 
 
 def _countable(node: Any, select: Any) -> Any:

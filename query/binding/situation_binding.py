@@ -83,4 +83,5 @@ def bind_situations(site: OperatorSite) -> BoundSituations:
     clause = situation_clause(bare(node))
     columns, stream, query = input_of(site, lambda arrow: time_of(clause.order_by, arrow))
     compiled = compile_situations(clause, columns, stream or "")
-    return BoundSituations(node, columns, stream, query, site.strategy, compiled)
+    strategy = {"index": "optimal"}.get(site.strategy, site.strategy)
+    return BoundSituations(node, columns, stream, query, strategy, compiled)

@@ -8,5 +8,6 @@ Reading order: ``validate``, ``program``, ``automaton`` (what is searched); ``le
 ``any_count``, ``any_walk``, ``any_search``, ``any_choice``, ``matcher`` (how it is found);
 ``match_identity``, ``measures``, ``results``, ``match_stream``, ``compiled`` (what comes out);
 ``kept_events``, ``kept_rows``, ``kept_input``, ``kept_search``, ``attempts``, ``decided``,
-``positions``, ``advancing`` (the same over a stream that goes on).
+``positions``, ``advancing`` (the same over a stream that goes on); ``late_region`` (what a late
+event changes).
 """

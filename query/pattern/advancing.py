@@ -62,6 +62,7 @@ from .decided import Decided
 from .kept_input import KeptInput, Space
 from .kept_rows import COVERED, EVENT, FAR, MARKS, RANK, TIME, WORDS
 from .kept_search import completing, expire, has_last_event, next_start
+from .match_identity import RANK as RANKS
 from .match_stream import matcher_of
 from .matcher import Matches, MatchLimits
 from .positions import Positions, export_positions, restore_positions
@@ -108,7 +109,7 @@ class AdvancingMatch:
         self.check = check
         self.matcher = matcher_of(compiled, self.limits, self._describe_row)
         self.input = KeptInput(compiled)
-        self.results = Results(compiled, self._take)
+        self.results = Results(compiled, self._take, compiled.naming)
         self.window = compiled.within
         counts = _reads_number(compiled)
         self.kind = _kind(compiled, counts)
@@ -469,6 +470,8 @@ class AdvancingMatch:
         assert self._space is not None
         rows = indices.fill_null(-1).to_numpy(zero_copy_only=False)
         columns = self._space.column(np.maximum(rows, 0))
+        if name == RANKS:
+            return pa.array(self.input.rows.cells[RANK][columns])
         found = np.where(rows >= 0, self.input.rows.cells[EVENT][columns], -1)
         return self.input.events.take(name, found)
 

@@ -27,6 +27,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import pyarrow as pa
 from sqlglot import exp
 
 from ...errors import AttributeNotFound, SqlError
@@ -40,7 +41,6 @@ from .leaves import (
     Given,
     Leaf,
     MatchAggregate,
-    MatchIdentity,
     MatchNumber,
     Navigation,
     RowExpression,
@@ -113,6 +113,7 @@ class Binder:
         self.sql = sql
         self.at = 0
         self.in_define = False
+        self.clock: pa.DataType = pa.null()  # the type of time, where there is one
         self.mixed: dict[RowExpression, Any] = {}
 
     def bind(self, node: exp.Expression, at: int, *, define: bool) -> Bound:
@@ -228,12 +229,12 @@ class Binder:
                 )
         return node
 
-    def _identity(self, name: str, node: Any) -> MatchIdentity:
+    def _identity(self, name: str, node: Any) -> Given:
         if node.expressions:
             raise self.fail(f"{name.upper()}() takes no argument", node)
         if self.in_define:
             raise self.fail(f"{name.upper()}() is known of a whole match: not in DEFINE", node)
-        return MatchIdentity(name)
+        return Given(name, (), self.clock if name == "match_time" else pa.binary())
 
     def _spread(self, navigation: Navigation, leaves: list[Leaf]) -> exp.Expression:
         """``FIRST(f(x, CLASSIFIER()))`` as ``f(FIRST(x), FIRST(CLASSIFIER()))``, if that row is."""

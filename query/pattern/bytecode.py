@@ -35,7 +35,7 @@ from . import machine as m
 from .binding import CLASSIFIER, Bound, Leaf, MatchAggregate, MatchNumber, Navigation, RowExpression
 from .cells import Tabulated
 from .functions import ONE, TO_FLOAT32, TWO
-from .leaves import MatchIdentity
+from .leaves import Given
 from .typed import (
     INTEGERS,
     INTERVAL_PARTS,
@@ -317,7 +317,7 @@ class _Condition(TypedCondition):
         self.op(m.LOAD_F if kind == "f" else m.LOAD_I, column, place, leaf.shift)
 
     def _emit_leaf(self, leaf: Leaf, kind: str) -> None:
-        assert not isinstance(leaf, MatchIdentity)  # refused in DEFINE
+        assert not isinstance(leaf, Given)  # refused in DEFINE
         if isinstance(leaf, MatchNumber):
             self.op(m.NUMBER)
             return

@@ -49,7 +49,6 @@ from .binding import (
 )
 from .conditions import ConditionPlan, plan_conditions
 from .interval_ticks import interval_ticks
-from .leaves import MatchIdentity
 from .match_identity import Naming, check_identities, naming_of
 from .match_stream import MatchStream
 from .matcher import MatchLimits
@@ -275,8 +274,6 @@ def _leaf_text(leaf: Leaf, variable: str) -> str:
     if isinstance(leaf, MatchAggregate):
         chosen = leaf.variables
         return leaf.sql if chosen is None else f"{leaf.sql} OVER {'|'.join(sorted(chosen))}"
-    if isinstance(leaf, MatchIdentity):
-        return f"{leaf.kind.upper()}()"
     return "MATCH_NUMBER()"
 
 
@@ -338,9 +335,11 @@ def compile_match(
     plain = pa.schema([pa.field(f.name, plain_type(f.type), f.nullable) for f in columns.arrow])
     columns = InputColumns(plain, columns.time, columns.ordered)
     known = known_variables(clause)
-    types = RowTypes(plain, columns.time)
+    types = RowTypes(plain)
     names = {**known, **{d.variable: frozenset({d.variable}) for d in clause.definitions}}
     binder = Binder(columns, names, clause.sql)
+    if columns.time is not None:
+        binder.clock = plain.field(columns.time).type
     definitions = {
         d.variable: binder.bind(d.condition, d.at, define=True) for d in clause.definitions
     }

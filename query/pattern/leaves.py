@@ -24,7 +24,6 @@ __all__ = [
     "Given",
     "Leaf",
     "MatchAggregate",
-    "MatchIdentity",
     "MatchNumber",
     "Navigation",
     "RowExpression",
@@ -111,6 +110,10 @@ class MatchNumber:
     """MATCH_NUMBER()."""
 
 
+IDENTITIES = ("match_id", "match_time", "match_event")
+"""Functions of a match that say what it is called, see :mod:`.match_identity`."""
+
+
 @dataclass(frozen=True)
 class Given:
     """What an operator itself knows of a match: a function of names, and the type of its values."""
@@ -120,16 +123,7 @@ class Given:
     type: pa.DataType
 
 
-@dataclass(frozen=True)
-class MatchIdentity:
-    """MATCH_ID() and its kin, see :mod:`.match_identity`: ``kind`` is the function's name."""
-
-    kind: str
-
-
-IDENTITIES = ("match_id", "match_time", "match_event")
-
-Leaf = MatchIdentity | Navigation | MatchAggregate | MatchNumber | Given
+Leaf = Navigation | MatchAggregate | MatchNumber | Given
 
 
 def special(node: Any) -> str:

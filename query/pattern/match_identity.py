@@ -24,9 +24,8 @@ Limits
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -37,12 +36,10 @@ from ..sql.pattern_parser import position_error
 from .binding import Bound
 from .columns import flat, numbers
 from .groups import KeyCodes
-from .leaves import MatchIdentity
+from .leaves import IDENTITIES, Given
+from .matcher import Matches
 
-if TYPE_CHECKING:
-    from .measures import Context
-
-__all__ = ["RANK", "EventRanks", "Naming", "check_identities", "identity_column", "naming_of"]
+__all__ = ["RANK", "EventRanks", "Identities", "Naming", "check_identities", "naming_of"]
 
 IntArray = npt.NDArray[np.int64]
 RANK = "@rank"
@@ -76,7 +73,7 @@ def naming_of(
     selection: str | None,
 ) -> Naming | None:
     """How matches are named; None where no measure asks for that."""
-    asked = {leaf.kind for leaf, _ in _identities(measures)}
+    asked = {leaf.function for leaf, _ in _identities(measures)}
     every = "match_id" in asked and selection is not None
     return Naming(seed, partition_by, time, every) if asked else None
 
@@ -85,20 +82,20 @@ def check_identities(measures: Sequence[Bound], sql: str, ordered: bool) -> None
     """Refuse identities where events do not come in the order of time: ranks count arrivals."""
     for leaf, at in () if ordered else _identities(measures):
         raise position_error(
-            f"{leaf.kind.upper()}() needs events in the order of time: match a stream, ordered by "
-            "its time",
+            f"{leaf.function.upper()}() needs events in the order of time: match a stream, ordered "
+            "by its time",
             sql,
             at,
         )
 
 
-def _identities(measures: Sequence[Bound]) -> list[tuple[MatchIdentity, int]]:
+def _identities(measures: Sequence[Bound]) -> list[tuple[Given, int]]:
     """Leaves that ask for identities, with the place of their measure."""
     return [
         (leaf, bound.at)
         for bound in measures
         for leaf in bound.leaves
-        if isinstance(leaf, MatchIdentity)
+        if isinstance(leaf, Given) and leaf.function in IDENTITIES
     ]
 
 
@@ -148,30 +145,45 @@ class EventRanks:
         return batch.append_column(RANK, pa.array(ranks))
 
 
-def identity_column(leaf: MatchIdentity, naming: Naming, context: Context) -> pa.Array:
-    """The values of a leaf for all output rows."""
-    matches, rows = context.matches, context.rows
-    if leaf.kind == "match_time":
-        return context.take(naming.time, pa.array(matches.last_row)).take(pa.array(rows.match))
-    if leaf.kind == "match_event":
-        at = matches.start[rows.match]
-        inside = rows.index >= 0
-        where = matches.first[rows.match[inside]] + rows.index[inside]
-        at[inside] = matches.rows[where]
-        tick, rank = _events(at, naming, context)
-        return event_bytes(tick, rank, np.arange(len(at) + 1)).cast(pa.binary())
-    columns = [context.take(name, pa.array(matches.start)) for name in naming.partition_by]
-    if naming.every_event:
-        tick, rank = _events(matches.rows, naming, context)
-        columns.append(event_bytes(tick, rank, matches.first))
-    else:
-        tick, rank = _events(matches.start, naming, context)
-        columns += [pa.array(tick), pa.array(rank)]
-    return digests(naming.seed, columns).take(pa.array(rows.match))
+@dataclass(frozen=True)
+class Identities:
+    """Values of the functions of a batch of matches.
 
+    Attributes
+    ----------
+    naming : Naming
+    matches : Matches
+    match, index : int64 arrays
+        Per output row: its match, and its place in it; -1 for an empty match.
+    take : callable
+        Values of a column at row numbers.
+    """
 
-def _events(at: IntArray, naming: Naming, context: Context) -> tuple[IntArray, IntArray]:
-    """Ticks and ranks of rows."""
-    tick = numbers(flat(context.take(naming.time, pa.array(at))), "i")[0].astype(np.int64)
-    rank = context.take(RANK, pa.array(at)).to_numpy(zero_copy_only=False)
-    return tick, rank
+    naming: Naming
+    matches: Matches
+    match: IntArray
+    index: IntArray
+    take: Callable[[str, pa.Array], pa.Array]
+
+    def __call__(self, leaf: Given) -> pa.Array:
+        """The values of a function for all output rows."""
+        matches, match = self.matches, self.match
+        if leaf.function == "match_time":
+            return self.take(self.naming.time, pa.array(matches.last_row)).take(pa.array(match))
+        if leaf.function == "match_event":
+            at = matches.start[match]
+            inside = self.index >= 0
+            at[inside] = matches.rows[matches.first[match[inside]] + self.index[inside]]
+            return event_bytes(*self._events(at), np.arange(len(at) + 1)).cast(pa.binary())
+        columns = [self.take(name, pa.array(matches.start)) for name in self.naming.partition_by]
+        if self.naming.every_event:
+            columns.append(event_bytes(*self._events(matches.rows), matches.first))
+        else:
+            columns += [pa.array(part) for part in self._events(matches.start)]
+        return digests(self.naming.seed, columns).take(pa.array(match))
+
+    def _events(self, at: IntArray) -> tuple[IntArray, IntArray]:
+        """Ticks and ranks of rows."""
+        rows = pa.array(at)
+        tick = numbers(flat(self.take(self.naming.time, rows)), "i")[0].astype(np.int64)
+        return tick, self.take(RANK, rows).to_numpy(zero_copy_only=False)

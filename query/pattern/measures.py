@@ -42,8 +42,6 @@ from .binding import (
     RowExpression,
 )
 from .columns import flat
-from .leaves import MatchIdentity
-from .match_identity import Naming, identity_column
 from .matcher import Matches
 from .scalar import evaluate, quote
 from .typed import leaf_index, substitute
@@ -84,8 +82,6 @@ class Context:
         Variable of each position.
     given : callable
         Values, per output row, of leaves that are not read from rows.
-    naming : Naming or None
-        How matches are named, where a measure asks for that.
     """
 
     matches: Matches
@@ -95,7 +91,6 @@ class Context:
     end: IntArray
     names: Sequence[str]
     given: Callable[[Given], pa.Array] | None = None
-    naming: Naming | None = None
 
 
 @kernel
@@ -250,9 +245,6 @@ class _Leaves:
                 self.known[leaf] = self.context.given(leaf)
             elif isinstance(leaf, Navigation):
                 self.known[leaf] = self._navigation(leaf)
-            elif isinstance(leaf, MatchIdentity):
-                assert self.context.naming is not None
-                self.known[leaf] = identity_column(leaf, self.context.naming, self.context)
             else:
                 self.known[leaf] = self._aggregate(leaf)
         return self.known[leaf]

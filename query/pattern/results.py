@@ -17,7 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...errors import ResourceLimit
-from .match_identity import Naming
+from .leaves import Given
+from .match_identity import Identities, Naming
 from .matcher import Matches
 from .measures import Context, OutputRows, measure_columns
 
@@ -66,10 +67,18 @@ class Results:
         match, index, row = self.rows(matches)
         context = Context(
             matches, OutputRows(match, index), self.take, begin, end,
-            self.compiled.automaton.names, naming=self.naming,
+            self.compiled.automaton.names, self._given(matches, match, index),
         )  # fmt: skip
         measures = measure_columns(self.compiled.measures, context, self.compiled.type_of)
         return match, row, self._assemble(measures, pa.array(row), len(match))
+
+    def _given(
+        self, matches: Matches, match: IntArray, index: IntArray
+    ) -> Callable[[Given], pa.Array] | None:
+        """What says how matches are called, where a measure asks for that."""
+        if self.naming is None:
+            return None
+        return Identities(self.naming, matches, match, index, self.take)
 
     def unmatched(self, rows: IntArray) -> pa.Table:
         """Rows that no match covers: measures are null."""

@@ -32,7 +32,6 @@ from .binding import (
     RowExpression,
 )
 from .conditions import number_of
-from .leaves import MatchIdentity
 from .scalar import column_types
 from .typed import leaf_index, substitute
 
@@ -44,9 +43,8 @@ _PSEUDO_TYPES = {CLASSIFIER: pa.string(), NUMBER: pa.int64()}
 class RowTypes:
     """Arrow types of row expressions and bound expressions over one schema."""
 
-    def __init__(self, schema: pa.Schema, time: str | None = None) -> None:
+    def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
-        self.time = time
         self.known: dict[RowExpression, pa.DataType] = {}
 
     def __call__(self, row: RowExpression) -> pa.DataType:
@@ -70,10 +68,6 @@ class RowTypes:
             return self(leaf.row)
         if isinstance(leaf, MatchAggregate):
             return column_types([leaf.sql], self._with_pseudo(leaf.columns))[0]
-        if isinstance(leaf, MatchIdentity):
-            if leaf.kind == "match_time" and self.time is not None:
-                return self.schema.field(self.time).type
-            return pa.binary()
         return leaf.type if isinstance(leaf, Given) else pa.int64()
 
     def bound(self, bound: Bound) -> pa.DataType:

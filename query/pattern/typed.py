@@ -32,6 +32,7 @@ from ..sql.rendering import literal
 from .binding import (
     CLASSIFIER,
     PSEUDO,
+    Given,
     Leaf,
     MatchAggregate,
     MatchNumber,
@@ -40,7 +41,6 @@ from .binding import (
 )
 from .cells import Dimension, Tabulated
 from .functions import ONE, TWO
-from .leaves import MatchIdentity
 from .scalar import column_types, evaluate, quote
 
 __all__ = [
@@ -550,7 +550,7 @@ class TypedCondition:
     def _leaf_type(self, leaf: Leaf, node: Any) -> str:
         if isinstance(leaf, MatchNumber):
             return "i"
-        assert not isinstance(leaf, MatchIdentity)  # refused in DEFINE
+        assert not isinstance(leaf, Given)  # refused in DEFINE
         if isinstance(leaf, Navigation):
             if leaf.offset > STEPS_MAX:
                 raise Unsupported(f"an offset above {STEPS_MAX} in DEFINE", node)

@@ -222,11 +222,14 @@ class SituationMatch:
     stream : str or None
         The stream that is matched; None for the rows of ``input``.
     input : QueryPlan or None
+    replay : ReplayPlan or None
+        Where matches can be; None when that is not known.
     """
 
     compiled: CompiledSituations
     stream: str | None
     input: QueryPlan | None = None
+    replay: ReplayPlan | None = None
 
     @property
     def schema(self) -> pa.Schema:

@@ -1,8 +1,10 @@
-"""Situations under the values of one execution."""
+"""Situations under the values of one execution: compiled, and where matches can be."""
 
 from __future__ import annotations
 
 from ..binding.situation_binding import BoundSituations
+from ..replay.cost import load_weights
+from ..replay.situation_intervals import plan_situations_replay
 from .nodes import SituationMatch
 from .planner import Planning
 
@@ -10,8 +12,13 @@ __all__ = ["plan_situations"]
 
 
 def plan_situations(bound: BoundSituations, planning: Planning) -> SituationMatch:
-    """Fix the parameters for one execution."""
-    compiled = bound.compiled_with(planning.folder)
+    """Fix parameters and intervals for one execution."""
+    catalog, folder = planning.catalog, planning.folder
+    compiled = bound.compiled_with(folder)
     if bound.stream is None:
         return SituationMatch(compiled, None, planning.query(bound.query))
-    return SituationMatch(compiled, bound.stream)
+    replay = plan_situations_replay(
+        planning.snapshot(bound.stream), compiled, catalog.indexes_of(bound.stream),
+        bound.strategy, folder, load_weights(catalog.path), planning.control.check,
+    )  # fmt: skip
+    return SituationMatch(compiled, bound.stream, replay=replay)

@@ -22,6 +22,8 @@ Guarantee
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,9 +36,10 @@ from .base_reader import read_arrays
 from .column_gather import Piece
 from .partition_spans import PartitionSpans, RowFlags
 from .replay_plan import ReplayIntervals
+from .spans import Spans
 from .timeline import Timeline, near
 
-__all__ = ["read_partitions"]
+__all__ = ["read_numbered", "read_partitions"]
 
 NEAR_ROWS = 16_384
 """Selected rows nearer than this are read in one go: beginning a read costs about as much."""
@@ -77,23 +80,72 @@ def read_partitions(
             for batch in snapshot.scan(ticks[0], stop, columns, metrics=metrics, check=check):
                 yield batch, True
             continue
-        for at, codes in partitions.keys.pieces(start, end):
+        for some in _selected(timeline, partitions, flags, start, end, columns, output, metrics):
             check()
-            found = flags.of(codes, at)
-            rows = np.flatnonzero(found)
-            if not len(rows):
-                continue
-            for low, high in near(rows, NEAR_ROWS):
-                first, last = at + int(rows[low]), at + int(rows[high - 1]) + 1
-                for place, arrays in read_arrays(
-                    timeline, columns, output, first, last, metrics, dictionary=True
-                ):
-                    here = rows[low:high] + at
-                    here = here[(here >= place) & (here < place + len(arrays[0]))]
-                    gathered.add(arrays, here - place, found[here - at] == 2)
+            gathered.add(some.arrays, some.rows, some.flags == 2)
             if gathered.rows >= BATCH_ROWS:
                 yield from gathered.flush()
     yield from gathered.flush()
+
+
+def read_numbered(
+    timeline: Timeline,
+    spans: Spans,
+    partitions: PartitionSpans,
+    columns: Sequence[str],
+    metrics: ScanMetrics | None = None,
+    check: Callable[[], None] | None = None,
+) -> Iterator[tuple[pa.RecordBatch, npt.NDArray[np.int64]]]:
+    """Rows inside of partition intervals in stream order, with the number of the interval of each.
+
+    ``spans`` contain all of ``partitions``; parameters else as :func:`read_partitions`.
+    """
+    check = check or (lambda: None)
+    output = pa.schema([timeline.schema.arrow.field(name) for name in columns])
+    flags, inside = RowFlags(partitions), partitions.inside
+    gathered = _Gathered(output)
+    for start, end in zip(spans.starts.tolist(), spans.ends.tolist(), strict=True):
+        for some in _selected(timeline, partitions, flags, start, end, columns, output, metrics):
+            check()
+            places = some.codes * partitions.stride + some.positions
+            gathered.add(
+                some.arrays, some.rows, np.searchsorted(inside.starts, places, side="right") - 1
+            )
+            if gathered.rows >= BATCH_ROWS:
+                yield from gathered.flush()
+    yield from gathered.flush()
+
+
+@dataclass(frozen=True)
+class _Selected:
+    """Rows picked of columns that were read.
+
+    ``rows`` of ``arrays``, and of each its position, the code of its partition and what it is.
+    """
+
+    arrays: Sequence[pa.Array]
+    rows: npt.NDArray[np.int64]
+    positions: npt.NDArray[np.int64]
+    codes: npt.NDArray[np.int64]
+    flags: npt.NDArray[np.uint8]
+
+
+def _selected(
+    timeline: Timeline, partitions: PartitionSpans, flags: RowFlags, start: int, end: int,
+    columns: Sequence[str], output: pa.Schema, metrics: ScanMetrics | None,
+) -> Iterator[_Selected]:  # fmt: skip
+    """The rows of a span of the stream that some interval selects."""
+    for at, codes in partitions.keys.pieces(start, end):
+        found = flags.of(codes, at)
+        rows = np.flatnonzero(found)
+        for low, high in near(rows, NEAR_ROWS):
+            first, last = at + int(rows[low]), at + int(rows[high - 1]) + 1
+            for place, arrays in read_arrays(
+                timeline, columns, output, first, last, metrics, dictionary=True
+            ):
+                here = rows[low:high] + at
+                here = here[(here >= place) & (here < place + len(arrays[0]))]
+                yield _Selected(arrays, here - place, here, codes[here - at], found[here - at])
 
 
 class _Gathered:
@@ -102,22 +154,22 @@ class _Gathered:
     def __init__(self, output: pa.Schema) -> None:
         self._output = output
         self._parts: list[list[pa.Array]] = []
-        self._inside: list[npt.NDArray[np.bool_]] = []
+        self._marks: list[npt.NDArray[Any]] = []
         self.rows = 0
 
     def add(
-        self, arrays: Sequence[pa.Array], rows: npt.NDArray[np.int64], inside: npt.NDArray[np.bool_]
+        self, arrays: Sequence[pa.Array], rows: npt.NDArray[np.int64], marks: npt.NDArray[Any]
     ) -> None:
-        """Take some rows of columns that were read."""
+        """Take some rows of columns that were read, each with a mark."""
         if len(rows) < len(arrays[0]):
             wanted = pa.array(rows)
             arrays = [array.take(wanted) for array in arrays]
         plain = [a.dictionary_decode() if pa.types.is_dictionary(a.type) else a for a in arrays]
         self._parts.append(plain)
-        self._inside.append(inside)
+        self._marks.append(marks)
         self.rows += len(rows)
 
-    def flush(self) -> Iterator[Piece]:
+    def flush(self) -> Iterator[tuple[pa.RecordBatch, npt.NDArray[Any]]]:
         """What was gathered, as one batch."""
         if self.rows:
             columns = [
@@ -126,6 +178,6 @@ class _Gathered:
             ]
             yield (
                 pa.RecordBatch.from_arrays(columns, schema=self._output),
-                np.concatenate(self._inside),
+                np.concatenate(self._marks),
             )
-        self._parts, self._inside, self.rows = [], [], 0
+        self._parts, self._marks, self.rows = [], [], 0

@@ -58,7 +58,7 @@ from ..sql.pattern_tree import (
     Variable,
 )
 
-__all__ = ["Block", "Outline", "Symbol", "Term", "index_terms", "outline"]
+__all__ = ["Block", "Outline", "Symbol", "Term", "condition_prune", "index_terms", "outline"]
 
 SYMBOLS_MAX = 128
 
@@ -203,7 +203,7 @@ def outline(
     """
     folder = folder or Folder({}, dt.datetime.now(dt.timezone.utc))
     conditions = {
-        name: _condition(bound, name, schema, folder)
+        name: condition_prune(bound, name, schema, folder)
         for name, bound in compiled.definitions.items()
     }
     known = _Known(conditions, schema, indexed)
@@ -256,7 +256,9 @@ def _outline(
     )
 
 
-def _condition(bound: Bound, variable: str, schema: StreamSchema, folder: Folder) -> Prune | None:
+def condition_prune(
+    bound: Bound, variable: str, schema: StreamSchema, folder: Folder
+) -> Prune | None:
     """What a DEFINE condition says about the current row alone."""
 
     def column_of(node: Any) -> str | None:

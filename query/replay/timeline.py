@@ -84,6 +84,7 @@ class Timeline:
         catalogue: Catalogue | None = None,
     ) -> None:
         self._indexes = indexes
+        self.schema = snapshot.schema
         self.parts: list[TimelinePart] = []
         pieces: list[_Piece] = []
         firsts: list[int] = []

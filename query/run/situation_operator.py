@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from ...store.segment import ScanMetrics
 from ..contract.explanation import Operator
 from ..pattern.compiled import MatchLimits
 from ..plan.nodes import SituationMatch
+from ..replay.replay_plan import ReplayPlan
+from ..replay.situation_intervals import SituationRun, run_replayed
 from ..situations.explained import details
 from ..situations.stream import SituationStream
 from .context import RunContext
@@ -28,10 +29,9 @@ class SituationOperator:
     def __init__(self, node: SituationMatch, run: RunContext) -> None:
         self._node = node
         self._run = run
-        self._metrics = ScanMetrics()
+        self._done = SituationRun()
         self._rows = 0
         self._seconds = 0.0
-        self._figures: tuple[tuple[str, int | float], ...] = ()
 
     @property
     def schema(self) -> pa.Schema:
@@ -39,24 +39,25 @@ class SituationOperator:
         return self._node.schema
 
     def _input(self) -> Iterator[pa.RecordBatch]:
-        node, compiled = self._node, self._node.compiled
-        if node.stream is not None:
-            yield from self._run.snapshot(node.stream).scan(
-                columns=compiled.input_columns, metrics=self._metrics, check=self._run.control.check
-            )
-            return
-        assert node.input is not None
-        _, batches = self._run.rows(node.input)
-        names = compiled.columns.arrow.names
+        """Rows of the query below."""
+        assert self._node.input is not None
+        _, batches = self._run.rows(self._node.input)
+        names = self._node.compiled.columns.arrow.names
         for batch in batches:
             yield pa.RecordBatch.from_arrays(batch.columns, names=names)
 
     def _results(self) -> Iterator[pa.RecordBatch]:
-        stream = SituationStream(self._node.compiled, LIMITS, self._run.control.check)
+        node, check = self._node, self._run.control.check
+        if node.stream is not None:
+            plan = node.replay or ReplayPlan("replay", "planned elsewhere")
+            snapshot = self._run.snapshot(node.stream)
+            yield from run_replayed(snapshot, node.compiled, plan, self._done, check, LIMITS)
+            return
+        stream = SituationStream(node.compiled, LIMITS, check)
         for batch in self._input():
             yield from stream.feed(batch)
         yield from stream.finish()
-        self._figures = stream.figures()
+        self._done.figures = stream.figures()
 
     def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         """Run from the start; rows of the named columns."""
@@ -79,7 +80,13 @@ class SituationOperator:
         figures: tuple[tuple[str, int | float], ...] = ()
         below: tuple[tuple[str, int | float], ...] = ()
         if self._run.analyze:
-            figures = (("rows", self._rows), ("time_ms", self._seconds * 1000), *self._figures)
-            below = figures_of(self._metrics) if node.stream is not None else ()
+            figures = (("rows", self._rows), ("time_ms", self._seconds * 1000))
+            figures += self._done.figures
+            below = figures_of(self._done.metrics) if node.stream is not None else ()
         source = Operator("Subquery" if node.stream is None else "Scan", scan, below)
+        if node.replay is not None:
+            plan = node.replay
+            given = self._done.given if plan.spans is not None else None
+            found = plan.figures(given) if self._run.analyze else ()
+            source = Operator("Replay", plan.details(given), found, (source,))
         return Operator("MatchSituations", details(node.compiled), figures, (source,))

@@ -31,7 +31,7 @@ from .compiled import CompiledSituations
 from .derive_kernels import COLUMNS, OPEN, derive_runs, expire_runs, open_runs
 from .network import FAR
 
-__all__ = ["Derived", "Deriver", "Partitions"]
+__all__ = ["SPAN", "Derived", "Deriver", "Partitions", "Stretches"]
 
 IntArray = npt.NDArray[np.int64]
 _NONE = np.zeros(0, np.int64)
@@ -63,9 +63,18 @@ class Partitions:
         self._values = pa.schema([schema.field(name) for name in columns]).empty_table()
 
     @property
+    def grouped(self) -> bool:
+        """Whether there can be more than one."""
+        return bool(self.columns)
+
+    @property
     def count(self) -> int:
         """Partitions so far."""
         return self.codes.count if self.columns else 1
+
+    def until(self, first: int, count: int) -> IntArray:
+        """The last tick that counts of partitions from number ``first`` on."""
+        return np.full(count, INT64_MAX, np.int64)
 
     def encode(self, rows: pa.Table) -> IntArray:
         """Codes of rows."""
@@ -90,7 +99,7 @@ class Partitions:
         return taken
 
     def ranks(self, codes: IntArray) -> IntArray:
-        """For each of some distinct partitions, its place among them in the order of keys."""
+        """For each of some partitions, its place among them in the order of keys."""
         keys = self.values(codes)
         sortable = {}
         for i, column in enumerate(keys.columns):
@@ -100,9 +109,79 @@ class Partitions:
             )
         by = [(name, "ascending", "at_start") for name in sortable]
         order = pc.sort_indices(pa.table(sortable), sort_keys=by)
-        ranks = np.empty(len(codes), np.int64)
-        ranks[order.to_numpy()] = np.arange(len(codes))
-        return ranks
+        place = np.empty(len(codes), np.int64)
+        place[order.to_numpy()] = np.arange(len(codes))
+        same = KeyCodes(len(self.columns)).encode(list(keys.columns))
+        least = np.full(len(codes), len(codes), np.int64)
+        np.minimum.at(least, same, place)
+        return least[same]
+
+
+SPAN = "@span"
+"""Column of rows that says which of some stretches of a partition they belong to."""
+
+
+class Stretches(Partitions):
+    """Stretches of partitions, each in the place of a partition: a run never leaves its stretch.
+
+    Parameters
+    ----------
+    schema, columns : pyarrow.Schema, tuple of str
+        Of the input, and PARTITION BY.
+    until : int64[parts]
+        The last tick of each part of the input that counts.
+    shared : bool
+        Whether a part holds rows of several partitions; each then has a stretch of its own in it.
+    """
+
+    def __init__(
+        self, schema: pa.Schema, columns: tuple[str, ...], until: IntArray, shared: bool = False
+    ) -> None:
+        super().__init__(schema, columns)
+        self._until = until
+        self._pairs = KeyCodes(1) if shared else None
+        self._number = np.arange(0 if shared else len(until))
+        self._place = np.full(len(self._number), -1, np.int64)
+
+    @property
+    def grouped(self) -> bool:
+        """Yes: rows say where they belong."""
+        return True
+
+    @property
+    def count(self) -> int:
+        """Stretches so far."""
+        return len(self._number)
+
+    def until(self, first: int, count: int) -> IntArray:
+        """See :class:`Partitions`."""
+        return self._until[self._number[first : first + count]]
+
+    def numbers(self, codes: IntArray) -> IntArray:
+        """The part of the input that each of some stretches lies in."""
+        return self._number[codes]
+
+    def encode(self, rows: pa.Table) -> IntArray:
+        """Stretches of rows, which say the number of their part."""
+        found = np.asarray(flat(rows.column(SPAN)).to_numpy(zero_copy_only=False), np.int64)
+        if not self.columns:
+            return found
+        keys = super().encode(rows)
+        if self._pairs is not None:
+            pairs = (found << 31) | keys
+            numbers, known = found, self._pairs.count
+            found = self._pairs.encode([pa.chunked_array([pa.array(pairs)])])
+            fresh = np.empty(self._pairs.count - known, np.int64)
+            _first_rows(found, known, fresh)
+            self._number = np.concatenate([self._number, numbers[fresh]])
+            self._place = np.concatenate([self._place, keys[fresh]])
+        else:
+            self._place[found] = keys
+        return found
+
+    def values(self, codes: IntArray) -> pa.Table:
+        """Keys of the partitions of stretches."""
+        return super().values(self._place[codes] if self.columns else codes)
 
 
 @dataclass(frozen=True)
@@ -134,9 +213,9 @@ class Deriver:
         The last tick of each partition that counts.
     """
 
-    def __init__(self, compiled: CompiledSituations) -> None:
+    def __init__(self, compiled: CompiledSituations, keys: Partitions | None = None) -> None:
         self.compiled = compiled
-        self.keys = Partitions(compiled.columns.arrow, compiled.partition_by)
+        self.keys = keys or Partitions(compiled.columns.arrow, compiled.partition_by)
         self.gap = -1 if compiled.gap is None else compiled.gap
         durations = compiled.durations
         self.least = np.array(durations.least, np.int64)
@@ -165,7 +244,7 @@ class Deriver:
 
     def take(self, rows: pa.Table, watermark: int) -> Derived:
         """Follow the rows up to a watermark; the runs that have ended by then."""
-        codes = self.keys.encode(rows) if self.compiled.partition_by and rows.num_rows else None
+        codes = self.keys.encode(rows) if self.keys.grouped and rows.num_rows else None
         return self.follow(rows, codes, watermark)
 
     def follow(self, rows: pa.Table, codes: IntArray | None, watermark: int) -> Derived:
@@ -259,7 +338,7 @@ class Deriver:
         self.seen = np.concatenate([self.seen, np.zeros(more, np.bool_)])
         self.last_time = np.concatenate([self.last_time, np.zeros(more, np.int64)])
         self.last_row = np.concatenate([self.last_row, np.zeros(more, np.int64)])
-        self.until = np.concatenate([self.until, np.full(more, INT64_MAX, np.int64)])
+        self.until = np.concatenate([self.until, self.keys.until(len(self.until), more)])
         names = self.start.shape[1]
         self.start = np.concatenate([self.start, np.zeros((more, names), np.int64)])
         self.first = np.concatenate([self.first, np.zeros((more, names), np.int64)])

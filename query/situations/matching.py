@@ -12,7 +12,7 @@ Guarantee
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +55,11 @@ class Found:
     cut: IntArray
     instant: IntArray
     detected: IntArray
+
+    def only(self, kept: npt.NDArray[np.bool_]) -> Found:
+        """Some of them."""
+        columns = (getattr(self, field.name)[kept] for field in fields(self))
+        return Found(*columns)
 
 
 @kernel

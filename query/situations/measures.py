@@ -36,7 +36,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from ..pattern.binding import Binder, Bound, Given, Leaf, Navigation, RowExpression
-from ..pattern.leaves import PSEUDO, MatchIdentity, MatchNumber
+from ..pattern.leaves import IDENTITIES, PSEUDO, MatchNumber
 from .relations import NAMES, SIGNS
 
 __all__ = ["FoundMatches", "MeasureBinder", "match_values"]
@@ -78,11 +78,13 @@ class MeasureBinder(Binder):
 
     def _check(self, leaf: Leaf) -> None:
         if isinstance(leaf, Given):
+            if leaf.function in IDENTITIES and leaf not in [
+                given for given, _ in self.given.values()
+            ]:
+                raise self.fail(f"{leaf.function.upper()}() belongs to MATCH_RECOGNIZE")
             return
         if isinstance(leaf, MatchNumber):
             raise self.fail("situations have no MATCH_NUMBER; MATCH_ID() tells matches apart")
-        if isinstance(leaf, MatchIdentity):
-            raise self.fail(f"{leaf.kind.upper()}() belongs to MATCH_RECOGNIZE")
         columns = leaf.row.columns if isinstance(leaf, Navigation) else leaf.columns
         if not PSEUDO.isdisjoint(columns):
             raise self.fail("CLASSIFIER and MATCH_NUMBER belong to MATCH_RECOGNIZE")

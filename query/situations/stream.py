@@ -40,8 +40,8 @@ from ...ticks import INT64_MIN
 from ..pattern.columns import flat, numbers
 from ..pattern.compiled import MatchLimits
 from .compiled import CompiledSituations
-from .deriving import Deriver
-from .matching import Matching
+from .deriving import SPAN, Deriver, Stretches
+from .matching import Found, Matching
 from .results import Results
 
 __all__ = ["SituationStream"]
@@ -61,6 +61,10 @@ class SituationStream:
     limits : MatchLimits
     check : callable, optional
         Called now and then; may raise to stop.
+    stretches : Stretches, optional
+        The rows are those of stretches of partitions, and their column ``@span`` says of which.
+    certified : callable, optional
+        Of matches, those all of whose situations begin where they seem to.
     """
 
     def __init__(
@@ -68,13 +72,19 @@ class SituationStream:
         compiled: CompiledSituations,
         limits: MatchLimits,
         check: Callable[[], None] | None = None,
+        stretches: Stretches | None = None,
+        certified: Callable[[Found], Found] | None = None,
     ) -> None:
         self.compiled = compiled
         self.limits = limits
         self.check = check or (lambda: None)
         self.inputs = compiled.input_columns
         self.schema = pa.schema([compiled.columns.arrow.field(n) for n in self.inputs])
-        self.deriver = Deriver(compiled)
+        if stretches is not None:
+            self.inputs = [*self.inputs, SPAN]
+            self.schema = self.schema.append(pa.field(SPAN, pa.int64()))
+        self.certified = certified
+        self.deriver = Deriver(compiled, stretches)
         self.matching = Matching(compiled, limits)
         self.results = Results(compiled, limits)
         self.situations = 0
@@ -108,15 +118,15 @@ class SituationStream:
             self.waiting_rows = table.num_rows - cut
             yield from self.advance(table.slice(0, cut), int(ticks[-1]) - 1)
 
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        """The input has ended; yields what is known at its last tick."""
+    def finish(self, last: int | None = None) -> Iterator[pa.RecordBatch]:
+        """The input has ended; yields what is known at its last tick (that of its last row)."""
         table = self._collected()
         self.waiting, self.waiting_rows = [], 0
         if not self.compiled.columns.ordered:
             table = table.take(pa.array(np.argsort(self._ticks(table), kind="stable")))
         ticks = self._ticks(table)
-        if len(ticks):
-            yield from self.advance(table, int(ticks[-1]))
+        if len(ticks) or last is not None:
+            yield from self.advance(table, int(ticks[-1]) if last is None else last)
 
     def advance(self, rows: pa.Table, watermark: int) -> Iterator[pa.RecordBatch]:
         """Take the rows up to a watermark, in the order of time; yields what is known by then.
@@ -134,6 +144,8 @@ class SituationStream:
         since, self.watermark = self.watermark, watermark
         self.check()
         for found in self.matching.find(derived, self.deriver, since, watermark, self.check):
+            if self.certified is not None:
+                found = self.certified(found)
             self.matches += len(found.instant)
             yield from self.results.rows_of(found, self.deriver.keys)
         oldest = self.matching.retain(watermark, self.deriver)

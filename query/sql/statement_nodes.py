@@ -1,4 +1,7 @@
-"""Syntax nodes of our own: statements that are not queries, and clauses behind a FROM item."""
+"""Syntax nodes of our own; :mod:`.dialect` makes them of text.
+
+Statements that are not queries, and FROM items under a clause.
+"""
 
 from __future__ import annotations
 

@@ -163,6 +163,7 @@ class Settings(BaseSettings):
     max_positions: int = Field(
         1000, ge=1, description="Positions of followers that one stream keeps."
     )
+    live: bool = Field(True, description="Run the store's live queries.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least severity that is logged."
     )

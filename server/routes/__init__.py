@@ -2,6 +2,6 @@
 
 Reading order: ``parameters`` (of the query string), ``json_bodies``, ``row_responses`` (rows that
 are sent while they are computed), ``event_scan``, ``following`` (answers that go on); then the
-routes: ``service``, ``streams``, ``events``, ``tail``, ``positions``, ``transactions``,
+routes: ``service``, ``streams``, ``events``, ``tail``, ``live``, ``positions``, ``transactions``,
 ``queries``.
 """

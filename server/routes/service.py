@@ -105,7 +105,7 @@ async def metrics(
 ) -> Response:
     """Counters, gauges and histograms in the Prometheus text format; needs any valid token.
 
-    Gauges of indexes cover the streams that the token may read.
+    Gauges of indexes and live queries cover what the token may read.
     """
     server = server_of(request)
     try:
@@ -118,7 +118,8 @@ async def metrics(
     def content() -> bytes:
         if principal is None:
             return server.metrics.render()
-        return server.metrics.render(server.index_figures(partial(principal.may, "read")))
+        may_read = partial(principal.may, "read")
+        return server.metrics.render(server.index_figures(may_read), server.live_figures(may_read))
 
     text = await server.call(content)
     return Response(text, media_type=server.metrics.content_type)

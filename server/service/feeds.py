@@ -129,7 +129,9 @@ class _Arrow(Format):
         return self._taken()
 
     def end(self, kind: str, told: dict[str, Any]) -> bytes:
-        if kind == "bye":
+        said = {f"chronicle.{kind}": orjson.dumps(told).decode()}
+        self._writer.write_batch(self._empty, custom_metadata=said)
+        if kind == "bye":  # only now: an answer that broke off has no end-of-stream marker
             self._writer.close()
         return self._taken()
 

@@ -6,8 +6,8 @@ Purpose
 
 Guarantee
     Labels are bounded: methods, route templates (never a path), status codes, formats and fixed
-    words. No SQL text or token ever becomes a label, and a stream's name does only in the gauges
-    of its indexes, for who may read that stream.
+    words. No SQL text or token ever becomes a label, and a name does only in the gauges of a
+    stream's indexes and of live queries, for who may read them.
 
 Limits
     Gauges about the store are computed when they are scraped, from each stream's ``stats()`` and
@@ -16,7 +16,7 @@ Limits
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -26,7 +26,9 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-__all__ = ["Metrics", "StreamFigures"]
+__all__ = ["Figures", "Metrics", "StreamFigures"]
+
+Figures = dict[str, float]
 
 StreamFigures = dict[str, list[dict[str, Any]]]
 """By stream, the figures of its indexes, as ``Stream.indexes()`` gives them."""
@@ -40,6 +42,18 @@ INDEX_GAUGES = {
     "usable": "1, or 0 when the index or a run of it is damaged or cannot be read.",
 }
 """Figures of an index that become gauges, and what they say."""
+
+LIVE_GAUGES = {
+    "lag_events": "Events of the source that the live query has not taken in.",
+    "lag_seconds": "Seconds since a commit that the live query has not taken in.",
+    "rows": "Results put out.",
+    "retractions": "Results taken back.",
+    "late": "Late events that corrected results.",
+    "ignored": "Late events that corrected nothing.",
+    "state_bytes": "Memory that the live query keeps.",
+    "running": "1, or 0 when the live query is paused or has failed.",
+}
+"""Figures of a live query that become gauges, and what they say."""
 
 
 class Metrics:
@@ -91,20 +105,24 @@ class Metrics:
         """Add the store's gauges; ``read`` gives them by name, without prefix."""
         self.registry.register(_StoreCollector(read))
 
-    def render(self, indexes: StreamFigures | None = None) -> bytes:
+    def render(
+        self, indexes: StreamFigures | None = None, live: Mapping[str, Figures] | None = None
+    ) -> bytes:
         """The exposition; asks the store, so call it in a thread.
 
         Parameters
         ----------
         indexes : dict of str to list of dict, optional
             Of the streams that the requester may read; without any index there are no gauges.
+        live : mapping of str to figures, optional
+            By live query that the requester may read.
         """
-        text = generate_latest(self.registry)
-        if not any((indexes or {}).values()):
-            return text
         registry = CollectorRegistry()
-        registry.register(_IndexCollector(indexes or {}))
-        return text + generate_latest(registry)
+        if any((indexes or {}).values()):
+            registry.register(_IndexCollector(indexes or {}))
+        if live:
+            registry.register(_LiveCollector(live))
+        return generate_latest(self.registry) + generate_latest(registry)
 
 
 class _StoreCollector(Collector):
@@ -133,4 +151,16 @@ class _IndexCollector(Collector):
             for stream, listed in sorted(self._indexes.items()):
                 for index in listed:
                     gauge.add_metric([stream, index["attribute"]], index[name])
+            yield gauge
+
+
+class _LiveCollector(Collector):
+    def __init__(self, live: Mapping[str, Figures]) -> None:
+        self._live = live
+
+    def collect(self) -> Iterable[Metric]:
+        for name, description in LIVE_GAUGES.items():
+            gauge = GaugeMetricFamily(f"chronicle_live_{name}", description, labels=["query"])
+            for query, figures in sorted(self._live.items()):
+                gauge.add_metric([query], figures[name])
             yield gauge

@@ -35,7 +35,7 @@ from .drops import Drops
 from .feeds import Feed
 from .followers import Followers
 from .idempotency import IdempotencyKeys
-from .metrics import Metrics, StreamFigures
+from .metrics import LIVE_GAUGES, Figures, Metrics, StreamFigures
 from .positions import Positions
 from .probe import Probe
 from .running_queries import RunningQueries
@@ -189,6 +189,20 @@ class Server:
             if may_read(name):
                 with contextlib.suppress(ChronicleError):  # dropped a moment ago
                     found[name] = self.database.stream(name).indexes()
+        return found
+
+    def live_figures(self, may_read: Callable[[str], bool]) -> dict[str, Figures]:
+        """How those live queries do that may be read."""
+        found = {}
+        for name in self.database.live_queries():
+            if may_read(name):
+                with contextlib.suppress(ChronicleError):  # dropped a moment ago
+                    told = self.database.live(name).status()
+                    found[name] = {
+                        **{each: float(told.get(each) or 0) for each in LIVE_GAUGES},
+                        "lag_seconds": float(told["lag_ms"] or 0) / 1000,
+                        "running": float(told["state"] in ("running", "catching up")),
+                    }
         return found
 
     def version_of(self, stream: str) -> int | None:

@@ -159,6 +159,12 @@ class FakeDatabase:
             indexes=lambda: [index],
         )
 
+    def live_queries(self) -> list[str]:
+        return ["alerts"]
+
+    def live(self, name: str) -> Any:
+        return SimpleNamespace(status=lambda: {"state": "running", "lag_ms": 5.0, "rows": 1})
+
     def snapshot(self, name: str) -> Any:
         self.stream(name)
         return FakeSnapshot(self.version)

@@ -264,3 +264,22 @@ def test_order_by_time_is_needed() -> None:
     table = ticks(3)
     with pytest.raises(InvalidArgument, match="ORDER BY its time attribute"):
         AdvancingMatch(over("ORDER BY x MEASURES A.t AS a PATTERN (A)", table))
+
+
+@pytest.mark.parametrize("rows", ["ONE ROW", "ALL ROWS"])
+def test_matches_have_the_names_that_a_search_over_everything_gives(rows: str) -> None:
+    table = ticks(2_000, keys=5)
+    table = table.set_column(0, "t", pa.array(np.arange(2_000) // 3))
+    clause = (
+        "PARTITION BY k ORDER BY t MEASURES MATCH_ID() AS id, A.t AS a "
+        f"{rows} PER MATCH PATTERN (A B+) WITHIN 50 DEFINE A AS x > 0.5, B AS x > PREV(x)"
+    )
+    compiled = over(clause, table)
+    whole = pa.Table.from_batches(list(compiled.run(table.to_batches())))
+    stream = AdvancingMatch(compiled)
+    found = [
+        stream.advance(table.filter(pa.array(table["t"].to_numpy() // 7 == i)), 7 * i + 6).rows
+        for i in range(96)
+    ]
+    found.append(stream.finish().rows)
+    assert rows_of(pa.concat_tables(found)) == rows_of(whole)

@@ -1,0 +1,312 @@
+"""``chronicle live``: queries that go on, made, watched and dropped."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from ..errors import InvalidArgument
+from .connection import Connection, connection_of
+from .options import FormatOption, StoreOption, TokenOption, UrlOption
+from .output import check_format, write_rows
+from .tail import FollowOption, TailFormatOption, check_tail_format, write_feed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ..database import Database
+
+__all__ = ["live"]
+
+POLL_S = 0.2
+_LISTED = {
+    "name": "string",
+    "state": "string",
+    "sources": "string",
+    "watermark": "string",
+    "lag_events": "int64",
+    "rows": "int64",
+    "retractions": "int64",
+    "late": "int64",
+    "ignored": "int64",
+    "error": "string",
+}
+
+live = typer.Typer(
+    help="Live queries: saved queries over past, live and late events.", no_args_is_help=True
+)
+NameArgument = Annotated[str, typer.Argument(help="Name of the live query.")]
+
+
+def _path(name: str, of: str = "") -> str:
+    return f"/v1/live/{quote(name, safe='')}{of}"
+
+
+@live.command("create")
+def create(
+    name: NameArgument,
+    sql: Annotated[str, typer.Argument(help="The SELECT.")],
+    into: Annotated[
+        str | None, typer.Option("--into", metavar="SINK", help="A sink that live queries share.")
+    ] = None,
+    start: Annotated[
+        str, typer.Option("--start", metavar="TIME", help="first, now, or a time.")
+    ] = "first",
+    delay: Annotated[
+        str | None,
+        typer.Option("--delay", metavar="SPAN", help="How long events are waited for."),
+    ] = None,
+    idle: Annotated[
+        str | None,
+        typer.Option("--idle", metavar="SPAN", help="never, or when the newest time is closed."),
+    ] = None,
+    late: Annotated[
+        str, typer.Option("--late", metavar="HOW", help="correct, ignore, or a span.")
+    ] = "correct",
+    emit: Annotated[
+        str, typer.Option("--emit", metavar="WHEN", help="close, or a span between changes.")
+    ] = "close",
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", "-o", metavar="NAME=VALUE", help="As behind WITH; repeatable."),
+    ] = None,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Do nothing where it exists.")
+    ] = False,
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+) -> None:
+    """Save a query that goes on, and take in what is stored already.
+
+    Spans are such as '5 minutes', or integers where the times of the stream are integers. A server
+    runs the live queries of its store; without one they go on with the next writer.
+
+    Example:
+
+      chronicle live create high "SELECT * FROM flights WHERE altitude > 10000"
+    """
+    options: dict[str, str] = {}
+    for item in option or []:
+        key, equals, value = item.partition("=")
+        if not equals:
+            raise InvalidArgument(f"--option takes name=value, found {item!r}")
+        options[key.strip()] = value
+    said: dict[str, Any] = {
+        "into": into,
+        "start": _number(start),
+        "delay": _number(delay),
+        "idle": idle,
+        "late": _number(late),
+        "emit": emit,
+        "options": options,
+        "if_not_exists": if_not_exists,
+    }
+    connection = connection_of(store, url, token)
+    if connection.url is not None:
+        connection.ask("POST", "/v1/live", body={"name": name, "sql": sql, **said})
+    else:
+        with connection.database("rw", create=False) as database:
+            database.create_live(name, sql, **said)
+            database.run_live()
+    print(f"live query {name} created")
+
+
+def _number(text: str | None) -> int | str | None:
+    return int(text) if text is not None and text.lstrip("-").isdecimal() else text
+
+
+@live.command("list")
+def list_live(
+    format: FormatOption = "table",
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+) -> None:
+    """List the live queries and how they do."""
+    chosen = check_format(format, None)
+    connection = connection_of(store, url, token)
+    if connection.url is not None:
+        found = connection.ask("GET", "/v1/live")["live"]
+    else:
+        with connection.database() as database:
+            found = [database.live(name).status() for name in database.live_queries()]
+    write_rows([_shown(status) for status in found], _LISTED, chosen)
+
+
+def _shown(status: dict[str, Any]) -> dict[str, Any]:
+    shown = {name: status.get(name) for name in _LISTED}
+    shown["sources"] = ", ".join(status["sources"])
+    shown["watermark"] = None if status["watermark"] is None else str(status["watermark"])
+    return shown
+
+
+@live.command("show")
+def show(
+    name: NameArgument,
+    format: FormatOption = "table",
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+) -> None:
+    """Show what a live query is and how it does."""
+    chosen = check_format(format, None)
+    connection = connection_of(store, url, token)
+    if connection.url is not None:
+        told = connection.ask("GET", _path(name))
+        definition = told.pop("definition")
+    else:
+        with connection.database() as database:
+            told = database.live(name).status()
+            definition = dict(database.live_statements.describe(name))
+    said = {**definition, **{key: value for key, value in told.items() if key not in definition}}
+    rows = [
+        {"property": key, "value": ", ".join(value) if isinstance(value, list) else str(value)}
+        for key, value in said.items()
+        if value not in (None, "")
+    ]
+    write_rows(rows, {"property": "string", "value": "string"}, chosen)
+
+
+@live.command("tail")
+def tail_live(
+    name: NameArgument,
+    follow: FollowOption = False,
+    after: Annotated[
+        int, typer.Option("--after", min=0, metavar="SEQ", help="The last _seq that is known.")
+    ] = 0,
+    format: TailFormatOption = "table",
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+) -> None:
+    """Show what a live query has put out and taken back, in the order of _seq."""
+    check_tail_format(format)
+    connection = connection_of(store, url, token)
+    if connection.url is not None:
+        from ..client import RemoteFeed
+
+        query = {"after": after, "follow": follow}
+        feed = RemoteFeed(connection.transport(), _path(name, "/rows"), query)
+        write_feed(feed, feed.schema, format, endless=follow)
+        return
+    with connection.database() as database:
+        definition = database.live_statements.definition(name)
+        schema = database.stream(definition.sink).schema
+        write_feed(_rows(database, name, after, follow), schema, format, endless=follow)
+
+
+def _rows(database: Database, name: str, after: int, follow: bool) -> Iterator[pa.RecordBatch]:
+    """Rows out of a store that another process may be writing."""
+    from ..live.sink import Sink
+
+    while True:
+        definition = database.live_statements.definition(name)
+        stream = database.stream(definition.sink)
+        stream.snapshot()  # looks at the last commit
+        for batch in Sink(stream.handle, name, definition.columns).rows(after):
+            after = batch.column("_seq")[-1].as_py()
+            yield batch
+        if not follow:
+            return
+        time.sleep(POLL_S)
+
+
+def _change(connection: Connection, name: str, what: str) -> None:
+    if connection.url is not None:
+        connection.ask("POST", _path(name, f"/{what}"))
+        return
+    with connection.database("rw", create=False) as database:
+        getattr(database.live(name), what)()
+
+
+@live.command("pause")
+def pause(
+    name: NameArgument,
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+) -> None:
+    """Stop a live query until it is resumed."""
+    _change(connection_of(store, url, token), name, "pause")
+    print(f"live query {name} paused")
+
+
+@live.command("resume")
+def resume(
+    name: NameArgument,
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+) -> None:
+    """Have a live query go on where it stopped, after a failure as well."""
+    _change(connection_of(store, url, token), name, "resume")
+    print(f"live query {name} resumed")
+
+
+@live.command("refresh")
+def refresh(
+    name: NameArgument,
+    start: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="Results from this time on.")
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="Results before this time.")
+    ] = None,
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+) -> None:
+    """Compare the results of a live query with the query, and put them right."""
+    connection = connection_of(store, url, token)
+    if connection.url is not None:
+        connection.ask("POST", _path(name, "/refresh"), query={"start": start, "end": end})
+    else:
+        with connection.database("rw", create=False) as database:
+            database.live(name).refresh(_number(start), _number(end))
+    print(f"live query {name} refreshed")
+
+
+@live.command("verify")
+def verify(
+    name: NameArgument,
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+) -> None:
+    """Compare the results of a live query with the query; code 1 when one is missing or wrong."""
+    connection = connection_of(store, url, token)
+    if connection.url is not None:
+        wrong = int(connection.ask("POST", _path(name, "/verify"))["differences"])
+    else:
+        with connection.database("rw", create=False) as database:
+            wrong = database.live(name).verify()
+    if wrong:
+        print(f"live query {name}: {wrong} rows are missing or wrong; `chronicle live refresh`")
+        raise typer.Exit(1)
+    print(f"live query {name}: every row is right")
+
+
+@live.command("drop")
+def drop(
+    name: NameArgument,
+    keep_results: Annotated[
+        bool, typer.Option("--keep-results", help="Leave the stream of its results.")
+    ] = False,
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+) -> None:
+    """End a live query, and remove its results."""
+    connection = connection_of(store, url, token)
+    if connection.url is not None:
+        query = {"keep_results": str(keep_results).lower()}
+        connection.ask("DELETE", _path(name), query=query)
+    else:
+        with connection.database("rw", create=False) as database:
+            database.live(name).drop(keep_results)
+    print(f"live query {name} dropped")

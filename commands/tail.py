@@ -1,0 +1,210 @@
+"""``chronicle tail``: the latest events of a stream, and those that follow.
+
+Guarantee
+    Each event is written as soon as it is committed (or, where another process writes the store,
+    within a fifth of a second).  Ctrl-C, and a reader that goes away, end it quietly with code 0.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import signal
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import InvalidArgument
+from .connection import Connection, connection_of
+from .options import StoreOption, TokenOption, UrlOption
+from .output import write_answer
+from .session import Session
+from .terminal import is_terminal
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["FollowOption", "TailFormatOption", "tail", "write_feed"]
+
+FORMATS = ("table", "ndjson", "csv", "arrow")
+LINES = 10
+_PEER_S = 0.5
+
+FollowOption = Annotated[
+    bool, typer.Option("--follow", "-F", help="Go on with what comes, until Ctrl-C.")
+]
+TailFormatOption = Annotated[
+    str,
+    typer.Option("--format", "-f", metavar="FORMAT", help="table, ndjson, csv or arrow."),
+]
+
+
+def tail(
+    stream: Annotated[str, typer.Argument(help="Name of the stream.")],
+    follow: FollowOption = False,
+    lines: Annotated[
+        int | None,
+        typer.Option(
+            "--lines",
+            "-n",
+            min=0,
+            metavar="N",
+            help="The latest so many events. [default: 10]",
+            show_default=False,
+        ),
+    ] = None,
+    after: Annotated[
+        str | None,
+        typer.Option(
+            "--after", metavar="PLACE", help="What was committed after this: a version, or now."
+        ),
+    ] = None,
+    where: Annotated[
+        str | None, typer.Option("--where", metavar="SQL", help="Such as 'altitude > 10000'.")
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option("--columns", metavar="A,B", help="These columns, in this order.")
+    ] = None,
+    format: TailFormatOption = "table",
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+) -> None:
+    """Show the latest events of a stream by time; with --follow, those that are committed from now.
+
+    With --after: what was committed since then, in the order of commits.
+
+    Examples:
+
+      chronicle tail flights -n 20
+
+      chronicle tail flights --follow --where "altitude > 10000" --url http://127.0.0.1:8000
+    """  # fmt: skip
+    check_tail_format(format)
+    connection = connection_of(store, url, token)
+    names = None if columns is None else [name.strip() for name in columns.split(",")]
+    if lines is not None and (follow or after is not None):
+        raise InvalidArgument(
+            "--lines are the latest events by time, --follow and --after what is committed; give "
+            "one of them"
+        )
+    if not follow and after is None:
+        _latest(connection, stream, where, names, LINES if lines is None else lines, format)
+        return
+    place = after or "now"
+    if connection.url is not None:
+        feed = connection.stream(stream).tail(place, follow=follow, where=where, columns=names)
+        write_feed(feed, feed.schema, format, endless=follow)
+        return
+    with (
+        connection.database() as database,
+        database.stream(stream).tail(place, follow=follow, where=where, columns=names) as told,
+    ):
+        write_feed(told, told.schema, format, endless=follow)
+
+
+def check_tail_format(format: str) -> None:
+    """Refuse formats that cannot go on."""
+    if format not in FORMATS:
+        raise InvalidArgument(f"--format is one of {', '.join(FORMATS)}; found {format!r}")
+    if format == "arrow" and is_terminal():
+        raise InvalidArgument("arrow is binary: redirect stdout")
+
+
+def _latest(
+    connection: Connection,
+    stream: str,
+    where: str | None,
+    columns: list[str] | None,
+    lines: int,
+    format: str,
+) -> None:
+    """The latest events, in order of time."""
+    if connection.url is not None:
+        time = str(connection.stream(stream).describe()["time"])
+    else:
+        with connection.database() as database:
+            time = str(database.stream(stream).time)
+    chosen = "*" if columns is None else ", ".join(map(_quoted, columns))
+    condition = "" if where is None else f" WHERE ({where})"
+    inner = (
+        f"SELECT * FROM {_quoted(stream)}{condition} ORDER BY {_quoted(time)} DESC LIMIT {lines}"
+    )
+    statement = f"SELECT {chosen} FROM ({inner}) AS latest ORDER BY {_quoted(time)}"
+    with Session(connection, None) as session, session.run(statement, {}) as (schema, batches):
+        write_answer(batches, schema, format)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def write_feed(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, format: str, *, endless: bool
+) -> None:
+    """Write batches to stdout, each at once; when they are endless, until Ctrl-C.
+
+    Parameters
+    ----------
+    format : {"table", "ndjson", "csv", "arrow"}
+    """
+    from ..formats.writers import encode
+    from .tables import plain_table
+
+    out = sys.stdout.buffer
+    chunks: Iterable[bytes]
+    if format == "table":
+        chunks = (line.encode() + b"\n" for line in plain_table(_flushed(batches), schema))
+    else:
+        chunks = encode(_flushed(batches), schema, format, line_end="\n")
+    with _ended_by_reader() if endless else contextlib.nullcontext():
+        try:
+            for chunk in chunks:
+                out.write(chunk)
+                if format == "arrow":
+                    out.flush()
+            out.flush()
+        except KeyboardInterrupt:
+            if not endless:
+                raise
+            with contextlib.suppress(BrokenPipeError):
+                out.flush()
+
+
+def _flushed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches; what was written of one is out before the next is waited for."""
+    for batch in batches:
+        yield batch
+        sys.stdout.buffer.flush()
+
+
+@contextlib.contextmanager
+def _ended_by_reader() -> Iterator[None]:
+    """Interrupt this thread when nobody reads stdout any more; waiting, it would not notice."""
+    if threading.current_thread() is not threading.main_thread() or is_terminal():
+        yield
+        return
+    try:
+        watched: Any = select.poll()
+        watched.register(sys.stdout.fileno(), 0)  # hang-ups and errors are told anyway
+    except (OSError, ValueError):
+        yield
+        return
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.is_set():
+            if any(found & (select.POLLERR | select.POLLHUP) for _, found in watched.poll(0)):
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+                return
+            done.wait(_PEER_S)
+
+    thread = threading.Thread(target=watch, name="chronicle-reader", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()

@@ -1,0 +1,131 @@
+"""Windows of so many events, TUMBLE_ROWS and HOP_ROWS: known with their last event.
+
+A late event moves every position behind it, and with them all windows: so what was put out stays,
+and a window that closes later counts it in.  Windows are numbered on from the last one that was put
+out; where the first event of the next one lies, the tree tells by its counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from ..identity import digests
+from ..query.windows.spec import CountWindows
+from ..store.snapshot import Snapshot
+from ..store.tap import Spans
+from .changes import Results
+from .forms import Evaluator, Form, chosen, ticks_of
+
+__all__ = ["LAST", "NUMBER", "CountForm"]
+
+NUMBER, LAST = "#number", "#end"
+
+
+class CountForm(Form):
+    """Aggregates of windows of events.
+
+    Parameters
+    ----------
+    evaluator : Evaluator
+        With the number of the window as :data:`NUMBER`, its end as :data:`LAST`, and ``keys``.
+    columns : tuple of str
+    seed : bytes
+    windows : CountWindows
+    keys : sequence of str
+    numbers : sequence of str
+        Those of the user's columns that are the number of the window.
+    """
+
+    kind = "counted windows"
+    corrects = False
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        columns: tuple[str, ...],
+        seed: bytes,
+        windows: CountWindows,
+        keys: Sequence[str],
+        numbers: Sequence[str],
+    ) -> None:
+        super().__init__(evaluator, columns)
+        self._seed = seed
+        self._windows = windows
+        self._keys = keys
+        self._numbers = numbers
+
+    def following(self, snapshot: Snapshot, number: int, known: int) -> tuple[Results, int]:
+        """The windows from a number on that are closed at ``known``, and the next number."""
+        total = int(snapshot.aggregate((), None, known + 1).count)
+        beyond = max(number, self._windows.complete(total))
+        position = number * self._windows.slide
+        low, high = 0, 0
+        skipped = 0
+        if beyond > number:
+            low, high = self._tick_of(snapshot, position), known + 1
+            skipped = position - int(snapshot.aggregate((), None, low).count)
+        table = self.evaluator.over(_Behind(snapshot, low, skipped), low, high).arrow()
+        ticks = ticks_of(table, LAST)
+        shown = chosen(table, self.columns)
+        for name in self._numbers:
+            place = shown.schema.names.index(name)
+            moved = pa.array(shown.column(place).to_numpy() + number)
+            shown = shown.set_column(place, name, moved)
+        numbers = pa.array(table.column(NUMBER).to_numpy() + number)
+        keys = [table.column(name) for name in self._keys]
+        return Results(ticks, digests(self._seed, [numbers, *keys]), shown), beyond
+
+    @staticmethod
+    def _tick_of(snapshot: Snapshot, position: int) -> int:
+        """Tick of the event at a position."""
+        span = snapshot.time_range
+        assert span is not None
+        low, high = span
+        while low < high:  # the least tick with more events up to it than come before the event
+            middle = (low + high) // 2
+            if snapshot.aggregate((), None, middle + 1).count > position:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def results(self, snapshot: Snapshot, low: int, high: int, known: int) -> Results:
+        """None: windows are told by :meth:`following` alone."""
+        return self.following(snapshot, 0, -1)[0]
+
+    def changed(self, snapshot: Snapshot, spans: Spans, watermark: int) -> Spans:
+        """Nothing: what was put out stays."""
+        return ()
+
+    def explain(self) -> list[tuple[str, str]]:
+        """What is said of the class."""
+        return [
+            ("class", f"{self.kind} ({self._windows.describe()})"),
+            ("reach", "none: late events are counted in from then on"),
+            ("closed", "with the last event of the window"),
+            ("state", "the number of the next window"),
+        ]
+
+
+class _Behind(Snapshot):
+    """A snapshot whose events before a tick, and some of the first at it, do not count."""
+
+    def __init__(self, snapshot: Snapshot, tick: int, skipped: int) -> None:
+        super().__init__(snapshot.state)
+        self._tick = tick
+        self._skipped = skipped
+
+    def scan(
+        self, start: int | None = None, end: int | None = None, *given: Any, **options: Any
+    ) -> Iterator[pa.RecordBatch]:
+        """As :meth:`Snapshot.scan`."""
+        left = self._skipped
+        begin = self._tick if start is None else max(start, self._tick)
+        for batch in super().scan(begin, end, *given, **options):
+            dropped = min(left, batch.num_rows)
+            left -= dropped
+            if dropped < batch.num_rows:
+                yield batch.slice(dropped)

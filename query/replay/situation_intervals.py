@@ -1,0 +1,340 @@
+"""Planning and running a pattern of situations over the parts of a stream that can hold a match.
+
+Purpose
+    :func:`plan_situations_replay` chooses, as for row patterns, between the whole stream and
+    intervals around looked up starts; :func:`run_replayed` runs the operator over them.
+
+Layout
+    An interval is a stretch of one partition (without PARTITION BY: of the stream), whole ticks,
+    wide enough for every point of every match with a start in its middle.  Each is run by itself::
+
+        rows of p     .  x  x  .  x  x  x  .  .  x  .  x
+        interval            [-----------------)
+                             ^ begins with the first row that was read: does it?
+
+Guarantee
+    The rows, and their order, are those of a full replay.  A run that begins with the first row of
+    its interval counts only when it is *certified*: the row of its partition before does not
+    satisfy, or is further away than GAP, or does not exist.  It is asked only where a match uses
+    such a run.  A run that lasts at the end of its interval has no end there.
+
+Limits
+    While late events wait for compaction, and with PREV, the whole stream is replayed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...compiled import kernel
+from ...indexes.stream_indexes import StreamIndexes
+from ...store.snapshot import Snapshot
+from ...ticks import INT64_MAX, INT64_MIN
+from ..conditions.constants import Folder
+from ..pattern.buffers import row_words
+from ..pattern.compiled import MatchLimits
+from ..situations.compiled import CompiledSituations
+from ..situations.deriving import SPAN, Stretches
+from ..situations.matching import Found
+from ..situations.stream import SituationStream
+from .applicability import Demands
+from .base_reader import read_positions
+from .coarse import coarse_map
+from .context import PlanContext
+from .cost import Weights
+from .offers import list_offers
+from .partition_keys import PartitionKeys
+from .partition_reader import read_numbered
+from .planning import plan_intervals, retrying
+from .replay_plan import ReplayPlan
+from .run_plan import ReplayRun
+from .situation_outline import chains
+from .spans import Spans
+from .symbols import Outline
+
+__all__ = ["SituationRun", "plan_situations_replay", "run_replayed"]
+
+Ints = npt.NDArray[np.int64]
+WALKED = 1 << 16
+"""Rows that are looked at at a time for those before intervals."""
+
+
+def plan_situations_replay(
+    snapshot: Snapshot,
+    compiled: CompiledSituations,
+    indexes: StreamIndexes | None,
+    strategy: str,
+    folder: Folder,
+    weights: Weights,
+    check: Callable[[], None],
+) -> ReplayPlan:
+    """Plan a pattern over all events of a snapshot; parameters as for row patterns."""
+    if strategy == "replay":
+        return ReplayPlan(strategy, "asked for")
+    begun = time.perf_counter()
+    outlines = chains(compiled, snapshot.schema, folder)
+    reason = _obstacle(snapshot, compiled, outlines)
+    if reason:
+        return ReplayPlan(strategy, reason)
+    wants = Demands(compiled.partition_by, True, False, 0, 0)
+    phases = {"outline_ms": (time.perf_counter() - begun) * 1000}
+
+    def plan() -> ReplayPlan:
+        contexts = [
+            PlanContext.of(snapshot, one, wants, indexes, weights, check) for one in outlines
+        ]
+        chosen = contexts[0] if len(contexts) == 1 else min(contexts, key=_rarest)
+        return plan_intervals(chosen, strategy, phases=phases)
+
+    return retrying(plan) or ReplayPlan(strategy, "the indexes kept changing")
+
+
+def _rarest(context: PlanContext) -> float:
+    """About how many events the rarest of an outline's terms has."""
+    if not context.total or context.pattern.impossible:
+        return 0.0
+    coarse = coarse_map(context.timeline, context.pattern, 0, context.total)
+    allowed = float(coarse.allowed.total)
+    return min((o.entries for o in list_offers(context, coarse).items), default=allowed)
+
+
+def _obstacle(
+    snapshot: Snapshot, compiled: CompiledSituations, outlines: tuple[Outline, ...]
+) -> str:
+    if not outlines:
+        if any(compiled.kept(i) is None for i in range(len(compiled.names))):
+            return "neither WITHIN nor durations bound how long a match takes"
+        return "no condition says which leaves can satisfy it"
+    if compiled.history:
+        return "PREV looks at rows before an interval"
+    if snapshot.dirty_ranges():
+        return "late events have no place until compaction"
+    return ""
+
+
+# ------------------------------------------------------------------------------- running
+
+
+@dataclass
+class SituationRun(ReplayRun):
+    """What a run has touched, and what it has seen; read it when the run has ended."""
+
+    figures: tuple[tuple[str, int | float], ...] = ()
+
+
+def run_replayed(
+    snapshot: Snapshot,
+    compiled: CompiledSituations,
+    plan: ReplayPlan,
+    run: SituationRun,
+    check: Callable[[], None],
+    limits: MatchLimits,
+) -> Iterator[pa.RecordBatch]:
+    """Rows of the matches, where the plan says.
+
+    Parameters
+    ----------
+    run : SituationRun
+        Filled in.
+    """
+    columns = compiled.input_columns
+    if plan.intervals is None:
+        stream = SituationStream(compiled, limits, check)
+        for batch in snapshot.scan(columns=columns, metrics=run.metrics, check=check):
+            run.events += batch.num_rows
+            yield from stream.feed(batch)
+        yield from stream.finish()
+        run.figures = stream.figures()
+        run.ended = True
+        return
+    pieces = _Pieces.of(compiled, plan)
+    if not len(pieces.spans):
+        run.ended = True
+        return
+    shared = bool(compiled.partition_by) and plan.partitions is None
+    stretches = Stretches(compiled.columns.arrow, compiled.partition_by, pieces.until, shared)
+    borders = _Borders(compiled, pieces, stretches)
+    stream = SituationStream(compiled, limits, check, stretches, borders.certified)
+    for batch, numbers in pieces.read(columns, run, check):
+        run.events += batch.num_rows
+        yield from stream.feed(batch.append_column(SPAN, pa.array(numbers)))
+    bounds = snapshot.time_range
+    assert bounds is not None
+    yield from stream.finish(last=bounds[1])
+    run.figures = stream.figures()
+    run.ended = True
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    """What is read: stretches of one partition each, in the order of their numbers.
+
+    ``spans`` are the parts of the stream that they lie in, ``starts`` their first positions and
+    ``until`` the last ticks of which they hold all rows.
+    """
+
+    plan: ReplayPlan
+    spans: Spans
+    starts: Ints
+    until: Ints
+
+    @classmethod
+    def of(cls, compiled: CompiledSituations, plan: ReplayPlan) -> _Pieces:
+        intervals, timeline = plan.intervals, plan.timeline
+        assert intervals is not None
+        if not len(intervals.spans):
+            none = np.zeros(0, np.int64)
+            return cls(plan, intervals.spans, none, none)
+        assert timeline is not None
+        starts, ends = intervals.spans.starts, intervals.spans.ends
+        if intervals.partitions is not None:
+            inside, stride = intervals.partitions.inside, intervals.partitions.stride
+            base = inside.starts // stride * stride
+            starts, ends = inside.starts - base, inside.ends - base
+        order = np.argsort(ends, kind="stable")
+        until = np.full(len(ends), INT64_MAX, np.int64)
+        known = order[ends[order] < timeline.total]
+        until[known] = timeline.ticks_at(ends[known]) - 1
+        return cls(plan, intervals.spans, starts, until)
+
+    def read(
+        self, columns: list[str], run: SituationRun, check: Callable[[], None]
+    ) -> Iterator[tuple[pa.RecordBatch, Ints]]:
+        """Rows in stream order, with the numbers of their stretches."""
+        intervals, timeline = self.plan.intervals, self.plan.timeline
+        assert intervals is not None
+        assert timeline is not None
+        if intervals.partitions is not None:
+            yield from read_numbered(
+                timeline, self.spans, intervals.partitions, columns, run.metrics, check
+            )
+            return
+        output = pa.schema([timeline.schema.arrow.field(name) for name in columns])
+        bounds = zip(self.spans.starts.tolist(), self.spans.ends.tolist(), strict=True)
+        for number, (start, end) in enumerate(bounds):
+            check()
+            for batch in read_positions(timeline, columns, output, start, end, run.metrics):
+                yield batch, np.full(batch.num_rows, number, np.int64)
+
+
+@kernel
+def _rows_before(codes, base, asked, at, active, out):  # type: ignore[no-untyped-def]
+    """Go through rows backward; tell each asker the last row of its partition before it.
+
+    ``asked``: (position, code) of the askers, descending; ``at`` of them were met.  ``active``: per
+    code, the asker that waits for a row, or -1.  Returns how many were met, and how many answered.
+    """
+    answered = 0
+    for i in range(codes.shape[0] - 1, -1, -1):
+        while at < asked.shape[0] and asked[at, 0] > base + i:
+            active[asked[at, 1]] = at
+            at += 1
+        code = codes[i]
+        if code >= 0 and active[code] >= 0:
+            out[active[code]] = base + i
+            active[code] = -1
+            answered += 1
+    return at, answered
+
+
+@dataclass
+class _Borders:
+    """The rows right before stretches, of their partitions: read where matches depend on them.
+
+    ``known``: per stretch the word and the time of that row; None where there is none.
+    """
+
+    compiled: CompiledSituations
+    pieces: _Pieces
+    stretches: Stretches
+    known: dict[int, tuple[int, int] | None] = field(default_factory=dict)
+
+    def certified(self, found: Found) -> Found:
+        """Matches whose situations begin where they seem to."""
+        doubtful = np.argwhere(found.cut != 0)
+        if not len(doubtful):
+            return found
+        asked, one = np.unique(found.group[doubtful[:, 0]], return_index=True)
+        fresh = np.array([number not in self.known for number in asked.tolist()], np.bool_)
+        if fresh.any():
+            self._ask(asked[fresh], found.first[doubtful[one, 0], doubtful[one, 1]][fresh])
+        kept = np.ones(len(found.instant), np.bool_)
+        for i, name in doubtful.tolist():
+            kept[i] &= self._begins(int(found.group[i]), name, int(found.starts[i, name]))
+        return found.only(kept)
+
+    def _begins(self, number: int, name: int, start: int) -> bool:
+        before = self.known[number]
+        if before is None:
+            return True
+        word, tick = before
+        gap = self.compiled.gap
+        return not word >> name & 1 or (gap is not None and start - tick > gap)
+
+    def _ask(self, asked: Ints, first: Ints) -> None:
+        """Find and read the rows before some stretches, given the number of a row in each."""
+        timeline = self.pieces.plan.timeline
+        assert timeline is not None
+        positions = self._positions(self.stretches.numbers(asked), first)
+        wanted = {self.compiled.time, *self.compiled.condition_columns}
+        names = [name for name in timeline.schema.arrow.names if name in wanted]
+        output = pa.schema([timeline.schema.arrow.field(name) for name in names])
+        there = np.unique(positions[positions >= 0])
+        rows = [
+            batch
+            for at in there.tolist()
+            for batch in read_positions(timeline, names, output, at, at + 1)
+        ]
+        table = pa.Table.from_batches(rows, output)
+        words = row_words(self.compiled.tests, table, np.array([0, len(there)], np.int64))
+        ticks = timeline.ticks_at(there)
+        for number, position in zip(asked.tolist(), positions.tolist(), strict=True):
+            at = int(np.searchsorted(there, position))
+            self.known[number] = (int(words[at]), int(ticks[at])) if position >= 0 else None
+
+    def _positions(self, numbers: Ints, first: Ints) -> Ints:
+        """Position of the last row of its partition before each stretch; -1 where none matters."""
+        pieces, timeline = self.pieces, self.pieces.plan.timeline
+        assert timeline is not None
+        starts, partitions = pieces.starts[numbers], pieces.plan.partitions
+        if not self.compiled.partition_by:
+            return starts - 1
+        if partitions is not None:
+            keys, codes = partitions.keys, partitions.inside.starts[numbers] // partitions.stride
+        else:  # the keys of rows that are known: all rows of the parts are fed, one after the other
+            lengths = pieces.spans.ends - pieces.spans.starts
+            rows = starts + first - (np.cumsum(lengths) - lengths)[numbers]
+            keys = PartitionKeys(timeline, self.compiled.partition_by, timeline.schema)
+            codes = np.empty(len(rows), np.int64)
+            ascending = np.argsort(rows, kind="stable")
+            codes[ascending] = keys.learn(rows[ascending])
+        order = np.argsort(-starts, kind="stable")
+        asked = np.stack([starts, codes], axis=1)[order]
+        out = np.full(len(order), -1, np.int64)
+        active = np.full(keys.count, -1, np.int64)
+        lowest = self._lowest(starts)
+        end, at, left = int(starts.max(initial=0)), 0, len(order)
+        while end > lowest and left:
+            low = max(lowest, end - WALKED)
+            for base, some in reversed(list(keys.pieces(low, end))):
+                at, answered = _rows_before(some, base, asked, at, active, out)
+                left -= answered
+            end = low
+        found = np.empty(len(order), np.int64)
+        found[order] = out
+        return found
+
+    def _lowest(self, starts: Ints) -> int:
+        """The first position at which a row before a stretch could matter."""
+        timeline, gap = self.pieces.plan.timeline, self.compiled.gap
+        assert timeline is not None
+        if gap is None or not len(starts):
+            return 0
+        first = timeline.tick(int(starts.min()))
+        return int(timeline.lower(np.array([max(INT64_MIN, first - gap)], np.int64))[0])

@@ -1,0 +1,82 @@
+"""From a pattern of situations to outlines: events that every match has, in which order.
+
+Purpose
+    The first row of a situation satisfies its condition, so it can be looked up as the symbols of
+    row patterns are.  Where the starts of some names must follow one another they are the symbols
+    of one :class:`~.symbols.Outline`, a chain; :func:`chains` gives one outline for each name, with
+    the longest chain through it.
+
+Layout
+    ::
+
+        A OVERLAPS B AND B BEFORE C        starts of A < B < C      (A) gap (B) gap (C)
+        A INTERSECTS B                     none comes first         (A)     (B)
+
+    Around the first and after the last symbol any rows may lie: the situations of other names may
+    begin earlier, and all of them end later.  All of this lies within the greatest distance of a
+    start to the instant of the match.
+
+Guarantee
+    Every match has, within that distance, an event for each symbol, in this order.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from ...schema import StreamSchema
+from ...store.prune import Never
+from ..conditions.constants import Folder
+from ..situations.compiled import CompiledSituations
+from .symbols import Block, Outline, Symbol, condition_prune, index_terms
+
+__all__ = ["chains"]
+
+
+def chains(
+    compiled: CompiledSituations, schema: StreamSchema, folder: Folder | None = None
+) -> tuple[Outline, ...]:
+    """Outlines of a clause whose matches are bounded in time; none for others.
+
+    Parameters
+    ----------
+    compiled : CompiledSituations
+    schema : StreamSchema
+    folder : Folder, optional
+        Knows the parameters of this execution.
+    """
+    count = len(compiled.names)
+    reach = [compiled.kept(i) for i in range(count)]
+    bounded = [ticks for ticks in reach if ticks is not None]
+    if len(bounded) < count:
+        return ()
+    folder = folder or Folder({}, dt.datetime.now(dt.timezone.utc))
+    symbols = []
+    for name, bound in zip(compiled.names, compiled.conditions, strict=True):
+        prune = condition_prune(bound, name, schema, folder)
+        symbols.append(Symbol(name, prune, index_terms(prune, schema)))
+    impossible = any(isinstance(symbol.prune, Never) for symbol in symbols)
+    found = dict.fromkeys(_chain(compiled, i) for i in range(count) if symbols[i].prune is not None)
+    longest = max(bounded)
+
+    def outline(chain: tuple[int, ...]) -> Outline:
+        blocks = tuple(Block((symbols[i],)) for i in chain)
+        return Outline(blocks, True, True, None, longest, False, impossible)
+
+    return tuple(map(outline, found))
+
+
+def _chain(compiled: CompiledSituations, through: int) -> tuple[int, ...]:
+    """The longest chain of names through one, each of which begins before the next."""
+    names = range(len(compiled.names))
+
+    def longest(name: int, forward: bool) -> tuple[int, ...]:
+        best: tuple[int, ...] = ()
+        for other in names:
+            first, second = (name, other) if forward else (other, name)
+            if other != name and compiled.reach[second, first] < 0:
+                tail = longest(other, forward)
+                best = max(best, (other, *tail), key=len)
+        return best
+
+    return (*reversed(longest(through, False)), through, *longest(through, True))

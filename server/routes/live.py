@@ -1,0 +1,365 @@
+"""Routes of live queries: made, asked about, followed, paused and dropped.
+
+Purpose
+    What ``CREATE LIVE QUERY`` and its like do, for programs; and ``GET .../rows``, the feed of what
+    a live query puts out (:mod:`..service.live_feed`).
+
+Guarantee
+    To make, change or drop one needs the scope ``admin`` for its name and its sink, and ``read``
+    for what it reads; to see it, ``read`` for its sink.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from ...errors import ChronicleError, InvalidArgument, ReadOnlyStore, StreamNotFound
+from ...live.definition import LiveDefinition
+from ...store import EventStream
+from ...ticks import INT64_MAX
+from ..access.auth import Principal, Requester
+from ..access.statement_rights import authorize, visible_to
+from ..http.jsonable import jsonable
+from ..http.negotiation import feed_format
+from ..http.request_head import PathName
+from ..http.responses import reply
+from ..service.feeds import Feed
+from ..service.live_feed import LiveFeed
+from ..service.running_queries import RunningQuery
+from ..service.state import Server, server_of
+from .following import send_feed
+from .json_bodies import read_spec, spec_body
+from .parameters import (
+    End,
+    FeedFormatName,
+    Int64AsString,
+    Marks,
+    Precision,
+    ResultEncoding,
+    Start,
+    to_ticks,
+)
+from .row_responses import RowSource, send_rows
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/v1/live", tags=["live queries"])
+PREVIEW_ROWS = 100
+
+
+class LiveSpec(BaseModel):
+    """A live query: a statement, or a name with a SELECT and options."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {"name": "high", "sql": "SELECT icao24, altitude FROM flights WHERE altitude > 1e4"}
+            ]
+        },
+    )
+
+    sql: str = Field(description="CREATE LIVE QUERY ..., or the SELECT of the one that is named.")
+    name: str | None = Field(None, min_length=1, description="Its name.")
+    into: str | None = Field(None, description="A sink that live queries share.")
+    start: int | str = Field("first", description="first, now or a time.")
+    delay: int | str | None = Field(None, description="How long events are waited for.")
+    idle: str | None = Field(None, description="never, or a length of wall clock.")
+    late: int | str = Field("correct", description="correct, ignore, or a length of time.")
+    emit: str = Field("close", description="close, or how often changes are put out.")
+    options: dict[str, str | int | bool] = Field(
+        default_factory=dict, description="What stands behind WITH."
+    )
+    if_not_exists: bool = False
+
+
+class PreviewSpec(BaseModel):
+    """A SELECT that might become a live query."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    sql: str = Field(description="The SELECT.")
+    limit: int = Field(PREVIEW_ROWS, ge=0, le=10_000, description="Most rows to send.")
+
+
+def _definition(server: Server, principal: Principal, name: str, scope: str) -> LiveDefinition:
+    """A live query that a principal may use."""
+    principal.require(scope, name)
+    try:
+        found = server.database.live_statements.definition(name)
+    except StreamNotFound:
+        if principal.everywhere:
+            raise
+        raise StreamNotFound(f"no live query {name!r} within the token's reach") from None
+    principal.require(scope, found.sink)
+    return found
+
+
+def _told(server: Server, name: str) -> dict[str, Any]:
+    """A live query for programs."""
+    live = server.database.live_statements
+    status: dict[str, Any] = jsonable(live.status(name))
+    return {**status, "sql": live.definition(name).sql}
+
+
+@router.post("", status_code=201, summary="Make a live query", openapi_extra=spec_body(LiveSpec))
+async def create_live(request: Request, principal: Requester) -> Response:
+    """Save a query that goes on; its results become a stream."""
+    server = server_of(request)
+    spec = await read_spec(request, LiveSpec)
+
+    def create() -> tuple[dict[str, Any], bool]:
+        before = set(server.database.live_queries())
+        name = _by_statement(server, principal, spec) if spec.name is None else spec.name
+        if spec.name is not None:
+            _by_fields(server, principal, spec, spec.name)
+        return _told(server, name), name not in before
+
+    told, made = await server.build(create)
+    location = f"/v1/live/{quote(told['name'], safe='')}"
+    return reply(told, 201 if made else 200, {"Location": location})
+
+
+def _by_statement(server: Server, principal: Principal, spec: LiveSpec) -> str:
+    from ...query.sql.dialect import parse_statement
+    from ...query.sql.statement_nodes import CreateLive
+
+    if spec.model_fields_set - {"sql"}:
+        raise InvalidArgument("options belong to a name; in a statement, write them before AS")
+    tree = parse_statement(spec.sql)
+    if not isinstance(tree, CreateLive):
+        raise InvalidArgument(
+            "sql without a name is a CREATE LIVE QUERY name AS SELECT ...; give a name with a "
+            "SELECT, or the whole statement"
+        )
+    server.database.sql(
+        spec.sql, visible=visible_to(principal), allowed=partial(authorize, principal)
+    ).close()
+    return str(tree.this.name)
+
+
+def _by_fields(server: Server, principal: Principal, spec: LiveSpec, name: str) -> None:
+    principal.require("admin", name)
+    if spec.into is not None:
+        principal.require("admin", spec.into)
+    for stream in sorted(server.database.access(spec.sql, visible_to(principal)).reads):
+        principal.require("read", stream)
+    server.database.create_live(
+        name,
+        spec.sql,
+        into=spec.into,
+        start=spec.start,
+        delay=spec.delay,
+        idle=spec.idle,
+        late=spec.late,
+        emit=spec.emit,
+        options=spec.options,
+        if_not_exists=spec.if_not_exists,
+    )
+
+
+@router.get("", summary="List live queries")
+async def list_live(request: Request, principal: Requester) -> Response:
+    """Those within the token's reach, and how they do."""
+    principal.require("read")
+    server = server_of(request)
+    return reply({"live": await server.call(lambda: _listed(server, principal))})
+
+
+def _listed(server: Server, principal: Principal) -> list[dict[str, Any]]:
+    live = server.database.live_statements
+    found = []
+    for name in live.names():
+        try:
+            if principal.may("read", name) and principal.may("read", live.sink_of(name)):
+                found.append(_told(server, name))
+        except StreamNotFound:
+            continue  # dropped a moment ago
+    return found
+
+
+@router.post(
+    "/preview", summary="Try a live query", openapi_extra=spec_body(PreviewSpec), name="preview"
+)
+async def preview(request: Request, principal: Requester, encoding: ResultEncoding) -> Response:
+    """The first rows of a SELECT that could become a live query; nothing is kept."""
+    server = server_of(request)
+    spec = await read_spec(request, PreviewSpec)
+
+    def open_rows(query: RunningQuery) -> RowSource:
+        database = server.database
+        result = database.sql(
+            spec.sql,
+            timeout=server.settings.query_timeout,
+            read_only=True,
+            cancellation=query.cancellation,
+            visible=visible_to(principal),
+            allowed=partial(authorize, principal),
+        )
+        try:
+            database.live_statements.check(spec.sql)
+        except ChronicleError:
+            result.close()
+            raise
+        return RowSource(result.schema, result.batches(), result.close)
+
+    return await send_rows(
+        request,
+        principal,
+        server.queries,
+        "query",
+        spec.sql,
+        open_rows,
+        encoding,
+        limit=spec.limit,
+    )
+
+
+@router.get("/{name}", summary="Ask about a live query")
+async def describe_live(request: Request, principal: Requester, name: PathName) -> Response:
+    """What it is and how it does."""
+    server = server_of(request)
+
+    def tell() -> dict[str, Any]:
+        _definition(server, principal, name, "read")
+        live = server.database.live_statements
+        return {**_told(server, name), "definition": dict(live.describe(name))}
+
+    return reply(await server.call(tell))
+
+
+@router.delete("/{name}", status_code=204, summary="Drop a live query")
+async def drop_live(
+    request: Request,
+    principal: Requester,
+    name: PathName,
+    keep_results: Annotated[bool, Query(description="Leave the stream of its results.")] = False,
+) -> Response:
+    """End it, and remove its results."""
+    server = server_of(request)
+
+    def drop() -> None:
+        sink = _definition(server, principal, name, "admin").sink
+        server.database.live_statements.drop(name, keep_results)
+        if sink not in server.database.streams():
+            server.forget_stream(sink)
+
+    await server.build(drop)
+    server.followers.wake_all()
+    return Response(status_code=204)
+
+
+@router.post("/{name}/pause", summary="Pause a live query")
+async def pause_live(request: Request, principal: Requester, name: PathName) -> Response:
+    """Stop it until it is resumed, over restarts, too."""
+    return await _change(request, principal, name, "pause")
+
+
+@router.post("/{name}/resume", summary="Resume a live query")
+async def resume_live(request: Request, principal: Requester, name: PathName) -> Response:
+    """Have it go on where it stopped, after a failure as well."""
+    return await _change(request, principal, name, "resume")
+
+
+async def _change(request: Request, principal: Principal, name: str, what: str) -> Response:
+    server = server_of(request)
+
+    def change() -> dict[str, Any]:
+        _definition(server, principal, name, "admin")
+        getattr(server.database.live_statements, what)(name)
+        return _told(server, name)
+
+    return reply(await server.build(change))
+
+
+@router.post("/{name}/refresh", summary="Put a live query's results right")
+async def refresh_live(
+    request: Request,
+    principal: Requester,
+    name: PathName,
+    start: Start = None,
+    end: End = None,
+    precision: Precision = None,
+) -> Response:
+    """Compare results with times in `[start, end)` with the query, and put them right."""
+    server = server_of(request)
+
+    def refresh() -> dict[str, Any]:
+        definition = _definition(server, principal, name, "admin")
+        live = server.database.live_statements
+        schema = server.database.stream(definition.source).event_schema
+        bounds = (to_ticks(schema, text, precision) for text in (start, end))
+        live.refresh(name, *bounds)
+        return _told(server, name)
+
+    return reply(await server.build(refresh))
+
+
+@router.post("/{name}/verify", summary="Check a live query's results")
+async def verify_live(request: Request, principal: Requester, name: PathName) -> Response:
+    """Compare its results with the query; changes nothing."""
+    server = server_of(request)
+
+    def verify() -> dict[str, int]:
+        _definition(server, principal, name, "admin")
+        return {"differences": server.database.live_statements.query(name).verify()}
+
+    return reply(await server.build(verify))
+
+
+@router.get("/{name}/rows", summary="Follow a live query")
+async def live_rows(
+    request: Request,
+    principal: Requester,
+    name: PathName,
+    after: Annotated[
+        int, Query(ge=0, le=INT64_MAX, description="The last _seq that is known.")
+    ] = 0,
+    follow: Annotated[
+        bool | None,
+        Query(description="Wait for more at the end; default: with server-sent events only."),
+    ] = None,
+    format: FeedFormatName = None,
+    marks: Marks = False,
+    int64_as_string: Int64AsString = False,
+    last_event_id: Annotated[
+        str | None, Header(description="The last id that was read; wins over `after`.")
+    ] = None,
+) -> Response:
+    """What it puts out and takes back, in the order of `_seq`: SSE, NDJSON or an Arrow stream."""
+    server = server_of(request)
+    form = feed_format(request)
+    known = (last_event_id or "").strip()
+    if known:
+        if not known.isdecimal() or int(known) > INT64_MAX:
+            raise InvalidArgument(f"Last-Event-ID is the _seq of a row, found {known!r}")
+        after = int(known)
+
+    def allowed(asking: Principal) -> None:
+        asking.require("read", name)
+
+    def open_feed(query: RunningQuery) -> tuple[Feed, EventStream]:
+        if server.database.mode == "r":
+            raise ReadOnlyStore(
+                "the store is open for reading here; follow the live query through the server that "
+                "writes"
+            )
+        _definition(server, principal, name, "read")
+        live = server.database.live_statements.query(name)
+        feed = LiveFeed(live, after, form, marks=marks, int64_as_string=int64_as_string)
+        return feed, feed.stream
+
+    return await send_feed(
+        request,
+        principal,
+        "live",
+        f"rows of the live query {name}",
+        open_feed,
+        follow=form == "sse" if follow is None else follow,
+        allowed=allowed,
+    )

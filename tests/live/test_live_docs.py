@@ -1,0 +1,43 @@
+"""docs/live.md is true: its statements run in order and give what it says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import chronicle
+from chronicle.live.options import OPTIONS
+from chronicle.live.watermark import AHEAD_SECONDS
+
+PAGE = (Path(__file__).parents[2] / "docs" / "live.md").read_text(encoding="utf-8")
+
+
+def statements() -> list[str]:
+    blocks = re.findall(r"^```sql\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    return [text.strip() for block in blocks for text in block.split(";\n") if text.strip()]
+
+
+def test_the_examples_run(tmp_path: Path) -> None:
+    answers: dict[str, Any] = {}
+    with chronicle.open(tmp_path) as db:
+        for text in statements():
+            if text.startswith("INSERT"):
+                db.run_live()  # so that it is late
+            answers[text.splitlines()[0]] = db.sql(text).fetchall()
+            db.run_live()
+    assert answers["SELECT icao24, high, low FROM NET(descents)"] == [("a1", 11000.0, 9100.0)]
+    changes = next(rows for text, rows in answers.items() if text.startswith("SELECT _seq"))
+    shown = re.search(r"_seq  _diff  _rev.*?\n(.*?)```", PAGE, re.DOTALL)
+    assert shown is not None
+    wanted = [tuple(line.split()) for line in shown.group(1).splitlines()]
+    assert [tuple(str(v).removesuffix(".0") for v in row) for row in changes] == wanted
+    assert len(next(rows for text, rows in answers.items() if text.startswith("SHOW"))) == 2
+
+
+def test_names_and_figures_are_those_of_the_code() -> None:
+    for option in OPTIONS:
+        assert f"`{option}`" in PAGE
+    assert AHEAD_SECONDS == 3600
+    for method in ("status", "rows", "net", "pause", "resume", "refresh", "verify", "drop"):
+        assert f"`{method}(" in PAGE

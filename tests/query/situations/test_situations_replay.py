@@ -1,0 +1,117 @@
+"""History through indexes: whatever is looked up and replayed, the rows are those of the stream.
+
+Random streams in a store of small leaves, with and without indexes, partly in memory, perhaps with
+late events; the random patterns of the differential test, with a window; every strategy.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import chronicle
+from chronicle.errors import SqlError
+
+from .test_situations_differential import random_case
+
+STRATEGIES = ("none", "all", "greedy", "optimal", "auto")
+SCHEMA = pa.schema(
+    [("t", pa.int64()), ("p", pa.string()), ("v", pa.int64())]
+    + [(name, pa.float64()) for name in "abcd"]
+)
+
+
+def stream(seed: int, count: int = 12_000) -> pa.Table:
+    """Conditions hold rarely, for some rows at a time, each name at its own rate."""
+    rng = np.random.default_rng(seed)
+    keys = rng.integers(0, 40, count)
+    time = np.cumsum(rng.choice([0, 0, 1, 1, 2, 40], count, p=[0.2, 0.2, 0.3, 0.2, 0.09, 0.01]))
+    columns: dict[str, pa.Array] = {}
+    for name, rate in zip("abcd", rng.permutation([0.0005, 0.004, 0.05, 0.4]), strict=True):
+        state = np.zeros(40, np.int64)
+        values = np.zeros(count)
+        draws = rng.random(count)
+        for i in range(count):
+            key = keys[i]
+            if state[key]:
+                state[key] -= 1
+            elif draws[i] < rate / 5:
+                state[key] = 5
+            values[i] = float(state[key] > 0)
+        columns[name] = pa.array(values, mask=rng.random(count) < 0.001)
+    names = pa.array([None if key == 7 else f"k{key}" for key in keys], pa.string())
+    return pa.table({"t": time, "p": names, "v": np.arange(count), **columns}, SCHEMA)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_plan_gives_the_rows_of_a_full_replay(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    table = stream(seed)
+    seen = replayed = 0
+    with chronicle.open(tmp_path) as db:
+        s = db.create_stream("s", SCHEMA, time="t", options={"leaf_bytes": 8192})
+        s.append(table.slice(0, 10_000))
+        s.flush()
+        for name in "abcd":
+            if rng.random() < 0.7:
+                s.create_index(name)
+        s.append(table.slice(10_000))
+        if seed == 3:
+            s.append(table.slice(6_000, 5))  # late
+        for number in range(1000 * seed, 1000 * seed + 25):
+            case = random_case(number)
+            window = rng.choice((10, 60, 300))
+            text = case.text.replace(f"WITHIN {case.pattern.within}", "")
+            text = text.replace(" EMIT", f" WITHIN {window} EMIT").replace("DEFINE", "DEFINE", 1)
+            if case.pattern.gap is not None:  # GAP stands behind WITHIN
+                text = text.replace(f"GAP {case.pattern.gap} ", "")
+                text = text.replace(" EMIT", f" GAP {case.pattern.gap} EMIT")
+            query = f"SELECT {{}} * FROM s MATCH_SITUATIONS ({text})"
+            try:
+                wanted = db.sql(query.format("/*+ strategy(replay) */")).arrow()
+            except SqlError as error:
+                if "nothing can satisfy" in str(error):
+                    continue
+                raise
+            seen += wanted.num_rows
+            for strategy in rng.sample(STRATEGIES, 2):
+                result = db.sql(query.format(f"/*+ strategy({strategy}) */"))
+                found = result.arrow()
+                assert found.equals(wanted), (number, strategy, text)
+                replayed += "whole stream:" not in str(result.plan)
+    assert seen > 10
+    assert replayed > 5 or seed == 3
+
+
+@pytest.mark.parametrize("keys", [1, 4])
+@pytest.mark.parametrize("gap", ["", "GAP 3", "GAP 5"])
+@pytest.mark.parametrize("strategy", ["all", "none"])
+def test_a_run_cut_by_its_interval_is_not_believed(
+    tmp_path: Path, keys: int, gap: str, strategy: str
+) -> None:
+    """A begins long before the window: seen from within, it seems to begin there."""
+    count = 40_000
+    a, b = np.zeros(count), np.zeros(count)
+    a[100:30_000] = a[35_000:35_100] = 1
+    b[29_990:30_010] = b[35_050:35_150] = 1
+    key = np.arange(count) % keys
+    table = pa.table({"t": np.arange(count), "k": key, "a": a, "b": b})
+    with chronicle.open(tmp_path) as db:
+        s = db.create_stream("s", table.schema, time="t", options={"leaf_bytes": 16384})
+        s.append(table)
+        if strategy == "all":
+            s.create_index("b")
+        by = "PARTITION BY k" if keys > 1 else ""
+        query = f"""SELECT {{}} a_started FROM s MATCH_SITUATIONS ({by}
+            PATTERN (A INTERSECTS B) WITHIN 500 {gap} EMIT ON DETECTION
+            DEFINE A AS a > 0.5, B AS b > 0.5)"""
+        full = db.sql(query.format("/*+ strategy(replay) */")).fetchall()
+        result = db.sql(query.format(f"/*+ strategy({strategy}) */"))
+        assert result.fetchall() == full
+        assert "whole stream" not in str(result.plan)
+        if gap != "GAP 3" or keys == 1:
+            assert {row[0] for row in full} == set(range(35_000, 35_000 + keys))
