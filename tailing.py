@@ -158,13 +158,10 @@ class Tail:
 
     Parameters
     ----------
-    database : Database
-    handle : EventStream or StreamReader
     after : str or int
         A place, or ``"now"``.
     where : str, optional
         SQL predicate on one event.
-    columns : sequence of str, optional
     follow : bool
         Whether to wait at the end.
     control : QueryControl, optional

@@ -20,6 +20,7 @@ BENCHMARKS = [
     "windows",
     "patterns",
     "skip_till_any",
+    "situations",
     "pattern_indexes",
     "index_ingest",
     "crimes",

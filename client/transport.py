@@ -144,7 +144,7 @@ class Transport:
         """Begin to read an Arrow stream that goes on."""
         connection, response = self._request("GET", path, query, None, ARROW)
         try:
-            stream = pa.ipc.open_stream(io.BufferedReader(response, 1 << 16))
+            stream = pa.ipc.open_stream(response)  # a buffer would wait until it is full
         except (pa.ArrowInvalid, *_BROKEN) as error:
             connection.close()
             raise self._broke_off(error) from None

@@ -202,13 +202,12 @@ def tail_live(
 
 def _rows(database: Database, name: str, after: int, follow: bool) -> Iterator[pa.RecordBatch]:
     """Rows out of a store that another process may be writing."""
-    from ..live.sink import Sink
+    from ..live.sink import SinkReader
 
     while True:
         definition = database.live_statements.definition(name)
         stream = database.stream(definition.sink)
-        stream.snapshot()  # looks at the last commit
-        for batch in Sink(stream.handle, name, definition.columns).rows(after):
+        for batch in SinkReader(stream.handle, name, definition.columns).rows(after):
             after = batch.column("_seq")[-1].as_py()
             yield batch
         if not follow:

@@ -27,7 +27,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..errors import ChronicleError, CorruptStore, IndexNotFound, UnsupportedFormat
+from ..errors import (
+    ChronicleError,
+    CorruptStore,
+    IndexNotFound,
+    StoreClosed,
+    StreamNotFound,
+    UnsupportedFormat,
+)
 from ..store import EventStream, Store
 from ..store.snapshot import StreamState
 from .copying import copy_indexes
@@ -143,7 +150,12 @@ class StoreIndexes:
         handle = self._store.stream(stream)
         indexes = self._attach(stream)
         state = handle.snapshot().state if wait else None
-        indexes.create(attribute, handle.schema, lag_events_max, state)
+        try:
+            indexes.create(attribute, handle.schema, lag_events_max, state)
+        except StoreClosed:
+            if self._closed or self._known.get(stream) is indexes:
+                raise
+            raise StreamNotFound(f"the stream {stream!r} was dropped meanwhile") from None
         if not wait:
             self._notify(stream)
 

@@ -86,8 +86,7 @@ class StreamIndexes(OpenedIndexes):
         StorageFull, StorageFailed, CorruptStore
         """
         with self._lock:
-            if self._closed:
-                raise StoreClosed(f"the indexes in {self.path} are closed; open the store again")
+            self._check_open()
             if self.broken:
                 raise CorruptStore(self.fault)
             storage = self._storage
@@ -176,8 +175,16 @@ class StreamIndexes(OpenedIndexes):
                 raise IndexNotFound(f"there is no index on {attribute!r}")
             self._undefine(attribute, index)
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosed(f"the indexes in {self.path} are closed; open the store again")
+
     def _define(self, changed: Definitions) -> None:
-        """Make definitions durable, then believe them."""
+        """Make definitions durable, then believe them.
+
+        Where the stream was dropped meanwhile its directory is gone, or another stream's already.
+        """
+        self._check_open()
         definitions.replace(self.path, changed)
         with self._lock:
             gone = set(self._definitions.identifiers) - set(changed.identifiers)

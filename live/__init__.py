@@ -19,6 +19,7 @@ answer any other query.
 Reading order: ``definition`` (what is kept), ``changes`` (differences), ``sink``, ``forms`` (what
 a class of queries must say of itself), ``row_form``, ``window_form``, ``session_form``,
 ``count_form``, ``pattern_form``, ``refusals``, ``analysis`` (from a SELECT to its form),
-``watermark``, ``options``, ``requests`` (what Python asks for), ``query`` (one at work), ``engine``
-(all of them), ``handle`` (one, for Python).
+``watermark``, ``webhooks`` (one request), ``delivery`` (all of them), ``options``, ``requests``
+(what Python asks for), ``query`` (one at work), ``engine`` (all of them), ``handle`` (one, for
+Python).
 """

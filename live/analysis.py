@@ -145,9 +145,19 @@ class _Source:
             )  # fmt: skip
         return tuple(schema.field(name).with_nullable(True) for name in names)
 
-    def evaluator(self, added: dict[str, Any], tree: Any = None) -> Evaluator:
-        """The SELECT with columns of our own."""
+    def evaluator(
+        self, columns: Sequence[str], added: dict[str, Any], tree: Any = None
+    ) -> Evaluator:
+        """The SELECT with columns of our own.
+
+        A single ``*`` is written out: what only picks columns needs no executor.
+        """
         made = (self.tree if tree is None else tree).copy()
+        if len(made.expressions) == 1 and type(made.expressions[0]) is exp.Star:
+            plain = not any(made.expressions[0].args.get(key) for key in _STAR)
+            made.set(
+                "expressions", [_column(name) for name in columns] if plain else made.expressions
+            )
         for name, node in added.items():
             made.append("expressions", exp.alias_(node, name, quoted=True, copy=False))
         return Evaluator(self.engine, made, self.text, self.stream)
@@ -155,6 +165,9 @@ class _Source:
     def refuse(self, what: str, node: Any = None) -> SqlError:
         """An error at a node."""
         return refused(self.text, node if node is not None else self.tree, what)
+
+
+_STAR = ("except_", "replace", "rename")
 
 
 def _column(name: str, table: str | None = None) -> Any:
@@ -181,7 +194,7 @@ def _rows(source: _Source, columns: tuple[str, ...]) -> Form:
             "a live query of events gives one row for each: unnest where it is read"
         )
     item = tree.args["from_"].this
-    evaluator = source.evaluator({TIME: _column(source.time, item.alias_or_name)})
+    evaluator = source.evaluator(columns, {TIME: _column(source.time, item.alias_or_name)})
     return RowForm(evaluator, columns, source.seed)
 
 
@@ -216,9 +229,11 @@ def _windows(source: _Source, columns: tuple[str, ...]) -> Form:
             raise source.refuse("sessions are grouped by window_start and window_end", group)
         made = tree.copy()
         having = made.args.get("having")
-        kept = exp.true() if having is None else having.this.copy()
-        made.set("having", None)
-        evaluator = source.evaluator({START: start, END: end, KEPT: kept, **keys}, made)
+        own_columns = {START: start, END: end, **keys}
+        if having is not None:
+            made.set("having", None)
+            own_columns[KEPT] = having.this.copy()
+        evaluator = source.evaluator(columns, own_columns, made)
         return SessionForm(evaluator, columns, source.seed, windows.gap, tuple(keys))
     assert isinstance(windows, TimeWindows)
     if windows.origin is None:
@@ -228,7 +243,7 @@ def _windows(source: _Source, columns: tuple[str, ...]) -> Form:
     made = tree.copy()
     if "window_start" not in own and not group.args.get("all"):
         made.args["group"].append("expressions", start.copy())
-    evaluator = source.evaluator({START: start, **keys}, made)
+    evaluator = source.evaluator(columns, {START: start, **keys}, made)
     return WindowForm(evaluator, columns, source.seed, windows, tuple(keys))
 
 
@@ -266,7 +281,7 @@ def _counted(
         made.args["group"].append("expressions", _column("window_end"))
     made.set("hint", parse_statement("SELECT /*+ strategy(replay) */ 1").args["hint"])
     added = {NUMBER: _column("window_id"), LAST: _column("window_end"), **keys}
-    evaluator = source.evaluator(added, made)
+    evaluator = source.evaluator(columns, added, made)
     return CountForm(evaluator, columns, source.seed, windows, tuple(keys), tuple(numbers))
 
 
@@ -356,7 +371,7 @@ def _pattern(source: _Source, columns: tuple[str, ...]) -> Form:
     ]
     clause_node.set("measures", [*(clause_node.args.get("measures") or ()), *measures])
     added = {name: _column(f"@{function}") for name, function in functions.items()}
-    return PatternForm(source.evaluator(added, made), columns, compiled)
+    return PatternForm(source.evaluator(columns, added, made), columns, compiled)
 
 
 def _bounded(snapshot: Snapshot, compiled: Any) -> bool:

@@ -70,7 +70,6 @@ class Said:
         Of each of these.
     ids : pyarrow.Array
         Of everything that was ever said there, and ``last`` the greatest revision of each.
-    last : int64 array
     """
 
     net: Results
@@ -100,8 +99,6 @@ class Changes:
 
     Attributes
     ----------
-    results : Results
-    revision : int64 array
     sign : int64 array
         -1 or +1.
     """

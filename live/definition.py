@@ -56,6 +56,8 @@ class LiveDefinition:
         Of the sink: ``retention``, ``durability``.
     columns : tuple of str
         Of the results, as they were when it was made.
+    webhook, webhook_secret : str or None
+        Where its results are sent, and what that is signed with.
     paused : bool
     dropping : bool
         It was dropped, and its results may not be gone yet.
@@ -74,6 +76,8 @@ class LiveDefinition:
     every_ms: float | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     columns: tuple[str, ...] = ()
+    webhook: str | None = None
+    webhook_secret: str | None = None
     paused: bool = False
     dropping: bool = False
 

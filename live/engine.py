@@ -45,9 +45,11 @@ from .definition import (
     kept_definitions,
     lose_definition,
 )
+from .delivery import Deliveries
 from .options import defined
 from .query import LiveQuery
-from .sink import OWNER, QUERY, Sink, sink_schema
+from .sink import OWNER, QUERY, Sink, SinkReader, sink_schema
+from .webhooks import Webhook
 
 __all__ = ["LiveQueries"]
 
@@ -84,6 +86,7 @@ class LiveQueries:
         self._wake = threading.Event()
         self._stepped = threading.Condition()
         self._ended = threading.Event()
+        self._deliveries = Deliveries(store.files)
         self._thread: threading.Thread | None = None
         self._definitions, self._damaged = kept_definitions(store.files)
         if store.mode == "rw":
@@ -96,7 +99,13 @@ class LiveQueries:
     def names(self) -> list[str]:
         """Names of all live queries, sorted."""
         with self._lock:
+            self._look()
             return sorted({*self._definitions, *self._damaged})
+
+    def _look(self) -> None:
+        """Where another process writes, see what it has made or dropped."""
+        if self._store.mode == "r":
+            self._definitions, self._damaged = kept_definitions(self._store.files)
 
     def sink_of(self, name: str) -> str:
         """The stream that holds the results of one; its own name where that cannot be read."""
@@ -115,6 +124,7 @@ class LiveQueries:
             When it cannot be read.
         """
         with self._lock:
+            self._look()
             found = self._definitions.get(name)
             if name in self._damaged:
                 raise CorruptStore(self._damaged[name])
@@ -144,6 +154,13 @@ class LiveQueries:
             made = self._queries[name] = self._opened(definition)
             return made
 
+    def reader(self, name: str) -> SinkReader:
+        """What one has put out, wherever it runs."""
+        if self._store.mode == "rw":
+            return self.query(name).sink
+        definition = self.definition(name)
+        return SinkReader(self._store.stream(definition.sink), name, definition.columns)
+
     def _opened(self, definition: LiveDefinition) -> LiveQuery:
         source = self._writer(definition.source)
         tree = parse_statement(definition.sql)
@@ -153,6 +170,9 @@ class LiveQueries:
         )  # fmt: skip
         sink = self._sink(definition, source, found.fields)
         query = LiveQuery(definition, found.form, source, sink)
+        if definition.webhook is not None and definition.webhook_secret is not None:
+            webhook = Webhook(definition.webhook, definition.webhook_secret)
+            self._deliveries.add(webhook, sink)
         if source not in self._heard:
             source.subscribe(lambda _: self._wake.set())
             self._heard.add(source)
@@ -268,6 +288,7 @@ class LiveQueries:
 
     def _finish_drop(self, definition: LiveDefinition, keep_results: bool) -> None:
         name, sink = definition.name, definition.sink
+        self._deliveries.remove(name)
         query = self._queries.pop(name, None)
         del self._definitions[name]
         used = any(each.sink == sink for each in self._definitions.values())
@@ -292,6 +313,7 @@ class LiveQueries:
     def resume(self, name: str) -> None:
         """Go on where it stopped, after a failure as well."""
         self._change(name, paused=False)
+        self._deliveries.resume(name)
         self._wake.set()
 
     def _change(self, name: str, *, paused: bool) -> None:
@@ -319,7 +341,9 @@ class LiveQueries:
         sink, sources = self.sink_of(name), []
         try:
             sources = [self.definition(name).source]
-            return self.query(name).status()
+            status = self.query(name).status()
+            webhook = self._deliveries.status(name)
+            return status if webhook is None else {**status, "webhook": webhook}
         except ReadOnlyStore:
             state, error = "elsewhere", None
         except ChronicleError as problem:
@@ -351,6 +375,7 @@ class LiveQueries:
             ("idle", "never" if idle is None else f"after {idle:g} ms"),
             ("late", late),
             ("emit", "on close" if every is None else f"on change every {every:g} ms"),
+            ("webhook", definition.webhook or ""),
             ("options", ", ".join(f"{k} = {v}" for k, v in definition.options.items())),
         ]
 
@@ -399,6 +424,7 @@ class LiveQueries:
         """Have a thread of its own do the steps."""
         self._thread = threading.Thread(target=self._loop, name="chronicle-live", daemon=True)
         self._thread.start()
+        self._deliveries.start()
 
     def run(self, timeout: float | None = None) -> None:
         """Return when every live query has taken in every commit so far.
@@ -498,6 +524,7 @@ class LiveQueries:
         self._wake.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
+        self._deliveries.close()
         for query in list(self._queries.values()):
             query.close()
 

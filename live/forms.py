@@ -71,7 +71,6 @@ class Evaluator:
         It is kept, and copied when it is prepared.
     text : str
         What it was parsed from.
-    stream : str
     """
 
     def __init__(

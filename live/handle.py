@@ -14,13 +14,7 @@ __all__ = ["LiveHandle"]
 
 
 class LiveHandle:
-    """A live query by name; made by :meth:`chronicle.database.Database.live`.
-
-    Parameters
-    ----------
-    live : LiveQueries
-    name : str
-    """
+    """A live query by name; made by :meth:`chronicle.database.Database.live`."""
 
     def __init__(self, live: LiveQueries, name: str) -> None:
         self._live = live
@@ -60,10 +54,9 @@ class LiveHandle:
         follow : bool
             Wait for more; ends when the database is closed.
         """
-        sink = self._live.query(self.name).sink
         if follow:
-            return sink.following(after, self._live.ended)
-        return sink.rows(after)
+            return self._live.query(self.name).sink.following(after, self._live.ended)
+        return self._live.reader(self.name).rows(after)
 
     def net(self, start: object = None, end: object = None) -> pa.Table:
         """What holds now, as ``NET(name)``: ``_time``, ``_id``, ``_rev``, then the columns.
@@ -73,17 +66,17 @@ class LiveHandle:
         start, end : optional
             Times of results, half-open, as of :meth:`Stream.scan`.
         """
-        query = self._live.query(self.name)
-        schema = query.sink.stream.schema
+        sink = self._live.reader(self.name)
+        schema = sink.schema
         low = INT64_MIN if start is None else schema.to_ticks(start)
         high = INT64_MAX if end is None else schema.to_ticks(end) - 1
-        said = query.sink.said(low, high)
+        said = sink.said(low, high)
         columns = {
             "_time": pa.array(said.net.time).cast(schema.time_type),
             "_id": said.net.id,
             "_rev": pa.array(said.revision).cast(pa.int32()),
         }
-        for name in query.sink.columns:
+        for name in sink.columns:
             columns[name] = said.net.columns.column(name)
         return pa.table(columns)
 

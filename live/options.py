@@ -16,11 +16,13 @@ from .analysis import Analysed
 from .definition import LiveDefinition
 from .forms import added
 from .watermark import watermark_of
+from .webhooks import check_webhook
 
 __all__ = ["OPTIONS", "defined"]
 
-OPTIONS = ("retention", "durability")
-"""What may stand behind WITH: settings of the sink."""
+SETTINGS = ("retention", "durability")
+OPTIONS = (*SETTINGS, "webhook", "webhook_secret")
+"""What may stand behind WITH: settings of the sink, and where results are sent."""
 
 IDLE_MS = 1000.0
 _NS_PER_MS = 1_000_000
@@ -52,6 +54,7 @@ def defined(request: LiveRequest, found: Analysed, source: EventStream) -> LiveD
             "known at once"
         )  # fmt: skip
     delay = _ticks(request, request.delay, source, "DELAY")
+    webhook, secret = _webhook(request)
     sink = request.into or name
     return LiveDefinition(
         name,
@@ -66,6 +69,8 @@ def defined(request: LiveRequest, found: Analysed, source: EventStream) -> LiveD
         correct_for=_ticks(request, request.correct_for, source, "LATE CORRECT FOR"),
         every_ms=every,
         options=_options(request, source),
+        webhook=webhook,
+        webhook_secret=secret,
         columns=tuple(field.name for field in found.fields),
     )
 
@@ -152,6 +157,8 @@ def _options(request: LiveRequest, source: EventStream) -> dict[str, Any]:
             raise _wrong(
                 request, given, f"no option {name!r}{hint} (there are {', '.join(OPTIONS)})"
             )
+        if name not in SETTINGS:
+            continue
         if request.into is not None:
             raise _wrong(request, given, "a sink that is shared has its own settings")
         chosen[name] = given.value
@@ -160,3 +167,16 @@ def _options(request: LiveRequest, source: EventStream) -> dict[str, Any]:
     except ChronicleError as error:
         raise _wrong(request, next(iter(request.options.values()), None), str(error)) from None
     return chosen
+
+
+def _webhook(request: LiveRequest) -> tuple[str | None, str | None]:
+    """Where results are to be sent, and the secret that signs them."""
+    url, secret = request.options.get("webhook"), request.options.get("webhook_secret")
+    if url is None and secret is None:
+        return None, None
+    try:
+        known = None if secret is None else str(secret.value)
+        found = check_webhook("" if url is None else str(url.value), known)
+    except InvalidArgument as error:
+        raise _wrong(request, url or secret, str(error)) from None
+    return found.url, found.secret

@@ -43,8 +43,6 @@ class PatternForm(Form):
     ----------
     evaluator : Evaluator
         With :data:`TIME` and :data:`MATCH`, and with ALL ROWS PER MATCH :data:`EVENT`.
-    columns : tuple of str
-    compiled : CompiledMatch
     """
 
     kind = "patterns"

@@ -26,8 +26,6 @@ class RowForm(Form):
     ----------
     evaluator : Evaluator
         With the event's time as :data:`TIME`.
-    columns : tuple of str
-    seed : bytes
     """
 
     kind = "rows"

@@ -26,7 +26,7 @@ __all__ = ["END", "KEPT", "SessionForm"]
 
 END = "#end"
 KEPT = "#kept"
-"""Whether HAVING holds."""
+"""Whether HAVING holds, where there is one."""
 
 
 class SessionForm(Form):
@@ -37,11 +37,8 @@ class SessionForm(Form):
     evaluator : Evaluator
         With :data:`START`, :data:`END`, :data:`KEPT` (HAVING apart: a session that it leaves out is
         one all the same) and ``keys``.
-    columns : tuple of str
-    seed : bytes
     gap : int
         Ticks.
-    keys : sequence of str
     """
 
     kind = "sessions"
@@ -85,10 +82,12 @@ class SessionForm(Form):
             back *= 2
         if len(ticks):
             self._longest = max(self._longest, int((ticks - starts).max()))
-        kept = np.array(table.column(KEPT).fill_null(False).to_numpy(), np.bool_)
         keys = [table.column(name) for name in self._keys]
         names = digests(self._seed, [pa.array(starts), *keys])
-        return Results(ticks, names, chosen(table, self.columns)).where(kept)
+        found = Results(ticks, names, chosen(table, self.columns))
+        if KEPT not in table.schema.names:
+            return found
+        return found.where(np.array(table.column(KEPT).fill_null(False).to_numpy(), np.bool_))
 
     def changed(self, snapshot: Snapshot, spans: Spans, watermark: int) -> Spans:
         """From the tick before an event to the end of the session that it is in."""

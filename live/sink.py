@@ -31,10 +31,10 @@ import pyarrow.compute as pc
 from ..errors import InvalidArgument, ResourceLimit, UnsupportedType
 from ..query.binding.net_binding import CHANGELOG, DIFFERENCE
 from ..schema import StreamSchema
-from ..store import EventStream, Range
+from ..store import EventStream, Range, Snapshot, StreamReader
 from .changes import Changes, Said
 
-__all__ = ["OWNER", "Mark", "Sink", "sink_schema"]
+__all__ = ["OWNER", "Mark", "Sink", "SinkReader", "sink_schema"]
 
 OWNER = "live"
 QUERY = "_query"
@@ -108,29 +108,80 @@ def sink_schema(
         raise UnsupportedType(f"{error}; cast that column in the SELECT") from None
 
 
-class Sink:
-    """The sink of one live query, or its part of one.
+class SinkReader:
+    """What the sink of one live query says, or its part of one.
 
     Parameters
     ----------
-    stream : EventStream
+    stream : EventStream or StreamReader
     query : str
         Name of the live query.
     columns : tuple of str
         Of its results.
     """
 
-    def __init__(self, stream: EventStream, query: str, columns: tuple[str, ...]) -> None:
-        self.stream = stream
+    def __init__(
+        self, stream: EventStream | StreamReader, query: str, columns: tuple[str, ...]
+    ) -> None:
+        self._source = stream
         self.query = query
         self.columns = columns
-        schema = stream.schema
-        self.revokes = DIFFERENCE in schema
-        self.shared = QUERY in schema
+        self.revokes = DIFFERENCE in stream.schema
+        self.shared = QUERY in stream.schema
+
+    @property
+    def schema(self) -> StreamSchema:
+        """Columns of the sink."""
+        return self._source.schema
+
+    def snapshot(self) -> Snapshot:
+        """The newest one."""
+        if isinstance(self._source, StreamReader):
+            self._source.refresh()
+        return self._source.snapshot()
+
+    def said(self, low: int, high: int) -> Said:
+        """What was said of the results with a time from ``low`` to ``high``."""
+        names = ["_time", "_id", "_rev", *self.columns]
+        names += [DIFFERENCE] if self.revokes else []
+        filter_ = pc.field(QUERY) == self.query if self.shared else None
+        end = None if high >= 2**63 - 1 else high + 1
+        batches = list(self.snapshot().scan(low, end, names, filter=filter_))
+        fields = [self._source.schema.arrow.field(name) for name in names]
+        whole = pa.Table.from_batches(batches, pa.schema(fields)).combine_chunks().to_batches()
+        changes = whole[0] if whole else pa.RecordBatch.from_pylist([], schema=pa.schema(fields))
+        if not self.revokes:
+            ones = pa.array(np.ones(changes.num_rows, np.int8))
+            changes = changes.append_column(DIFFERENCE, ones)
+        return Said.of(changes, self.columns)
+
+    def rows(self, after: int) -> Iterator[pa.RecordBatch]:
+        """What was put out behind a ``_seq``, in its order, of this query alone."""
+        while True:
+            snapshot = self.snapshot()
+            found = snapshot.aggregate(["_seq"])["_seq"].max
+            if found is None or int(found) <= after:
+                return
+            upto = min(int(found), after + CHUNK)
+            wanted = (pc.field("_seq") > after) & (pc.field("_seq") <= upto)
+            if self.shared:
+                wanted &= pc.field(QUERY) == self.query
+            batches = list(snapshot.scan(prune=Range("_seq", after + 1, upto), filter=wanted))
+            table = pa.Table.from_batches(batches, self._source.schema.arrow)
+            for batch in table.sort_by("_seq").combine_chunks().to_batches():
+                if batch.num_rows:
+                    yield batch
+            after = upto
+
+
+class Sink(SinkReader):
+    """The sink of a live query at work; the parameters are those of :class:`SinkReader`."""
+
+    def __init__(self, stream: EventStream, query: str, columns: tuple[str, ...]) -> None:
+        super().__init__(stream, query, columns)
+        self.stream = stream
         self._woken = threading.Condition()
         self._listening = False
-
-    # -- marks ----------------------------------------------------------------------------------
 
     def mark(self) -> Mark | None:
         """The mark of the last step; None where there is none."""
@@ -142,8 +193,6 @@ class Sink:
         told = int(self.stream.marks().get(SEQUENCE, 1))
         newest = self.stream.snapshot().aggregate(["_seq"])["_seq"].max
         return max(told, 1 if newest is None else int(newest) + 1)
-
-    # -- writing --------------------------------------------------------------------------------
 
     def put(self, changes: Changes | None, mark: Mark | None) -> None:
         """Commit the changes of a step with its mark; None ends the query's."""
@@ -174,41 +223,6 @@ class Sink:
             else:
                 arrays.append(own[name])
         return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow)
-
-    # -- reading --------------------------------------------------------------------------------
-
-    def said(self, low: int, high: int) -> Said:
-        """What was said of the results with a time from ``low`` to ``high``."""
-        names = ["_time", "_id", "_rev", *self.columns]
-        names += [DIFFERENCE] if self.revokes else []
-        filter_ = pc.field(QUERY) == self.query if self.shared else None
-        end = None if high >= 2**63 - 1 else high + 1
-        batches = list(self.stream.snapshot().scan(low, end, names, filter=filter_))
-        fields = [self.stream.schema.arrow.field(name) for name in names]
-        whole = pa.Table.from_batches(batches, pa.schema(fields)).combine_chunks().to_batches()
-        changes = whole[0] if whole else pa.RecordBatch.from_pylist([], schema=pa.schema(fields))
-        if not self.revokes:
-            ones = pa.array(np.ones(changes.num_rows, np.int8))
-            changes = changes.append_column(DIFFERENCE, ones)
-        return Said.of(changes, self.columns)
-
-    def rows(self, after: int) -> Iterator[pa.RecordBatch]:
-        """What was put out behind a ``_seq``, in its order, of this query alone."""
-        while True:
-            snapshot = self.stream.snapshot()
-            found = snapshot.aggregate(["_seq"])["_seq"].max
-            if found is None or int(found) <= after:
-                return
-            upto = min(int(found), after + CHUNK)
-            wanted = (pc.field("_seq") > after) & (pc.field("_seq") <= upto)
-            if self.shared:
-                wanted &= pc.field(QUERY) == self.query
-            batches = list(snapshot.scan(prune=Range("_seq", after + 1, upto), filter=wanted))
-            table = pa.Table.from_batches(batches, self.stream.schema.arrow)
-            for batch in table.sort_by("_seq").combine_chunks().to_batches():
-                if batch.num_rows:
-                    yield batch
-            after = upto
 
     def following(self, after: int, closed: threading.Event) -> Iterator[pa.RecordBatch]:
         """As :meth:`rows`, and then what is put out, as it is, until ``closed``."""

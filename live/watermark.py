@@ -37,7 +37,6 @@ def watermark_of(snapshot: Snapshot, delay: int, idle: bool) -> int | None:
 
     Parameters
     ----------
-    snapshot : Snapshot
     delay : int
         Ticks.
     idle : bool

@@ -26,9 +26,6 @@ class WindowForm(Form):
     ----------
     evaluator : Evaluator
         With the window's start as :data:`START`, and ``keys``.
-    columns : tuple of str
-    seed : bytes
-    windows : TimeWindows
     keys : sequence of str
         Columns that tell the groups of one window apart.
     """

@@ -43,6 +43,7 @@ from .sql.dialect import (
     position_of,
 )
 from .sql.sql_types import arrow_type, sql_type
+from .sql.stream_names import StreamNames
 
 if TYPE_CHECKING:
     from .engine import QueryEngine
@@ -96,9 +97,10 @@ def execute(
     if isinstance(tree, CreateStream):
         return _create(engine, tree, text)
     if isinstance(tree, DropStream):
-        name = _stream_name(engine, tree.this, text, missing_ok=bool(tree.args.get("exists")))
-        if name is None:
+        known = StreamNames(engine.catalog.streams())
+        if known.find(tree.this.name) is None and tree.args.get("exists"):
             return _status(f"there is no stream {tree.this.name}")
+        name = _stream(engine, tree.this, text)
         engine.catalog.drop_stream(name)
         return _status(f"dropped stream {name}")
     if isinstance(tree, AlterStream):
@@ -166,21 +168,11 @@ def _status(message: str) -> Result:
     return Result.of_table(pa.table({"status": [message]}))
 
 
-def _stream_name(engine: QueryEngine, node: Any, text: str, missing_ok: bool) -> str | None:
-    names = engine.catalog.streams()
-    if node.name in names:
-        return str(node.name)
-    folded = {name.lower(): name for name in names}
-    found = folded.get(node.name.lower())
-    if found is None and not missing_ok:
-        hint = did_you_mean(node.name, names, quoted=False)
-        raise error_at(text, position_of(node), f"no stream {node.name!r}{hint}")
-    return found
-
-
 def _stream(engine: QueryEngine, node: Any, text: str) -> str:
-    found = _stream_name(engine, node, text, missing_ok=False)
-    assert found is not None
+    names = StreamNames(engine.catalog.streams())
+    found = names.find(node.name)
+    if found is None:
+        raise names.missing(node, text)
     return found
 
 

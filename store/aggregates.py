@@ -39,8 +39,7 @@ __all__ = [
     "AttributeAggregate",
     "LightweightAggregates",
     "aggregate_floats",
-    "aggregate_signed",
-    "aggregate_unsigned",
+    "aggregate_integers",
     "merge_children",
     "merge_words",
 ]
@@ -51,8 +50,12 @@ HEAD_WORDS = 3
 
 
 @kernel
-def aggregate_signed(values, validity, bit_offset, starts, table, row):  # type: ignore[no-untyped-def]
-    """Aggregate signed integers of each range [starts[z], starts[z+1]) into column z of a table."""
+def aggregate_integers(values, flip, validity, bit_offset, starts, table, row):  # type: ignore[no-untyped-def]
+    """Aggregate integers of each range [starts[z], starts[z+1]) into column z of a table.
+
+    Numbers without a sign that fill 64 bits come as signed words, and ``flip`` is their highest
+    bit: turned over they order as the numbers do, each 2^63 smaller.  For all others it is 0.
+    """
     nullable = validity.size > 0
     for zone in range(starts.size - 1):
         count = 0
@@ -65,51 +68,22 @@ def aggregate_signed(values, validity, bit_offset, starts, table, row):  # type:
                 bit = i + bit_offset
                 if (validity[bit >> 3] >> (bit & 7)) & 1 == 0:
                     continue
-            value = np.int64(values[i])
+            value = np.int64(values[i]) ^ flip
             count += 1
             low = min(low, value)
             high = max(high, value)
             sum_low += value & np.int64(0xFFFFFFFF)
             sum_high += value >> np.int64(32)
+        if flip != 0:
+            sum_high += np.int64(count) << np.int64(31)
         part = np.uint64(sum_high) << np.uint64(32)
         total = part + np.uint64(sum_low)
         carry = np.int64(1) if total < part else np.int64(0)
         table[row, zone] = count
-        table[row + 1, zone] = low if count else 0
-        table[row + 2, zone] = high if count else 0
+        table[row + 1, zone] = low ^ flip if count else 0
+        table[row + 2, zone] = high ^ flip if count else 0
         table[row + 3, zone] = np.int64(total)
         table[row + 4, zone] = (sum_high >> np.int64(32)) + carry
-
-
-@kernel
-def aggregate_unsigned(values, validity, bit_offset, starts, table, row):  # type: ignore[no-untyped-def]
-    """Aggregate unsigned integers of each range into column z of a table."""
-    nullable = validity.size > 0
-    for zone in range(starts.size - 1):
-        count = 0
-        low = np.uint64(0xFFFFFFFFFFFFFFFF)
-        high = np.uint64(0)
-        sum_low = np.uint64(0)
-        sum_high = np.uint64(0)
-        for i in range(starts[zone], starts[zone + 1]):
-            if nullable:
-                bit = i + bit_offset
-                if (validity[bit >> 3] >> (bit & 7)) & 1 == 0:
-                    continue
-            value = np.uint64(values[i])
-            count += 1
-            low = min(low, value)
-            high = max(high, value)
-            sum_low += value & np.uint64(0xFFFFFFFF)
-            sum_high += value >> np.uint64(32)
-        part = sum_high << np.uint64(32)
-        total = part + sum_low
-        carry = np.int64(1) if total < part else np.int64(0)
-        table[row, zone] = count
-        table[row + 1, zone] = np.int64(low) if count else 0
-        table[row + 2, zone] = np.int64(high) if count else 0
-        table[row + 3, zone] = np.int64(total)
-        table[row + 4, zone] = np.int64(sum_high >> np.uint64(32)) + carry
 
 
 @kernel

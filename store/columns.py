@@ -43,8 +43,7 @@ from ..errors import CorruptBlock
 from ..schema import Attribute, Storage
 from .aggregates import (
     aggregate_floats,
-    aggregate_signed,
-    aggregate_unsigned,
+    aggregate_integers,
 )
 from .layout import PAGE_EVENTS, Codec, Encoding, align
 from .packing import fill_nulls, pack, pooled, unpack
@@ -61,6 +60,7 @@ __all__ = [
 
 NO_VALIDITY = np.empty(0, np.uint8)
 NO_VALIDITY.flags.writeable = False
+NO_FLIP, TURNED = np.int64(0), np.int64(-(2**63))
 WORTHWHILE = 0.9
 """A codec must bring a chunk below this share of its plain size."""
 
@@ -219,23 +219,25 @@ class ColumnView:
         storage = self.attribute.storage
         validity, offset = self.validity, self._offset
         if storage is Storage.SIGNED:
-            aggregate_signed(self.values, validity, offset, starts, table, row)
+            aggregate_integers(self.values, NO_FLIP, validity, offset, starts, table, row)
         elif storage is Storage.FLOAT:
             aggregate_floats(self._doubles(), validity, offset, starts, table, row)
         elif storage is Storage.UNSIGNED:
-            aggregate_unsigned(self.values, validity, offset, starts, table, row)
+            words, flip = _signed(self.values)
+            aggregate_integers(words, flip, validity, offset, starts, table, row)
         elif storage is Storage.BOOL:
             first, end = offset + int(starts[0]), offset + int(starts[-1])
             part = self.values[first >> 3 : (end + 7) >> 3]
             bits = np.unpackbits(part, bitorder="little")[first & 7 :]
-            aggregate_unsigned(bits, validity, first, starts - starts[0], table, row)
+            aggregate_integers(bits, NO_FLIP, validity, first, starts - starts[0], table, row)
         elif storage is Storage.DECIMAL:
             for zone in range(len(starts) - 1):
                 first, end = int(starts[zone]), int(starts[zone + 1])
                 table[row, zone] = end - first - self._array.slice(first, end - first).null_count
             table[row + 1 : row + 5] = 0
         else:
-            aggregate_unsigned(self._prefix_words(), validity, offset, starts, table, row)
+            words, flip = _signed(self._prefix_words())
+            aggregate_integers(words, flip, validity, offset, starts, table, row)
             table[row + 3 : row + 5] = 0  # there is no sum of texts
 
     def _doubles(self) -> npt.NDArray[np.float64]:
@@ -327,6 +329,13 @@ class ColumnView:
             if len(squeezed) < WORTHWHILE * len(raw):
                 return Encoding.VARIABLE, codec, [len(raw).to_bytes(8, "little"), squeezed], 1
         return Encoding.VARIABLE, Codec.NONE, [local, data], 1
+
+
+def _signed(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], np.int64]:
+    """Numbers without a sign as :func:`~.aggregates.aggregate_integers` takes them."""
+    if values.dtype == np.uint64:
+        return values.view(np.int64), TURNED
+    return values, NO_FLIP
 
 
 def _dtype(type_: pa.DataType) -> Any:

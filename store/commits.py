@@ -96,14 +96,11 @@ class Commits:
 
     Parameters
     ----------
-    files : Files
     directory : str
         Of the stream.
 
     Attributes
     ----------
-    manifest : StreamManifest
-    journal : Journal
     views : dict of int to SegmentView
         Open segments and late runs that the manifest names.
     active : ActiveSegment or None

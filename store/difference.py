@@ -48,7 +48,6 @@ def added_events(
     ----------
     earlier : Snapshot or None
         None is the stream before its first event.
-    later : Snapshot
     start, end : int or None
         Ticks, half-open.
     columns : sequence of str

@@ -100,7 +100,6 @@ class LargeCommit:
     ----------
     position, late : int
         As in :class:`Commit`.
-    before, after : StreamState
     spans : tuple of (int, int)
         Ranges of ticks, outside of which the two states hold the same.
     """
@@ -232,7 +231,6 @@ class BatchSnapshot(Snapshot):
 
     Parameters
     ----------
-    schema : StreamSchema
     events : pyarrow.RecordBatch
         In the schema's columns; need not be in time order.
     """

@@ -27,9 +27,10 @@ How
 
 Limits
     A leaf is kept or lost as a whole.  What was lost of a log is counted by the records behind the
-    damage, each of which says how many events the stream had; without one, by the manifest: then
-    events that were appended since it was written, in a session that ended in a crash, do not
-    count.  Nobody else may have the stream open for writing.
+    damage, each of which says how many events the stream had, and by the manifest where the stream
+    was closed; without either, by the manifest as it is: then events that were appended since it
+    was written, in a session that ended in a crash, do not count.  Nobody else may have the stream
+    open for writing.
 """
 
 from __future__ import annotations
@@ -288,6 +289,8 @@ class _Repair:
         self._damaged.append(file)
         contents, behind = salvage_log(self._files, path)
         counted, events, ranges = _told_by(behind, manifest.schema)
+        if manifest.log_bytes is not None and manifest.events is not None:  # when it was closed
+            counted = max(manifest.events, counted or 0)
         moved = self._quarantine_name(file)
         try:
             # whoever damaged the header may have changed the number in it
@@ -298,8 +301,6 @@ class _Repair:
             return self._without_checkpoint(_LostLog(file, moved, before, events, ranges))
         kept = journal.tail.rows + sum(batch.num_rows for batch in journal.late)
         lost = events
-        if counted is None and manifest.log_bytes is not None:
-            counted = manifest.events  # when the stream was closed
         if counted is not None and journal.events is not None:
             lost = max(0, counted - journal.events)
         self._lose(file, moved, kept, lost, ranges)

@@ -97,9 +97,6 @@ class StagingPlan:
     ----------
     directory : str
         Of the stream, inside of the store.
-    job : str
-    schema : StreamSchema
-    options : StreamOptions
     """
 
     directory: str
@@ -171,7 +168,6 @@ def stage(
     ----------
     files : Files
         Of the store.
-    plan : StagingPlan
     part : int
         Position of the part in the job; decides between equal times.
     runs : iterable of iterators of pyarrow.RecordBatch
@@ -287,7 +283,6 @@ def commit_staged(
     ----------
     stream : EventStream
         In the process that writes to the store.
-    job : str
     staged : sequence of StagedSegment
         From the attempts that count; files of other attempts are removed with the job's directory.
     truncate : bool

@@ -102,7 +102,6 @@ class EventStream:
 
     Parameters
     ----------
-    files : Files
     directory : str
         Of the stream.
     """

@@ -54,7 +54,6 @@ class Arrival:
         Ranges of ticks with events that were late.
     fresh : (int, int) or None
         First and last tick of the events in order; None without any.
-    late_events : int
     """
 
     since: int

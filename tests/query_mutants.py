@@ -509,8 +509,8 @@ QUERY_MUTANTS = [
     (
         "conditions on events come after windows",
         "query",
-        "    for condition in bound.conditions:\n        query = query.where(condition.copy())\n",
-        "",
+        "    if bound.conditions:\n        query.set(",
+        "    if False:\n        query.set(",
         "test_moments.py",
     ),
 ]

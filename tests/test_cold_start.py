@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.errors import StreamNotFound
 from chronicle.indexes import StreamIndexes
 
 SECONDS = float(os.environ.get("CHRONICLE_STRESS_SECONDS", "0"))
@@ -117,6 +118,29 @@ def test_a_stream_that_is_dropped_takes_its_indexes_with_it(tmp_path: Path) -> N
         stop.set()
         thread.join()
     assert wrong == []
+
+
+@pytest.mark.parametrize("made_again", [False, True])
+def test_an_index_on_a_stream_that_is_dropped_while_it_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made_again: bool
+) -> None:
+    """Its definition went to the next stream of that name, or nowhere: a failure of the disk."""
+    schema = pa.schema([("t", pa.int64()), ("x", pa.int64())])
+    build = StreamIndexes.catch_up
+
+    def dropped(self: StreamIndexes, *arguments: object) -> None:
+        monkeypatch.setattr(StreamIndexes, "catch_up", build)
+        database.drop_stream("s")
+        if made_again:
+            database.create_stream("s", schema, "t")
+
+    with chronicle.open(tmp_path / "s") as database:
+        database.create_stream("s", schema, "t")
+        monkeypatch.setattr(StreamIndexes, "catch_up", dropped)
+        with pytest.raises(StreamNotFound, match="dropped meanwhile"):
+            database.create_index("s", "x")
+        assert database.streams() == ["s"] * made_again
+    assert not list(tmp_path.rglob("definitions"))
 
 
 def test_compiled_forms_that_name_a_class_which_is_gone_are_made_anew(tmp_path: Path) -> None:

@@ -32,12 +32,12 @@ from sqlglot import exp
 
 from ...errors import StreamNotFound
 from ...schema import StreamSchema
-from ...suggestion import did_you_mean
 from ..contract.cancellation import checkpoint
 from ..contract.catalog import Catalog
 from ..pattern.any_choice import REGIMES
 from ..sql.dialect import MatchRelation, error_at, position_of
 from ..sql.gate import AGGREGATES
+from ..sql.stream_names import StreamNames
 from .ctes import Cte, Ctes, bringing, hide
 from .from_operator import Binders, BoundOperator, OperatorSite
 from .scope import (
@@ -112,8 +112,7 @@ class _Binder:
         self.names = Names()
         self.sites: list[Site] = []
         self.streams: dict[str, StreamSchema] = {}
-        self._streams = {name.lower(): name for name in catalog.streams()}
-        self._exact = set(self._streams.values())
+        self._names = StreamNames(catalog.streams())
         self._scopes = 0
         self._prefix = "chronicle_"
         while self._prefix in text.lower():  # a CTE of that name would be read in its place
@@ -360,15 +359,9 @@ class _Binder:
         )
 
     def _stream(self, item: Any) -> tuple[str, StreamSchema]:
-        name = item.name
-        if name not in self._exact:
-            found = self._streams.get(name.lower())
-            if found is None:
-                hint = did_you_mean(name, self._streams.values(), quoted=False)
-                if not self._streams:
-                    hint = "; the store has no streams yet"
-                raise error_at(self.text, position_of(item), f"no stream {name!r}{hint}")
-            name = found
+        name = self._names.find(item.name)
+        if name is None:
+            raise self._names.missing(item, self.text)
         try:
             schema = self.catalog.stream_schema(name)
         except StreamNotFound as error:  # dropped since the names were listed
@@ -403,7 +396,7 @@ class _Binder:
 
         functions = frozenset(name for name in self.operators if isinstance(name, str))
         strategy = hints.get("strategy", "auto")
-        streams = list(self._streams.values())
+        streams = self._names.all
         return OperatorSite(
             item,
             select,

@@ -39,7 +39,6 @@ class BoundNet:
 
     Attributes
     ----------
-    stream : str
     changes : StreamSchema
         Of the stream.
     schema : pyarrow.Schema

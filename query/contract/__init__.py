@@ -1,6 +1,6 @@
 """What the query layer and its surroundings agree on.
 
 Reading order: ``catalog`` (what is asked of a database), ``access`` (who may see what),
-``cancellation``, ``explanation`` (what EXPLAIN answers), ``live`` (what is asked of live
-queries), ``result``.
+``cancellation``, ``constants`` (of cost models), ``explanation`` (what EXPLAIN answers), ``live``
+(what is asked of live queries), ``result``.
 """

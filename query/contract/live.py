@@ -40,26 +40,20 @@ class LiveRequest:
 
     Attributes
     ----------
-    name : str
     tree : sqlglot tree
         The SELECT, as parsed of ``text``.
     text : str
         The statement, for positions.
     sql : str
         The SELECT alone.
-    into : str or None
     start : str or Given
         ``first``, ``now`` or a time.
-    delay : Given or None
     idle : str or Given or None
         ``never``, a length of wall clock, or None for the default.
     late : str
         ``correct`` or ``ignore``.
-    correct_for : Given or None
     every : Given or None
         EMIT ON CHANGE at most this often; None: ON CLOSE.
-    options : mapping of str to Given
-    exists_ok : bool
     at : int or None
         Where the name stands.
     """

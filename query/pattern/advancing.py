@@ -69,7 +69,7 @@ from .positions import Positions, export_positions, restore_positions
 from .results import Results
 from .search import Rows
 
-__all__ = ["AdvancingMatch"]
+__all__ = ["AdvancingMatch", "reads_number"]
 
 IntArray = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -111,7 +111,7 @@ class AdvancingMatch:
         self.input = KeptInput(compiled)
         self.results = Results(compiled, self._take, compiled.naming)
         self.window = compiled.within
-        counts = _reads_number(compiled)
+        counts = reads_number(compiled)
         self.kind = _kind(compiled, counts)
         skip = compiled.clause.skip
         self.attempts = OpenAttempts(
@@ -533,7 +533,7 @@ class AdvancingMatch:
         kept.tick[groups], kept.rank[groups], kept.due[groups] = -FAR, -1, FAR
 
 
-def _reads_number(compiled: CompiledMatch) -> bool:
+def reads_number(compiled: CompiledMatch) -> bool:
     """Whether anything asks for the number of a match."""
     bounds = [*compiled.definitions.values(), *compiled.measures]
     return any(

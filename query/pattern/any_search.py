@@ -91,7 +91,6 @@ class ListSearch:
 
     Parameters
     ----------
-    automaton : Automaton
     text : str
         The pattern, for errors.
     memory_bytes : int

@@ -56,7 +56,6 @@ class PreparedRows:
         Bits of the positions, or variables, that each row may stand for.
     absent : int64[rows]
         Bits of the absences that each row satisfies.
-    image : int64 array
     condition : int64[positions]
         Bytecode condition of each position, -1 for none.
     careful : bool

@@ -22,7 +22,7 @@ Limits
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -56,7 +56,7 @@ from .program import Program, compile_program
 from .row_types import RowTypes, checked_types, plain_type
 from .validate import known_variables
 
-__all__ = ["CompiledMatch", "InputColumns", "MatchLimits", "compile_match"]
+__all__ = ["CompiledMatch", "InputColumns", "MatchLimits", "compile_match", "readable_condition"]
 
 _SECONDS = {
     "microsecond": 1, "millisecond": 10**3, "second": 10**6, "minute": 60 * 10**6,
@@ -251,11 +251,15 @@ class CompiledMatch:
         return "\n".join(lines)
 
     def _readable(self, name: str, parts: list[exp.Expression]) -> str:
-        text = " AND ".join(to_text(part) for part in parts)
-        bound = self.definitions[name]
-        for i in range(len(bound.leaves) - 1, -1, -1):
-            text = text.replace(f'"@{i}"', _leaf_text(bound.leaves[i], name))
-        return text
+        return readable_condition(self.definitions[name], name, parts)
+
+
+def readable_condition(bound: Bound, variable: str, parts: Sequence[exp.Expression]) -> str:
+    """Conjuncts of a bound condition as text for people."""
+    text = " AND ".join(to_text(part) for part in parts)
+    for i in range(len(bound.leaves) - 1, -1, -1):
+        text = text.replace(f'"@{i}"', _leaf_text(bound.leaves[i], variable))
+    return text
 
 
 def _leaf_text(leaf: Leaf, variable: str) -> str:

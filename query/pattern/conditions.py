@@ -322,7 +322,6 @@ def plan_conditions(
 
     Parameters
     ----------
-    automaton : Automaton
     bounds : dict
         Bound condition of each variable that has one.
     type_of : callable

@@ -115,7 +115,6 @@ def stars_of(automaton: Automaton, plan: ConditionPlan) -> Stars:
 
     Parameters
     ----------
-    automaton : Automaton
     plan : ConditionPlan
         Says which positions ask something of a row.
     """

@@ -31,12 +31,7 @@ CHUNKS_MAX = 12
 
 
 class KeptEvents:
-    """Rows of one schema.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-    """
+    """Rows of one schema."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema

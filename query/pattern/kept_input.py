@@ -49,7 +49,6 @@ class Space:
 
     Attributes
     ----------
-    prepared : PreparedRows
     begin, end : int64 arrays
         Rows of each partition searched.
     moved : int64 array
@@ -92,14 +91,8 @@ def _pass_bounds(groups, place, begin, end, tick, rank, bound_tick, bound_rank, 
 class KeptInput:
     """Rows of the partitions of one clause.
 
-    Parameters
-    ----------
-    compiled : CompiledMatch
-
     Attributes
     ----------
-    rows : KeptRows
-    events : KeptEvents
     keys : pyarrow.Table
         PARTITION BY columns of each partition.
     careful : bool
@@ -387,7 +380,6 @@ class KeptInput:
 
         Parameters
         ----------
-        watermark : int
         forgetting : bool
             Whether partitions without rows need not be known.
         """

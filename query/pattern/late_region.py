@@ -28,6 +28,8 @@ Limits
     searches are made over the rows that are given.
 """
 
+# mypy: disable-error-code="no-untyped-def"
+
 from __future__ import annotations
 
 from collections.abc import Iterator

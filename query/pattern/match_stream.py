@@ -61,8 +61,6 @@ class MatchStream:
 
     Parameters
     ----------
-    compiled : CompiledMatch
-    limits : MatchLimits
     check : callable, optional
         Called now and then; may raise to stop.
     mask : callable, optional

@@ -185,7 +185,6 @@ class Matcher:
 
     Parameters
     ----------
-    automaton, plan : Automaton, ConditionPlan
     text : str
         The pattern, for errors.
     window : int or None
@@ -340,7 +339,6 @@ class Matcher:
         ----------
         prepared : PreparedRows
             Its words are those of ``rows``.
-        rows : Rows
         now : int
             Time of the newest row of the stream.
         final : bool
@@ -351,7 +349,6 @@ class Matcher:
             See :class:`.selection.Strategy`.
         attempts : Attempts, optional
             Attempts that waited; those that wait afterwards are left there.
-        check : callable, optional
         """
         words = prepared.words
         starts = words if starts is None else starts

@@ -32,6 +32,7 @@ from .nodes import (
     QueryPlan,
     Relational,
     Scan,
+    SituationMatch,
     WindowAggregate,
     WindowedEvents,
 )
@@ -127,6 +128,9 @@ def _portable(plan: QueryPlan) -> QueryPlan:
 def _portable_leaf(leaf: Leaf) -> Leaf:
     if isinstance(leaf, WindowAggregate | WindowedEvents) and isinstance(leaf.events, QueryPlan):
         return replace(leaf, events=_portable(leaf.events))
+    if isinstance(leaf, SituationMatch):  # what is replayed is looked for anew where it runs
+        below = None if leaf.input is None else _portable(leaf.input)
+        return replace(leaf, input=below, replay=None)
     if not isinstance(leaf, Match):
         return leaf
     if leaf.input is not None:

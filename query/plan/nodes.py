@@ -41,6 +41,7 @@ from ...store.prune import Prune
 from ..binding.tree_aggregates import Call
 from ..pattern.compiled import CompiledMatch
 from ..replay.replay_plan import ReplayPlan
+from ..replay.tree_runs import TreeRuns
 from ..situations.compiled import CompiledSituations
 from ..split.parts import MatchPart
 from ..windows.cost import Costs
@@ -224,12 +225,15 @@ class SituationMatch:
     input : QueryPlan or None
     replay : ReplayPlan or None
         Where matches can be; None when that is not known.
+    tree : TreeRuns or None
+        What the tree is asked in place of reading events; None where they are read.
     """
 
     compiled: CompiledSituations
     stream: str | None
     input: QueryPlan | None = None
     replay: ReplayPlan | None = None
+    tree: TreeRuns | None = None
 
     @property
     def schema(self) -> pa.Schema:

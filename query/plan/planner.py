@@ -48,7 +48,6 @@ class Planning:
 
     Attributes
     ----------
-    catalog : Catalog
     executor : RelationalExecutor
         Folds constant expressions and names columns; runs nothing of the query.
     binders, planners : mapping
@@ -59,7 +58,6 @@ class Planning:
         The statement.
     values : dict
         Of parameters, by their names in the tree.
-    folder : Folder
     snapshots : dict of str to Snapshot
         Those that were taken, by stream.
     bounds : dict of str to (int or None, int or None)

@@ -48,7 +48,6 @@ class Demands:
 
     Attributes
     ----------
-    partition_by : tuple of str
     ties : bool
         ORDER BY has keys besides time: events of one time may come in any order.
     neighbours : bool
@@ -82,7 +81,6 @@ def not_applicable(compiled: CompiledMatch, ordered: bool = False) -> str:
 
     Parameters
     ----------
-    compiled : CompiledMatch
     ordered : bool
         ORDER BY is known to begin with time, whatever the order of the input.
     """

@@ -18,23 +18,18 @@ Notes
 
 from __future__ import annotations
 
-import json
 import math
-import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from ...compiled import kernel
-from ...store.atomic_file import replace_file
-from ...store.files import RealFiles
+from ..contract.constants import ConstantsFile
 
 __all__ = [
-    "WEIGHTS_FILE",
     "BlockCosts",
     "CostModel",
     "Estimate",
@@ -92,55 +87,9 @@ class Weights:
     key: float = 4.0
 
 
-WEIGHTS_FILE = "pattern-weights.json"
-"""Calibrated weights, in the store's directory."""
-_VERSION = 1
-_known: dict[Path, tuple[int, Weights]] = {}
-
-
-def load_weights(store: str | os.PathLike[str] | None) -> Weights:
-    """The calibrated weights of a store, or the defaults where there are none that read.
-
-    Parameters
-    ----------
-    store : path, optional
-        Directory of the store; ``CHRONICLE_CALIBRATION`` names another file.
-    """
-    told = os.environ.get("CHRONICLE_CALIBRATION")
-    if not told and store is None:
-        return Weights()
-    path = Path(told) if told else Path(str(store)) / WEIGHTS_FILE
-    try:
-        changed = path.stat().st_mtime_ns
-        known = _known.get(path)
-        if known is None or known[0] != changed:
-            known = _known[path] = changed, _parsed(path.read_text())
-        return known[1]
-    except (OSError, ValueError, TypeError, KeyError):
-        return Weights()
-
-
-def _parsed(text: str) -> Weights:
-    kept = json.loads(text)
-    if kept["version"] != _VERSION:
-        raise ValueError(f"weights of version {kept['version']}")
-    weights = Weights(**{name: float(value) for name, value in kept["nanoseconds"].items()})
-    if not all(value > 0 for value in asdict(weights).values()):
-        raise ValueError("a weight that is not above zero")
-    return weights
-
-
-def save_weights(store: str | os.PathLike[str], weights: Weights) -> Path:
-    """Keep calibrated weights in a store's directory; replaces the file as a whole.
-
-    Raises
-    ------
-    StorageFull, StorageFailed
-        It cannot be written; the weights are those of before.
-    """
-    kept = {"version": _VERSION, "nanoseconds": asdict(weights)}
-    replace_file(RealFiles(store), WEIGHTS_FILE, f"{json.dumps(kept, indent=2)}\n".encode())
-    return Path(store) / WEIGHTS_FILE
+_FILE = ConstantsFile("pattern-weights.json", Weights, "CHRONICLE_CALIBRATION")
+load_weights = _FILE.load
+save_weights = _FILE.save
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from ..pattern.compiled import MatchLimits
 from ..plan.nodes import SituationMatch
 from ..replay.replay_plan import ReplayPlan
 from ..replay.situation_intervals import SituationRun, run_replayed
+from ..replay.tree_runs import run_tree_runs
 from ..situations.explained import details
 from ..situations.stream import SituationStream
 from .context import RunContext
@@ -48,6 +49,10 @@ class SituationOperator:
 
     def _results(self) -> Iterator[pa.RecordBatch]:
         node, check = self._node, self._run.control.check
+        if node.stream is not None and node.tree is not None:
+            snapshot = self._run.snapshot(node.stream)
+            yield from run_tree_runs(snapshot, node.compiled, node.tree, self._done, check, LIMITS)
+            return
         if node.stream is not None:
             plan = node.replay or ReplayPlan("replay", "planned elsewhere")
             snapshot = self._run.snapshot(node.stream)
@@ -89,4 +94,8 @@ class SituationOperator:
             given = self._done.given if plan.spans is not None else None
             found = plan.figures(given) if self._run.analyze else ()
             source = Operator("Replay", plan.details(given), found, (source,))
+        if node.tree is not None:
+            known = (("known_from_the_tree", f"{node.tree.known:.4%} of the stream"),)
+            read = (("events_read", self._done.events),) if self._run.analyze else ()
+            source = Operator("TreeRuns", known, read, (source,))
         return Operator("MatchSituations", details(node.compiled), figures, (source,))

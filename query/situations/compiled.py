@@ -62,19 +62,16 @@ class CompiledSituations:
     ----------
     names : tuple of str
         In the order of DEFINE.
-    conditions : tuple of Bound
     tests : RowTests
         A bit for each name.
     history : int
         Rows before a row that its conditions look at.
     allowed, implied : matrix of int
         Sets of relations as written, and with what follows from the others.
-    durations : Durations
     gap : int or None
         In ticks.
     reach : matrix of int
         See :func:`.network.distances`.
-    measures : tuple of Bound
     outputs : tuple of str
         Names of the measures.
     notes : tuple of str

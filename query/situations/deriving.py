@@ -264,6 +264,13 @@ class Deriver:
         ended = np.concatenate(parts) if parts else np.zeros((0, COLUMNS), np.int64)
         return Derived(ended, codes, base)
 
+    def follow_words(self, ticks: IntArray, words: npt.NDArray[np.uint64]) -> Derived:
+        """Follow rows of the only partition of which no more than the words are known."""
+        base, none = self.base, np.zeros(1, np.int64)
+        ended = self._flips(_NONE, none, none + len(ticks), words, ticks, 0)
+        self.base += len(ticks)
+        return Derived(ended, None, base)
+
     def lasting(self, watermark: int, oldest: IntArray, known: bool) -> IntArray:
         """Runs that last, begun at ``oldest`` of their name on; perhaps those known to count."""
         found, count = open_runs(
@@ -291,12 +298,18 @@ class Deriver:
         if self.compiled.history:
             self._keep_behind(looked_at, codes, order, offsets)
         ticks, _ = numbers(flat(looked_at.column(self.compiled.time)), "i")
-        time = np.asarray(ticks, np.int64).view()
+        return self._flips(order, begin, offsets[1:], words, np.asarray(ticks, np.int64), lead)
+
+    def _flips(
+        self, order: IntArray, begin: IntArray, stop: IntArray, words: npt.NDArray[np.uint64],
+        ticks: IntArray, lead: int,
+    ) -> IntArray:  # fmt: skip
+        time = ticks.view()
         time.flags.writeable = False
         found, count = derive_runs(
-            order, begin, offsets[1:], words, time, self.base - lead, self.gap, self.least,
-            self.most, self.word, self.seen, self.last_time, self.last_row, self.start, self.first,
-            self.cut, self.out,
+            order, begin, stop, words, time, self.base - lead, self.gap, self.least, self.most,
+            self.word, self.seen, self.last_time, self.last_row, self.start, self.first, self.cut,
+            self.out,
         )  # fmt: skip
         self.out = found
         return np.asarray(found[:count].copy(), np.int64)

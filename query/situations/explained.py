@@ -7,7 +7,7 @@ Layout
 
 from __future__ import annotations
 
-from ..sql.dialect import to_text
+from ..pattern.compiled import readable_condition
 from .compiled import CompiledSituations
 from .network import FAR
 from .ordering import Statistics, join_orders
@@ -56,16 +56,14 @@ def _constraints(compiled: CompiledSituations, implied: bool) -> tuple[str, ...]
 def _conditions(compiled: CompiledSituations) -> list[str]:
     texts = []
     durations = compiled.durations
-    for i, (name, definition) in enumerate(
-        zip(compiled.names, compiled.clause.definitions, strict=True)
-    ):
+    for i, (name, bound) in enumerate(zip(compiled.names, compiled.conditions, strict=True)):
         least, most = durations.least[i], durations.most[i]
         lasting = ""
         if most < FAR:
             lasting = f", lasting {least} to {most} ticks"
         elif least:
             lasting = f", lasting {least} ticks or more"
-        texts.append(f"{name}: {to_text(definition.condition)}{lasting}")
+        texts.append(f"{name}: {readable_condition(bound, name, [bound.scalar])}{lasting}")
     return texts
 
 

@@ -154,7 +154,6 @@ def dead_relations(
     ----------
     masks, closed : matrix of int
         As written, and what :func:`close` made of them.
-    durations : Durations
     pairs : sequence of (int, int)
         The pairs that are constrained.  An INTERSECTS is exempt: it says nothing about which of
         its relations it means.

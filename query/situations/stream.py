@@ -40,7 +40,7 @@ from ...ticks import INT64_MIN
 from ..pattern.columns import flat, numbers
 from ..pattern.compiled import MatchLimits
 from .compiled import CompiledSituations
-from .deriving import SPAN, Deriver, Stretches
+from .deriving import SPAN, Derived, Deriver, Stretches
 from .matching import Found, Matching
 from .results import Results
 
@@ -139,8 +139,20 @@ class SituationStream:
             A tick; every row up to it has come.
         """
         derived = self.deriver.take(rows, watermark)
-        self.situations += len(derived.ended)
         self.results.add_rows(rows, derived)
+        yield from self._known(derived, watermark)
+
+    def advance_words(
+        self, ticks: IntArray, words: npt.NDArray[np.uint64], watermark: int
+    ) -> Iterator[pa.RecordBatch]:
+        """As :meth:`advance`, for the times and words of the rows at which a word may change.
+
+        For clauses without PARTITION BY and GAP, whose measures read no rows.
+        """
+        yield from self._known(self.deriver.follow_words(ticks, words), watermark)
+
+    def _known(self, derived: Derived, watermark: int) -> Iterator[pa.RecordBatch]:
+        self.situations += len(derived.ended)
         since, self.watermark = self.watermark, watermark
         self.check()
         for found in self.matching.find(derived, self.deriver, since, watermark, self.check):

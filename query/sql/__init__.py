@@ -3,6 +3,6 @@
 Reading order: ``nesting`` (how long and deep a text may be), ``pattern_tree``, ``pattern_parser``,
 ``match_clause`` (MATCH_RECOGNIZE), ``situation_clause`` (MATCH_SITUATIONS), ``canonical``,
 ``statement_nodes``, ``live_clause``, ``expression_parser``, ``dialect`` (the grammar),
-``parameters``, ``sql_types``, ``gate`` (what may run), ``silent_loss`` (what would be changed
-without a word).
+``stream_names``, ``parameters``, ``sql_types``, ``gate`` (what may run), ``silent_loss`` (what
+would be changed without a word).
 """

@@ -27,16 +27,10 @@ Limits
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
-from ...store.atomic_file import replace_file
-from ...store.files import RealFiles
 from ...store.layout import (
     NODE_FANOUT,
     PAGE_EVENTS,
@@ -48,11 +42,11 @@ from ...store.layout import (
 )
 from ...store.segment import SegmentView
 from ...store.snapshot import Snapshot
+from ..contract.constants import ConstantsFile
 from .aggregation import SelectedRange
 from .spec import CountWindows, TimeWindows
 
 __all__ = [
-    "CALIBRATION_FILE",
     "Calibration",
     "Costs",
     "Shape",
@@ -63,9 +57,6 @@ __all__ = [
     "shape_of",
     "terms",
 ]
-
-CALIBRATION_FILE = "calibration.json"
-_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -276,42 +267,6 @@ def _leaf_shape(view: SegmentView, names: tuple[str, ...]) -> tuple[float, float
 
 # -------------------------------------------------------------------------- calibration
 
-_loaded: dict[str, tuple[int, Calibration]] = {}
-
-
-def load_calibration(store: str | os.PathLike[str] | None) -> Calibration:
-    """The constants kept in a store's directory; the defaults where none can be read."""
-    if store is None:
-        return Calibration()
-    path = Path(store) / CALIBRATION_FILE
-    try:
-        changed = path.stat().st_mtime_ns
-    except OSError:
-        return Calibration()
-    known = _loaded.get(str(path))
-    if known is not None and known[0] == changed:
-        return known[1]
-    try:
-        document = json.loads(path.read_text())
-        names = {item.name for item in dataclasses.fields(Calibration)}
-        constants = {k: float(v) for k, v in document["nanoseconds"].items() if k in names}
-        found = Calibration(**constants)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return Calibration()
-    _loaded[str(path)] = (changed, found)
-    return found
-
-
-def save_calibration(store: str | os.PathLike[str], calibration: Calibration) -> Path:
-    """Keep constants in a store's directory; replaces the file as a whole.
-
-    Raises
-    ------
-    StorageFull, StorageFailed
-        It cannot be written; the constants are those of before.
-    """
-    text = json.dumps(
-        {"version": _VERSION, "nanoseconds": dataclasses.asdict(calibration)}, indent=2
-    )
-    replace_file(RealFiles(store), CALIBRATION_FILE, f"{text}\n".encode())
-    return Path(store) / CALIBRATION_FILE
+_FILE = ConstantsFile("calibration.json", Calibration)
+load_calibration = _FILE.load
+save_calibration = _FILE.save

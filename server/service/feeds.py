@@ -167,7 +167,6 @@ class Feed(ABC):
 
     Attributes
     ----------
-    format : Format
     rows : int
         Told so far.
     """

@@ -231,7 +231,7 @@ class Target:
 
         self._reader = threading.Thread(target=read)
         self._reader.start()
-        listening.wait(120)
+        listening.wait(600)
         assert self.url, "\n".join(self.log)
         self.http = httpx.Client(base_url=self.url, timeout=60)
         self._family = psutil.Process(self.process.pid)

@@ -88,6 +88,10 @@ REQUESTS = {
     "many parts": ("GET", "/v1/streams/s/partitions?parts=1000000000"),
     "another's stream": ("GET", f"/v1/streams/{HIDDEN}"),
     "another's events": ("GET", f"/v1/streams/{HIDDEN}/events"),
+    "another's commits": ("GET", f"/v1/streams/{HIDDEN}/tail"),
+    "another's live query": ("GET", f"/v1/live/{HIDDEN}/rows"),
+    "enormous place": ("GET", "/v1/streams/s/tail?follow=false&after=99999999999999999999.1"),
+    "condition of a tail": ("GET", "/v1/streams/s/tail?follow=false&where=k='a'+COLLATE+'x;s'"),
     "another's position": ("DELETE", "/v1/streams/s/positions/17-0000000000000000"),
     "drop": ("DELETE", "/v1/streams/s"),
 }

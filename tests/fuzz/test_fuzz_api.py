@@ -32,6 +32,10 @@ def test_no_order_of_requests_costs_others_anything(tmp_path: Path) -> None:
             def get_call_kwargs(self, case: Any) -> dict[str, Any]:
                 return {"headers": {"Authorization": f"Bearer {target.writer}"}, "timeout": 30}
 
+            def before_call(self, case: Any, **_: Any) -> None:
+                if case.path.endswith(("/tail", "/rows")):  # answers that would not end
+                    case.query = {**(case.query or {}), "follow": "false"}
+
             def validate_response(self, response: Any, case: Any, **_: Any) -> None:
                 nonlocal asked
                 asked += 1

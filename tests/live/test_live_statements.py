@@ -441,10 +441,16 @@ def test_where_the_store_is_read_only(tmp_path: Path) -> None:
             assert net(reader, "q", "t") == [(1,)]
             assert reader.live_queries() == ["q"]
             assert reader.live("q").status()["state"] == "elsewhere"
+            db.create_live("later", "SELECT t FROM s")
+            assert reader.live_queries() == ["later", "q"]
             with pytest.raises(ReadOnlyStore):
                 reader.create_live("p", "SELECT t FROM s")
+            assert reader.live("q").net().num_rows == 1
+            feed(db, 5)
+            db.run_live()
+            assert [b.num_rows for b in reader.live("q").rows()] == [2]
             with pytest.raises(ReadOnlyStore):
-                reader.live("q").net()
+                reader.live("q").rows(follow=True)
     with pytest.raises(InvalidArgument, match="mode='rw'"):
         chronicle.open(tmp_path / "s", mode="r", live=True)
 

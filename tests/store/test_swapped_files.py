@@ -172,6 +172,22 @@ def test_a_flipped_bit_at_the_end_of_a_closed_log_is_no_torn_record() -> None:
         assert store.check(repair=True).lost_events == 10
 
 
+def test_what_a_closed_log_lost_is_counted_by_the_manifest() -> None:
+    """The last record that can be read behind the damage knows of nothing after it."""
+    files, path = closed_store()
+    ends = [record.end for record in read_log(files, path).records]
+    data = bytearray(files.read(path))
+    for record in (3, 9, 10):
+        data[ends[record] - 20] ^= 4
+    with files.append(path) as file:
+        file.truncate(0)
+        file.write(bytes(data))
+    with Store.open("memory", files=files) as store:
+        report = store.check(repair=True)
+        kept = store.stream("s").snapshot().count
+        assert (kept, report.lost_events) == (20, 80)
+
+
 def test_earlier_commits_can_be_named_after_closing_and_opening() -> None:
     files, path = closed_store()
     for opening in range(3):

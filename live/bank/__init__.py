@@ -1,0 +1,15 @@
+"""Ten thousand patterns over one stream at a cost that grows with their hits.
+
+::
+
+    event ---> predicate index ---> (row, symbol) ---> (query, row, bits) ---> automata
+               of every condition                      counting sort           of every query
+
+A *symbol* is the condition of a pattern variable, whoever uses it; a *hit* is an event that
+satisfies one.  Events that satisfy nothing of a query are never shown to it.  The room knows
+patterns and arrays, not the store.
+
+Reading order: ``symbols`` (conditions in a normal form, each once), ``predicate_index`` (which
+symbols an event satisfies), ``automata`` (all patterns in one set of tables), ``searching`` (the
+kernel), ``pattern_bank`` (the state, and a step).
+"""

@@ -1,0 +1,452 @@
+"""Which of many conditions an event satisfies, without asking each of them.
+
+Purpose
+    :class:`PredicateIndex` holds the conjunctions of :mod:`.symbols` and gives, for a batch, the
+    pairs (row, symbol) that hold.
+
+Layout
+    Each conjunction is found by one of its atoms, the *access* atom, and the rest is tested on the
+    pairs found.  Per column, over the access atoms of all symbols:
+
+    ==========  ==================================================================================
+    ranges      a value falls into one elementary interval (an end, or what lies between two).  A
+                segment tree over these has symbols on the lists of its nodes; nodes without a list
+                are left out of the way up.  Where ranges are short, each interval has a whole list
+    members     a list per constant; constants are looked up in the batch's dictionary, not per row
+    null        one list
+    residuals   one list per text, all of them evaluated by one query a batch
+    ==========  ==================================================================================
+
+    All of these are *ways*: a way gives each row a place or none, a place has a list of symbols and
+    perhaps another place above it.
+
+Guarantee
+    Memory is O(K log K) for K ranges; a row costs a binary search per column, and its hits.  A
+    range that is open on one side reaches the border of the tree.  An event for which a residual
+    condition cannot be computed is an error.
+
+Limits
+    The access atom is the rarest by a sample of the stream; without one, texts go before ranges
+    that are closed on both sides, these before others.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...compiled import kernel
+from ...errors import SqlError
+from ...query.pattern.columns import flat
+from ...query.pattern.groups import take_ranges
+from ...query.pattern.scalar import evaluate_all
+from ...ticks import INT64_MAX, INT64_MIN
+from .symbols import Atom, Member, Null, Range, Residual, keys_of
+
+__all__ = ["Batch", "Lists", "PredicateIndex", "Tests", "find_hits"]
+
+IntArray = npt.NDArray[np.int64]
+Int32 = npt.NDArray[np.int32]
+FLAT_MAX = 1 << 22
+"""Entries up to which every elementary interval has a list of its own."""
+
+
+class Lists(NamedTuple):
+    """Places and what is listed there.
+
+    ``base[w]`` is the first place of way ``w``, ``up[p]`` the next place above with a list, or -1.
+    Place ``p`` has the uses ``use[plain[p] .. plain[p + 1]]`` of symbols of which nothing is left
+    to test, and the symbols ``symbol[tested[p] .. tested[p + 1]]`` of the others.
+    """
+
+    base: IntArray
+    up: IntArray
+    plain: IntArray
+    use: Int32
+    tested: IntArray
+    symbol: Int32
+
+
+class Tests(NamedTuple):
+    """What is left to test: rows ``first[s] .. first[s + 1]`` of ``test`` for symbol ``s``.
+
+    A test is (column of keys, low, high), or (-1 - column of keys, first member, end of members).
+    """
+
+    first: IntArray
+    test: IntArray
+    member: IntArray
+
+
+class Batch(NamedTuple):
+    """A batch as the index reads it: ``place[w, row]`` is the place on way ``w``, or -1.
+
+    ``keys[c, row]`` and ``valid[c, row]`` are the columns that tests read.
+    """
+
+    place: Int32
+    keys: IntArray
+    valid: npt.NDArray[np.bool_]
+
+
+@kernel
+def _cover(low, high, size, count, first, symbol, fill):
+    """Put intervals of elementary slots on the nodes of a segment tree: count, or fill lists."""
+    for i in range(low.shape[0]):
+        left = low[i] + size
+        right = high[i] + size + 1
+        while left < right:
+            if left & 1:
+                if fill:
+                    symbol[first[left] + count[left]] = i
+                count[left] += 1
+                left += 1
+            if right & 1:
+                right -= 1
+                if fill:
+                    symbol[first[right] + count[right]] = i
+                count[right] += 1
+            left >>= 1
+            right >>= 1
+
+
+@kernel
+def _note(k, u, edge, use_query, strict, last, hit_row, hit_use, n):
+    """Put a hit out, or keep it back until the next event of the partition; hits so far.
+
+    ``last[q]`` is the row of the last hit of a strict query, and its use while it is kept back.
+    """
+    q = use_query[u]
+    if strict[q]:
+        before = last[q] >> 32
+        kept = (last[q] & 0xFFFFFFFF) - 1
+        if before == k or (before == k - 1 and not edge & 1):
+            if kept >= 0:
+                hit_row[n] = before
+                hit_use[n] = kept
+                n += 1
+        elif not edge:
+            last[q] = (np.int64(k) << 32) | (u + 1)
+            return n
+        last[q] = np.int64(k) << 32
+    hit_row[n] = k
+    hit_use[n] = u
+    return n + 1
+
+
+@kernel
+def find_hits(
+    rows, edges, batch, lists, tests, use_first, use_query, strict, last, at, hit_row, hit_use
+):
+    """Pairs (row, use) of all symbols that hold; ``rows``: the order in which rows are looked at.
+
+    ``use_first``: uses of each symbol; ``use_query[u]``: whose it is.  Of a *strict* query hits are
+    left out that have no other beside them: none in the row before or behind, where ``edges`` does
+    not say that this row is the first (1) or the last (2) of its partition.  ``at``: next of
+    ``rows``, next hit; the call returns False when the hits may have no room for those of a row.
+    """
+    ways = lists.base.shape[0]
+    n = at[1]
+    most = 2 * use_query.shape[0]
+    for k in range(at[0], rows.shape[0]):
+        if n + most > hit_row.shape[0]:
+            at[0] = k
+            at[1] = n
+            return False
+        row = rows[k]
+        edge = edges[k]
+        for w in range(ways):
+            slot = batch.place[w, row]
+            if slot < 0:
+                continue
+            p = lists.base[w] + slot
+            while p >= 0:
+                for i in range(lists.plain[p], lists.plain[p + 1]):
+                    n = _note(k, lists.use[i], edge, use_query, strict, last, hit_row, hit_use, n)
+                for i in range(lists.tested[p], lists.tested[p + 1]):
+                    s = lists.symbol[i]
+                    holds = True
+                    for t in range(tests.first[s], tests.first[s + 1]):
+                        c = tests.test[t, 0]
+                        low = tests.test[t, 1]
+                        high = tests.test[t, 2]
+                        if c >= 0:
+                            x = batch.keys[c, row]
+                            holds = batch.valid[c, row] and low <= x <= high
+                        else:
+                            x = batch.keys[-1 - c, row]
+                            holds = False
+                            for m in range(low, high):
+                                if tests.member[m] == x:
+                                    holds = True
+                                    break
+                        if not holds:
+                            break
+                    if holds:
+                        for u in range(use_first[s], use_first[s + 1]):
+                            n = _note(k, u, edge, use_query, strict, last, hit_row, hit_use, n)
+                p = lists.up[p]
+    at[0] = rows.shape[0]
+    at[1] = n
+    return True
+
+
+def _starts(place: IntArray, places: int) -> IntArray:
+    """Where the entries of each place begin; ``place`` ascends."""
+    return np.searchsorted(place, np.arange(places + 1)).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class _Way:
+    """How rows come to places: by ranges of a column, members, nulls, or a residual text."""
+
+    kind: str
+    name: str
+    ends: IntArray
+
+
+class PredicateIndex:
+    """An index of conjunctions that does not change.
+
+    Parameters
+    ----------
+    symbols : sequence of tuples of Atom
+        By number; each has an atom at least.
+    use_first : int64 array
+        Uses of symbol ``s``: ``use_first[s] .. use_first[s + 1]``.
+    sample : mapping, optional
+        Sorted keys of some events, per column of numbers: what is rare there is used for access.
+    """
+
+    def __init__(
+        self,
+        symbols: Sequence[tuple[Atom, ...]],
+        use_first: IntArray,
+        sample: Mapping[str, IntArray] | None = None,
+    ) -> None:
+        self._use_first = use_first
+        self._sample = sample or {}
+        access = [min(atoms, key=self._share) for atoms in symbols]
+        self._texts: dict[str, dict[str, int]] = {}
+        self._key_columns: list[tuple[str, str]] = []  # kind, name
+        self._build_tests(symbols, access)
+        self._build_lists(access)
+
+    def _share(self, atom: Atom) -> tuple[float, str]:
+        """How rare an atom is thought to be."""
+        if isinstance(atom, Member):
+            return 0.01 * len(atom.texts), atom.column
+        if isinstance(atom, Null):
+            return 0.05, atom.column
+        if isinstance(atom, Residual):
+            return 2.0, atom.sql
+        known = self._sample.get(atom.column)
+        if known is not None and len(known):
+            low = np.searchsorted(known, atom.low, side="left")
+            high = np.searchsorted(known, atom.high, side="right")
+            return max(0.0, float(high - low)) / len(known), atom.column
+        if atom.low == atom.high:
+            return 0.01, atom.column
+        closed = (atom.low > INT64_MIN) + (atom.high < INT64_MAX)
+        return (0.5, 0.3, 0.1)[closed], atom.column
+
+    # -- building -------------------------------------------------------------------------------
+
+    def _text(self, column: str, text: str) -> int:
+        known = self._texts.setdefault(column, {})
+        return known.setdefault(text, len(known))
+
+    def _column(self, kind: str, name: str) -> int:
+        if (kind, name) not in self._key_columns:
+            self._key_columns.append((kind, name))
+        return self._key_columns.index((kind, name))
+
+    def _build_tests(self, symbols: Sequence[tuple[Atom, ...]], access: Sequence[Atom]) -> None:
+        first, tests = [0], []
+        members: list[int] = []
+        for atoms, chosen in zip(symbols, access, strict=True):
+            for atom in atoms:
+                if atom is chosen:
+                    continue
+                if isinstance(atom, Range):
+                    tests.append((self._column("range", atom.column), atom.low, atom.high))
+                    continue
+                begin = len(members)
+                if isinstance(atom, Member):
+                    members += [self._text(atom.column, text) for text in atom.texts]
+                    column = self._column("text", atom.column)
+                elif isinstance(atom, Null):
+                    members.append(0)
+                    column = self._column("null", atom.column)
+                else:
+                    members.append(0)
+                    column = self._column("sql", atom.sql)
+                tests.append((-1 - column, begin, len(members)))
+            first.append(len(tests))
+        self.tests = Tests(
+            np.array(first, np.int64), np.array(tests, np.int64).reshape(len(tests), 3),
+            np.array(members, np.int64),
+        )  # fmt: skip
+
+    def _build_lists(self, access: Sequence[Atom]) -> None:
+        ways: list[_Way] = []
+        base, ups, firsts, listed = [], [], [np.zeros(1, np.int64)], []
+        places = entries = 0
+
+        def add(way: _Way, up: IntArray, sizes: IntArray, symbols: IntArray) -> None:
+            nonlocal places, entries
+            ways.append(way)
+            base.append(places)
+            ups.append(np.where(up >= 0, up + places, -1))
+            firsts.append(entries + np.cumsum(sizes))
+            listed.append(symbols)
+            places += len(sizes)
+            entries += len(symbols)
+
+        groups: dict[tuple[str, str], list[int]] = {}
+        for s, atom in enumerate(access):
+            kind = {Range: "range", Member: "text", Null: "null", Residual: "sql"}[type(atom)]
+            name = atom.sql if isinstance(atom, Residual) else atom.column
+            groups.setdefault((kind, name), []).append(s)
+        for (kind, name), mine in groups.items():
+            owners = np.array(mine, np.int64)
+            if kind == "range":
+                add(*self._tree(name, [access[s] for s in mine], owners))
+                continue
+            if kind == "text":
+                pairs = [(self._text(name, text), s) for s in mine for text in access[s].texts]  # type: ignore[union-attr]
+            else:
+                pairs = [(0, s) for s in mine]
+            place = np.array([p for p, _ in pairs], np.int64)
+            order = np.argsort(place, kind="stable")
+            count = len(self._texts[name]) if kind == "text" else 1
+            sizes = np.bincount(place, minlength=count).astype(np.int64)
+            symbols = np.array([s for _, s in pairs], np.int64)[order]
+            none = np.zeros(0, np.int64)
+            add(_Way(kind, name, none), np.full(count, -1), sizes, symbols)
+        self._ways = ways
+        none = np.zeros(0, np.int64)
+        symbol = np.concatenate([none, *listed])
+        place = np.repeat(np.arange(places), np.diff(np.concatenate(firsts)))
+        tested = (np.diff(self.tests.first) > 0)[symbol]
+        begin, end = self._use_first[symbol[~tested]], self._use_first[symbol[~tested] + 1]
+        plain = np.repeat(place[~tested], end - begin)
+        self.lists = Lists(
+            np.array(base, np.int64), np.concatenate([none, *ups]), _starts(plain, places),
+            take_ranges(begin, end).astype(np.int32), _starts(place[tested], places),
+            symbol[tested].astype(np.int32),
+        )  # fmt: skip
+
+    @staticmethod
+    def _tree(
+        name: str, atoms: Sequence[Atom], owners: IntArray
+    ) -> tuple[_Way, IntArray, IntArray, IntArray]:
+        """The segment tree of the ranges of a column."""
+        low = np.array([atom.low for atom in atoms if isinstance(atom, Range)], np.int64)
+        high = np.array([atom.high for atom in atoms if isinstance(atom, Range)], np.int64)
+        some = low <= high
+        low, high, owners = low[some], high[some], owners[some]
+        ends = np.unique(np.concatenate([low, high]))
+        slots = 2 * len(ends) + 1  # what lies before an end, and the end itself, in turn
+        left = 2 * np.searchsorted(ends, low) + 1
+        right = 2 * np.searchsorted(ends, high) + 1
+        width = right - left + 1
+        if int(width.sum()) <= FLAT_MAX:  # every slot has its list: one place a row
+            slot = take_ranges(left, right + 1)
+            order = np.argsort(slot, kind="stable")
+            sizes = np.bincount(slot, minlength=slots).astype(np.int64)
+            owner = np.repeat(owners, width)[order]
+            return _Way("flat", name, ends), np.full(slots, -1), sizes, owner
+        size = 1 << max(0, slots - 1).bit_length()
+        count = np.zeros(2 * size, np.int64)
+        none = np.zeros(0, np.int64)
+        _cover(left, right, size, count, none, none, False)
+        first = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
+        symbol = np.zeros(int(first[-1]), np.int64)
+        filled = np.zeros(2 * size, np.int64)
+        _cover(left, right, size, filled, first, symbol, True)
+        up = np.full(2 * size, -1, np.int64)
+        above = np.arange(2 * size) >> 1
+        for level in range(1, (2 * size).bit_length()):  # from the root down
+            nodes = np.arange(1 << level, min(2 * size, 2 << level))
+            parent = above[nodes]
+            up[nodes] = np.where(count[parent] > 0, parent, up[parent])
+        return _Way("range", name, ends), up, count, owners[symbol]
+
+    # -- a batch --------------------------------------------------------------------------------
+
+    def read(self, table: pa.Table) -> Batch:
+        """Places and keys of the rows of a batch.
+
+        Raises
+        ------
+        SqlError
+            Where a residual condition cannot be computed.
+        """
+        count = table.num_rows
+        texts = self._answers(table)
+        place = np.empty((len(self._ways), count), np.int32)
+        for w, way in enumerate(self._ways):
+            if way.kind in ("range", "flat"):
+                keys, valid = keys_of(table.column(way.name))
+                at = np.searchsorted(way.ends, keys)
+                exact = np.zeros(count, np.bool_)
+                inside = at < len(way.ends)
+                exact[inside] = way.ends[at[inside]] == keys[inside]
+                size = 1 << max(0, 2 * len(way.ends)).bit_length()
+                slot = 2 * at + exact + (0 if way.kind == "flat" else size)
+                place[w] = slot if valid is None else np.where(valid, slot, -1)
+            else:
+                place[w] = self._codes(way.kind, way.name, table, texts)
+        columns = len(self._key_columns)
+        keys = np.zeros((columns, count), np.int64)
+        valid_all = np.ones((columns, count), np.bool_)
+        for c, (kind, name) in enumerate(self._key_columns):
+            if kind == "range":
+                keys[c], valid = keys_of(table.column(name))
+                if valid is not None:
+                    valid_all[c] = valid
+            else:
+                keys[c] = self._codes(kind, name, table, texts)
+        return Batch(place, keys, valid_all)
+
+    def _codes(
+        self, kind: str, name: str, table: pa.Table, texts: Mapping[str, npt.NDArray[np.bool_]]
+    ) -> IntArray:
+        """Number of the constant of each row, -1 for another value; 0 where a condition holds."""
+        if kind == "sql":
+            return np.where(texts[name], 0, -1)
+        column = flat(table.column(name))
+        if kind == "null":
+            return np.where(np.asarray(column.is_null()), 0, -1)
+        encoded = pc.dictionary_encode(column)
+        known = pa.array(list(self._texts.get(name, {})), pa.string())
+        found = pc.index_in(encoded.dictionary.cast(pa.string()), value_set=known)
+        codes = np.append(found.fill_null(-1).to_numpy(zero_copy_only=False), -1)
+        indices = encoded.indices.fill_null(len(codes) - 1)
+        found_codes: IntArray = codes[indices.to_numpy(zero_copy_only=False)].astype(np.int64)
+        return found_codes
+
+    def _answers(self, table: pa.Table) -> dict[str, npt.NDArray[np.bool_]]:
+        """Rows in which each residual condition holds."""
+        wanted = {way.name for way in self._ways if way.kind == "sql"}
+        wanted |= {name for kind, name in self._key_columns if kind == "sql"}
+        listed = sorted(wanted)
+        if not listed:
+            return {}
+        arrays, failed, why = evaluate_all([f"coalesce(({s}), false)" for s in listed], table)
+        for sql, bad in zip(listed, failed, strict=True):
+            if bad is not None and bad.any():
+                raise SqlError(f"the condition {sql} cannot be computed: {why}")
+        return {
+            sql: np.array(array.to_numpy(zero_copy_only=False), np.bool_)
+            for sql, array in zip(listed, arrays, strict=True)
+        }

@@ -1,0 +1,363 @@
+"""The search of a bank: hits of every query and partition, one after the other, in one call.
+
+Purpose
+    :func:`search_bank` merges what queries keep with the hits of a batch, and searches each
+    (query, partition) by :func:`~chronicle.query.pattern.jumping.match_bits`, the search of a
+    single pattern.
+
+Layout
+    The rows of a (query, partition) are its hits, and where events between two hits satisfied
+    nothing one *gap* that stands for all of them: only a star of which nothing is asked passes it::
+
+        rank in partition   7  8  9 10 11 12 13        rows   A B gap A gap
+        satisfied           A  B  -  -  A  -  -        (13 is the newest event of the partition)
+
+    Hits and kept rows come sorted by query, then partition, then rank, so both are read front to
+    back, and what is kept afterwards is written in the same order.
+
+Guarantee
+    A hit with no hit beside it is dropped at once where no match can begin or go on with it, so
+    most hits cost a comparison.
+"""
+
+# mypy: disable-error-code="no-untyped-def, assignment"
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ...compiled import kernel, kernel_calling
+from ...query.pattern import jumping, outcomes, search, waiting
+from ...query.pattern.jumping import Stars, match_bits
+from ...query.pattern.outcomes import DONE, GROUP, MATCHES, RUNS
+from ...query.pattern.search import Edges, Rows, Task
+
+__all__ = [
+    "BUFFER_FULL",
+    "KEPT_FULL",
+    "Fresh",
+    "Hits",
+    "Kept",
+    "Parts",
+    "Queries",
+    "by_query",
+    "search_bank",
+]
+
+IntArray = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+GAP = np.int64(-1)
+"""Number of a row that stands for events that satisfied nothing."""
+
+BUFFER_FULL, KEPT_FULL = np.int64(-1), np.int64(-2)
+FAR = np.int64(9223372036854775807)
+SLICE_STEPS = 1 << 60
+
+
+class Queries(NamedTuple):
+    """Per query: its automaton, WITHIN or -1, and how many states may be tried from one start."""
+
+    automaton: IntArray
+    window: IntArray
+    steps_max: int
+
+
+class Hits(NamedTuple):
+    """Hits sorted by query: those of ``q`` are ``first[q] .. first[q + 1]``.
+
+    ``row`` counts in the order of partitions; ``bits`` are what the row may stand for.
+    """
+
+    first: IntArray
+    row: npt.NDArray[np.int32]
+    bits: Words
+
+
+class Fresh(NamedTuple):
+    """Events of the batch in the order of partitions: partition, rank in it, tick, tick's rank.
+
+    ``count[p]``: events of partition ``p`` so far.
+    """
+
+    partition: IntArray
+    rank: IntArray
+    tick: IntArray
+    among: IntArray
+    count: IntArray
+
+
+class Kept(NamedTuple):
+    """Rows of (query, partition) ``k``: ``first[k] .. first[k + 1]``, the search at the first.
+
+    A row has bits, rank in the partition, tick and rank among those of its tick; of a gap the last
+    one is :data:`GAP`.
+    """
+
+    query: IntArray
+    partition: IntArray
+    first: IntArray
+    bits: Words
+    rank: IntArray
+    tick: IntArray
+    among: IntArray
+
+
+class Parts(NamedTuple):
+    """Matches, beside :class:`~chronicle.query.pattern.search.MatchTable`.
+
+    Per match its query and partition; per run the tick and rank of its first row, and per match
+    those of its last row.
+    """
+
+    query: IntArray
+    partition: IntArray
+    tick: IntArray
+    among: IntArray
+    last_tick: IntArray
+    last_among: IntArray
+
+
+@kernel
+def by_query(hit_row, hit_use, use_query, use_bits, first, row, bits):
+    """Counting sort of hits by query; makes the offsets ``first``, and keeps the order of rows."""
+    n = hit_row.shape[0]
+    for q in range(first.shape[0]):
+        first[q] = 0
+    for i in range(n):
+        first[use_query[hit_use[i]] + 1] += 1
+    for q in range(1, first.shape[0]):
+        first[q] += first[q - 1]
+    cursor = first.copy()
+    for i in range(n):
+        u = hit_use[i]
+        q = use_query[u]
+        at = cursor[q]
+        row[at] = hit_row[i]
+        bits[at] = use_bits[u]
+        cursor[q] = at + 1
+
+
+@kernel_calling(jumping, outcomes, search, waiting)
+def search_bank(
+    queries, tables, hits, fresh, kept, now, final, at, frame, visited, known, nothing, state,
+    output, parts, kept_out, buffers,
+):  # fmt: skip
+    """Search every (query, partition) with hits, with rows kept, or with time that is over.
+
+    ``at``: next query, next of its hits, next kept, entries and rows put into ``kept_out``;
+    ``buffers``: bits, rank, tick, among of one (query, partition).  Returns why it stopped, and the
+    query or the rows that the buffers lack room for; the next call begins with the same (query,
+    partition).
+    """
+    words, ranks, ticks, amongs = buffers
+    count = queries.automaton.shape[0]
+    known_count = kept.query.shape[0]
+    one_begin = np.zeros(1, np.int64)
+    one_end = np.zeros(1, np.int64)
+    position = np.zeros(1, np.int64)
+    number = np.zeros(1, np.int64)
+    seen = np.zeros(1, np.bool_)
+    q = at[0]
+    h = at[1]
+    k = at[2]
+    while True:
+        # the next (query, partition): of the hits, of what is kept, or of both
+        while q < count and h >= hits.first[q + 1]:
+            q += 1
+            if q < count:
+                h = hits.first[q]
+        query = count
+        partition = np.int64(0)
+        if q < count:
+            query = q
+            partition = fresh.partition[hits.row[h]]
+        old = False
+        if k < known_count and (
+            kept.query[k] < query or (kept.query[k] == query and kept.partition[k] <= partition)
+        ):
+            old = True
+            query = kept.query[k]
+            partition = kept.partition[k]
+        if query == count:
+            break
+        at[0] = q
+        at[1] = h
+        at[2] = k
+        a = queries.automaton[query]
+        gap = tables.gap[a]
+        first_bits = tables.first_bits[a]
+        window = queries.window[query]
+        stop = h
+        if q == query:
+            while stop < hits.first[q + 1] and fresh.partition[hits.row[stop]] == partition:
+                stop += 1
+        # its rows
+        n = 0
+        if old:
+            for r in range(kept.first[k], kept.first[k + 1]):
+                words[n] = kept.bits[r]
+                ranks[n] = kept.rank[r]
+                ticks[n] = kept.tick[r]
+                amongs[n] = kept.among[r]
+                n += 1
+        before = n
+        i = h
+        alone = tables.alone[a] or gap != 0
+        newest = fresh.count[partition] - 1
+        while i < stop:
+            row = hits.row[i]
+            bits = hits.bits[i]
+            i += 1
+            while i < stop and hits.row[i] == row:
+                bits |= hits.bits[i]
+                i += 1
+            rank = fresh.rank[row]
+            if n == 0 and bits & first_bits == 0:
+                continue
+            beside = n > 0 and ranks[n - 1] == rank - 1
+            if not alone and not beside:
+                followed = (i < stop and fresh.rank[hits.row[i]] == rank + 1) or rank == newest
+                if not followed or bits & first_bits == 0:
+                    # no match has it: what comes behind is not beside what was before
+                    if n > 0 and amongs[n - 1] != GAP:
+                        if n + 2 > words.shape[0]:
+                            return BUFFER_FULL, n + 2
+                        words[n] = gap
+                        ranks[n] = rank
+                        ticks[n] = ticks[n - 1]
+                        amongs[n] = GAP
+                        n += 1
+                    elif n > 0:
+                        ranks[n - 1] = rank
+                    continue
+            if n + 3 > words.shape[0]:
+                return BUFFER_FULL, n + 3
+            if n > 0 and not beside:
+                if amongs[n - 1] == GAP:
+                    ranks[n - 1] = rank - 1
+                else:
+                    words[n] = gap
+                    ranks[n] = rank - 1
+                    ticks[n] = ticks[n - 1]
+                    amongs[n] = GAP
+                    n += 1
+            words[n] = gap | bits
+            ranks[n] = rank
+            ticks[n] = fresh.tick[row]
+            amongs[n] = fresh.among[row]
+            n += 1
+        if n > 0 and ranks[n - 1] < newest:
+            if amongs[n - 1] == GAP:
+                ranks[n - 1] = newest
+            else:
+                if n + 1 > words.shape[0]:
+                    return BUFFER_FULL, n + 1
+                words[n] = gap
+                ranks[n] = newest
+                ticks[n] = ticks[n - 1]
+                amongs[n] = GAP
+                n += 1
+        over = final or (
+            n > 0 and window >= 0 and ticks[0] <= FAR - window and ticks[0] + window < now
+        )
+        position[0] = 0
+        if n > before or over:
+            # matches of this (query, partition) are all put out, or none
+            m = state[MATCHES]
+            r0 = state[RUNS]
+            p0 = tables.place[a]
+            p1 = tables.place[a + 1]
+            e0 = tables.edge[a]
+            e1 = tables.edge[a + 1]
+            edges = Edges(
+                tables.first[p0 + a : p1 + a + 1],
+                tables.target[e0:e1],
+                tables.flag[e0:e1],
+                tables.bit[p0:p1],
+            )
+            stars = Stars(
+                tables.star_bits[a],
+                tables.kind[p0:p1],
+                tables.exits[p0:p1],
+                tables.star_first[p0:p1],
+                tables.star_last[p0:p1],
+            )
+            one_end[0] = n
+            number[0] = 0
+            rows = Rows(words, one_begin, one_end, one_end, position, seen, number, ticks)
+            task = Task(
+                window,
+                now,
+                final,
+                0,
+                first_bits,
+                False,
+                2 if window >= 0 else 1,
+                tables.skip[a],
+                tables.member[p0:p1],
+                queries.steps_max,
+                SLICE_STEPS,
+                SLICE_STEPS,
+            )
+            state[GROUP] = 0
+            status = match_bits(
+                edges,
+                stars,
+                frame,
+                visited,
+                1,
+                known[: 2 * (p1 - p0)],
+                rows,
+                task,
+                nothing,
+                state,
+                output,
+            )
+            found = state[MATCHES]
+            if status != DONE:
+                state[MATCHES] = m
+                state[RUNS] = r0
+                return np.int64(status), query
+            r = r0
+            for j in range(m, found):
+                parts.query[j] = query
+                parts.partition[j] = partition
+                last = output.start[j] + output.length[j] - 1
+                parts.last_tick[j] = ticks[last]
+                parts.last_among[j] = amongs[last]
+                for _ in range(output.runs[j]):
+                    row = output.row[r]
+                    parts.tick[r] = ticks[row]
+                    parts.among[r] = amongs[row]
+                    r += 1
+        # what may still be part of a match
+        begin = n if final else min(n, position[0])
+        while begin < n and words[begin] & first_bits == 0:
+            begin += 1
+        if begin < n:
+            e = at[3]
+            used = at[4]
+            if e + 2 > kept_out.first.shape[0] or used + n - begin > kept_out.bits.shape[0]:
+                return KEPT_FULL, n
+            kept_out.query[e] = query
+            kept_out.partition[e] = partition
+            kept_out.first[e] = used
+            for r in range(begin, n):
+                kept_out.bits[used] = words[r]
+                kept_out.rank[used] = ranks[r]
+                kept_out.tick[used] = ticks[r]
+                kept_out.among[used] = amongs[r]
+                used += 1
+            kept_out.first[e + 1] = used
+            at[3] = e + 1
+            at[4] = used
+        h = stop
+        if old:
+            k += 1
+        at[0] = q
+        at[1] = h
+        at[2] = k
+    return np.int64(DONE), 0

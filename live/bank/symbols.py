@@ -1,0 +1,217 @@
+"""Conditions in a normal form, each of them once, whoever uses it.
+
+Purpose
+    The condition of a pattern variable is a conjunction of *atoms*; :class:`Symbols` gives equal
+    conjunctions one number.  Atoms are taken from the plan of the pattern, so that a symbol holds
+    exactly where the matcher says that the variable's condition does.
+
+Layout
+    ===========  ====================================================================
+    Range        ``low <= key(column) <= high``, both ends among the keys
+    Member       the text is one of some constants
+    Null         the value is null
+    Residual     anything else that is about one event, as SQL
+    ===========  ====================================================================
+
+    A number's *key* is an integer that orders as the number does: integers are their own, those of
+    floating-point numbers are made of their bits (both zeros are one, NaN is the greatest).
+
+Limits
+    A pattern runs by itself (:func:`why_alone`) when its conditions look at other events, when it
+    may match nothing, has anchors or more than 64 positions, selects events, asks for
+    MATCH_NUMBER, or can end or begin with an event of which nothing is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import sqlglot
+from sqlglot import exp
+
+from ...query.pattern import rowtests as rt
+from ...query.pattern.advancing import reads_number
+from ...query.pattern.automaton import ACCEPT
+from ...query.pattern.columns import flat, numbers
+from ...query.pattern.compiled import CompiledMatch
+from ...query.pattern.conditions import Test
+from ...ticks import INT64_MAX, INT64_MIN
+
+__all__ = ["Atom", "Member", "Null", "Range", "Residual", "Symbols", "keys_of", "why_alone"]
+
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, order=True)
+class Range:
+    """Keys from ``low`` to ``high``, both included."""
+
+    column: str
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, order=True)
+class Member:
+    """One of some texts."""
+
+    column: str
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, order=True)
+class Null:
+    """No value."""
+
+    column: str
+
+
+@dataclass(frozen=True, order=True)
+class Residual:
+    """Any other condition on one event."""
+
+    sql: str
+
+
+Atom = Range | Member | Null | Residual
+
+
+def float_keys(values: npt.NDArray[np.float64]) -> IntArray:
+    """Keys of floating-point numbers: NaN is the greatest, both zeros are one."""
+    bits = (values + 0.0).view(np.int64)  # -0.0 + 0.0 is 0.0
+    keys = np.where(bits < 0, INT64_MIN - bits, bits)
+    return np.where(np.isnan(values), INT64_MAX, keys).astype(np.int64)
+
+
+def keys_of(column: pa.ChunkedArray | pa.Array) -> tuple[IntArray, npt.NDArray[np.bool_] | None]:
+    """Keys of a column of numbers or times, and which are valid (None: all)."""
+    array = flat(column)
+    if pa.types.is_float64(array.type):
+        values, valid = numbers(array, "f")
+        return float_keys(np.asarray(values, np.float64)), valid
+    values, valid = numbers(array, "i")
+    return np.ascontiguousarray(values, np.int64), valid
+
+
+def why_alone(compiled: CompiledMatch) -> str:
+    """Why a pattern cannot share a bank; empty when it can."""
+    plan, automaton = compiled.conditions, compiled.automaton
+    if compiled.clause.selection is not None:
+        return "it selects events"
+    if compiled.clause.rows != "one":
+        return "it puts out all rows of a match"
+    if plan.path_dependent:
+        return "a condition looks at the partial match"
+    if compiled.history or compiled.lookahead:
+        return "PREV or NEXT reads another event"
+    if not plan.by_position:
+        return "it has more than 64 positions"
+    if automaton.empty_match or not automaton.positions:
+        return "it can match no event"
+    if any(edge.anchor or edge.absent for edges in automaton.edges for edge in edges):
+        return "it has an anchor or an absence"
+    if reads_number(compiled):
+        return "it asks for MATCH_NUMBER"
+    if not compiled.in_time_order or len(compiled.order_by) > 1:
+        return "it asks for an order of its own among events of one time"
+    tests = plan.tests.tests
+    if any(t.kind in (rt.COMPARE_F, rt.COMPARE_I) for t in tests):
+        return "a condition compares two columns"
+    asked = _asked(compiled)
+    for p, edges in enumerate(automaton.edges):
+        loops = any(edge.target == p for edge in edges)
+        ends = any(edge.target == ACCEPT for edge in edges)
+        if p and not asked[p] and (ends or not loops):
+            return f"nothing is asked of {automaton.names[p]}, and it is counted event by event"
+    if any(edge.target > 0 and not asked[edge.target] for edge in automaton.edges[0]):
+        return "it can begin with any event"
+    return ""
+
+
+def _asked(compiled: CompiledMatch) -> list[bool]:
+    """Per position, whether anything is asked of its events."""
+    tested = 0
+    for test in compiled.conditions.tests.tests:
+        tested |= test.bits
+    bits = compiled.conditions.bit.tolist()
+    return [p > 0 and bool(tested >> bit & 1) for p, bit in enumerate(bits)]
+
+
+def atoms_of(compiled: CompiledMatch) -> dict[int, tuple[Atom, ...]]:
+    """Conditions of a pattern that can share: by the bits that they guard, in normal form."""
+    tests = compiled.conditions.tests
+    found: dict[int, dict[Any, Atom]] = {}
+    for test in tests.tests:
+        for atom in _atoms(test, tests.queries):
+            if isinstance(atom, Member) and not _is_text(compiled, atom.column):
+                atom = Residual(tests.queries[test.a[1]])
+            mine = found.setdefault(test.bits, {})
+            if isinstance(atom, Range):
+                before = mine.get(atom.column)
+                if isinstance(before, Range):
+                    atom = Range(
+                        atom.column, max(atom.low, before.low), min(atom.high, before.high)
+                    )
+                mine[atom.column] = atom
+            else:
+                mine[atom] = atom
+    return {
+        bits: tuple(sorted(atoms.values(), key=lambda a: (type(a).__name__, a)))
+        for bits, atoms in found.items()
+    }
+
+
+def _atoms(test: Test, queries: Sequence[str]) -> list[Atom]:
+    if test.kind == rt.RANGE_F:
+        ends = float_keys(np.array([test.low, test.high], np.float64)).tolist()
+        return [Range(str(test.a[0]), ends[0], INT64_MAX if test.b else ends[1])]
+    if test.kind == rt.RANGE_I:
+        return [Range(str(test.a[0]), int(test.low), int(test.high))]
+    what, detail = test.a
+    if what == "valid":  # a range holds of no null
+        return []
+    return [_of_sql(queries[detail])]
+
+
+def _is_text(compiled: CompiledMatch, column: str) -> bool:
+    schema = compiled.columns.arrow
+    return column in schema.names and pa.types.is_string(schema.field(column).type)
+
+
+def _of_sql(sql: str) -> Atom:
+    """The atom that a text is."""
+    node = sqlglot.parse_one(sql, read="duckdb")
+    while isinstance(node, exp.Paren):
+        node = node.this
+    column = node.this if isinstance(node, exp.EQ | exp.In | exp.Is) else None
+    while isinstance(column, exp.Paren):
+        column = column.this
+    if isinstance(column, exp.Column) and not column.table:
+        name = column.name
+        if isinstance(node, exp.Is) and isinstance(node.expression, exp.Null):
+            return Null(name)
+        values = node.expressions if isinstance(node, exp.In) else [node.expression]
+        plain = all(isinstance(v, exp.Literal) and v.is_string for v in values)
+        if values and plain and not isinstance(node, exp.Is) and not node.args.get("query"):
+            return Member(name, tuple(sorted({v.this for v in values})))
+    return Residual(sql)
+
+
+class Symbols:
+    """Numbers of conjunctions, shared by all who use them."""
+
+    def __init__(self) -> None:
+        self.atoms: list[tuple[Atom, ...]] = []
+        self._number: dict[tuple[Atom, ...], int] = {}
+
+    def number(self, atoms: tuple[Atom, ...]) -> int:
+        """Number of a conjunction."""
+        if atoms not in self._number:
+            self._number[atoms] = len(self.atoms)
+            self.atoms.append(atoms)
+        return self._number[atoms]

@@ -1,0 +1,293 @@
+"""Delivery of results to webhooks: in the order of ``_seq``, at least once, until it is given up.
+
+Purpose
+    :class:`Deliveries` sends what live queries with a webhook put out, some rows a request, the
+    next when the one before was taken (an answer from 200 to 299).
+
+Layout
+    ``live/<name>/DELIVERY``, a JSON document::
+
+        {"after": 17, "upto": 21, "at": "2018-08-01T05:00:00+00:00", "failures": 2,
+         "parked": null, "error": "..."}
+
+    Rows up to ``after`` were taken.  The request at hand has those up to ``upto`` and was made
+    ``at`` that time; it has the same body and ``webhook-id`` when it is sent again, also after a
+    restart.
+
+Guarantee
+    Every row that a live query puts out is sent until it is taken, in order.  A request that fails
+    is sent again, after :data:`PAUSE_S` and then twice as long each time, up to
+    :data:`PAUSE_S_MAX`.  After :data:`ATTEMPTS_MAX` failures, or an answer 410 (Gone), the delivery
+    is *parked*: nothing is sent until the live query is resumed; its results are kept meanwhile.
+    A receiver that stalls delays nobody but itself, as long as fewer than :data:`THREADS` do.
+
+Limits
+    A row that was taken just before a crash is sent again; its ``webhook-id`` tells.  Rows that the
+    sink's retention drops before they were taken are not sent.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+
+from ..errors import ChronicleError
+from ..formats.jsonout import json_bytes
+from ..store import EventStream
+from ..store.atomic_file import replace_file
+from ..store.catalog import directory_name
+from ..store.file_contract import Files
+from .definition import DIRECTORY
+from .sink import Sink
+from .webhooks import Undelivered, Webhook, send
+
+__all__ = ["Deliveries"]
+
+logger = logging.getLogger("chronicle.live")
+
+ROWS_MAX = 100
+"""Rows of one request."""
+
+PAUSE_S = 1.0
+PAUSE_S_MAX = 300.0
+ATTEMPTS_MAX = 20
+THREADS = 8
+LOOK_S = 60.0
+_GONE = 410
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a delivery is; see the module."""
+
+    after: int = 0
+    upto: int | None = None
+    at: str = ""
+    failures: int = 0
+    parked: str | None = None
+    error: str | None = None
+
+
+class _Delivery:
+    """The delivery of one live query."""
+
+    def __init__(self, files: Files, webhook: Webhook, sink: Sink) -> None:
+        self._files = files
+        self.webhook = webhook
+        self.sink = sink
+        self._path = f"{DIRECTORY}/{directory_name(sink.query)}/DELIVERY"
+        self.progress = Progress()
+        if files.exists(self._path):
+            self.progress = Progress(**json.loads(files.read(self._path)))
+        self.due = 0.0
+        self.busy = False
+        self.dropped = False
+        self._looked = -1
+        self._ahead: pa.RecordBatch | None = None
+
+    def ready(self, now: float) -> bool:
+        """Whether something is to be sent, as far as is known."""
+        if self.busy or self.progress.parked is not None:
+            return False
+        if self.progress.failures:
+            return self.due <= now
+        return self.sink.stream.snapshot().version != self._looked
+
+    def keep(self, progress: Progress) -> None:
+        """Go on from there, after a crash, too."""
+        if not self.dropped:
+            replace_file(self._files, self._path, json.dumps(asdict(progress)).encode())
+        self.progress = progress
+
+    def _rows(self) -> pa.RecordBatch | None:
+        """The next rows that were not taken; None when all were."""
+        ahead, after = self._ahead, self.progress.after
+        if ahead is not None:
+            numbers = ahead.column("_seq").to_numpy()
+            ahead = ahead.slice(int(np.searchsorted(numbers, after, "right")))
+        if ahead is None or not ahead.num_rows:
+            version = self.sink.stream.snapshot().version
+            ahead = next(self.sink.rows(after), None)
+            if ahead is None:
+                self._looked = version
+        self._ahead = ahead
+        return ahead
+
+    def next(self) -> tuple[str, bytes, int] | None:
+        """Id, body and last ``_seq`` of the next request; None when all was taken."""
+        ahead, progress = self._rows(), self.progress
+        if ahead is None:
+            return None
+        rows = ahead.slice(0, ROWS_MAX)
+        if progress.upto is not None:  # a request that was begun
+            numbers = ahead.column("_seq").to_numpy()
+            rows = ahead.slice(0, int(np.searchsorted(numbers, progress.upto, "right")))
+            rows = rows if rows.num_rows else ahead.slice(0, ROWS_MAX)
+        first, last = rows.column("_seq")[0].as_py(), rows.column("_seq")[-1].as_py()
+        if progress.upto != last:
+            now = dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds")
+            self.keep(replace(progress, upto=last, at=now))
+        name = self.sink.query
+        body = b'{"type":"chronicle.live.rows","timestamp":%s,"data":{"query":%s,"rows":[%s]}}' % (
+            json.dumps(self.progress.at).encode(),
+            json.dumps(name).encode(),
+            b",".join(json_bytes(rows).splitlines()),
+        )
+        return f"{quote(name, safe='')}-{first}-{last}", body, last
+
+    def attempt(self, stop: threading.Event) -> bool:
+        """Send the next request; says whether there was one and it was taken."""
+        wanted = self.next()
+        if wanted is None:
+            return False
+        id, body, last = wanted
+        wait = 0.0
+        parked = None
+        try:
+            answer = send(self.webhook, id, body, stop)
+            if 200 <= answer.status < 300:
+                self.keep(Progress(after=last))
+                return True
+            error, wait = f"answered {answer.status}", answer.retry_after_s
+            if answer.status == _GONE:
+                parked = "the receiver is gone (410)"
+        except Undelivered as undelivered:
+            if stop.is_set():
+                return False
+            error = str(undelivered)
+        failures = self.progress.failures + 1
+        if failures >= ATTEMPTS_MAX:
+            parked = f"{failures} requests failed in a row"
+        if parked is not None:
+            logger.warning("webhook of %s is parked: %s (%s)", self.sink.query, parked, error)
+        self.keep(replace(self.progress, failures=failures, error=error, parked=parked))
+        pause = min(PAUSE_S * 2 ** (failures - 1), PAUSE_S_MAX)
+        self.due = time.monotonic() + max(pause, min(wait, 3600.0))
+        return False
+
+    def status(self) -> dict[str, Any]:
+        """For people."""
+        progress = self.progress
+        newest = self.sink.stream.snapshot().aggregate(["_seq"])["_seq"].max or 0
+        state = "delivered" if progress.after >= newest else "delivering"
+        if progress.failures:
+            state = "failing"
+        if progress.parked is not None:
+            state = "parked"
+        return {
+            "url": self.webhook.url,
+            "state": state,
+            "after": progress.after,
+            "failures": progress.failures,
+            "error": progress.parked or progress.error,
+        }
+
+
+class Deliveries:
+    """The deliveries of a store's live queries.
+
+    Parameters
+    ----------
+    files : Files
+        Of the store.
+    """
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._lock = threading.Lock()
+        self._deliveries: dict[str, _Delivery] = {}
+        self._heard: dict[EventStream, Callable[[object], None]] = {}
+        self._wake = threading.Event()
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._pool: ThreadPoolExecutor | None = None
+
+    def add(self, webhook: Webhook, sink: Sink) -> None:
+        """Deliver what a live query puts out, from now on or from where it was left."""
+        with self._lock:
+            self._deliveries[sink.query] = _Delivery(self._files, webhook, sink)
+            if sink.stream not in self._heard:
+                listener = self._heard[sink.stream] = lambda _: self._wake.set()
+                sink.stream.subscribe(listener)
+        self._wake.set()
+
+    def remove(self, name: str) -> None:
+        """Deliver nothing more of a live query."""
+        with self._lock:
+            found = self._deliveries.pop(name, None)
+            if found is not None:
+                found.dropped = True
+
+    def resume(self, name: str) -> None:
+        """Have a delivery that was parked, or waits, go on at once."""
+        with self._lock:
+            found = self._deliveries.get(name)
+            if found is not None and not found.busy:
+                found.keep(replace(found.progress, failures=0, parked=None, error=None))
+                found.due = 0.0
+        self._wake.set()
+
+    def status(self, name: str) -> dict[str, Any] | None:
+        """How a delivery does; None where there is none."""
+        found = self._deliveries.get(name)
+        return None if found is None else found.status()
+
+    def start(self) -> None:
+        """Have threads deliver."""
+        self._pool = ThreadPoolExecutor(THREADS, "chronicle-webhook")
+        self._thread = threading.Thread(target=self._loop, name="chronicle-webhooks", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Send nothing more; what is on its way is cut off, and sent again another time."""
+        self._ended.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+        for stream, listener in self._heard.items():
+            with suppress(ChronicleError, ValueError):
+                stream.unsubscribe(listener)
+
+    def _loop(self) -> None:
+        assert self._pool is not None
+        while not self._ended.is_set():
+            self._wake.clear()
+            now = time.monotonic()
+            due = now + LOOK_S
+            with self._lock:
+                for each in self._deliveries.values():
+                    if each.ready(now):
+                        each.busy = True
+                        self._pool.submit(self._deliver, each)
+                    elif each.progress.failures and not each.busy:
+                        due = min(due, max(each.due, now + 0.01))
+            self._wake.wait(due - now)
+
+    def _deliver(self, delivery: _Delivery) -> None:
+        """Requests of one live query until one fails or all was taken."""
+        try:
+            while not self._ended.is_set() and delivery.attempt(self._ended):
+                pass
+        except Exception as error:  # of the disk, say: tried again
+            if not delivery.dropped and not delivery.sink.stream.commits.closed:
+                logger.exception("webhook of %s", delivery.sink.query)
+            failures = delivery.progress.failures + 1
+            delivery.progress = replace(delivery.progress, failures=failures, error=str(error))
+            delivery.due = time.monotonic() + PAUSE_S_MAX
+        finally:
+            delivery.busy = False
+            self._wake.set()

@@ -1,0 +1,86 @@
+"""Constants of a machine: what a cost model multiplies, measured or by default.
+
+Purpose
+    ``chronicle calibrate`` measures what things cost and keeps it in a store's directory, as JSON.
+    :class:`ConstantsFile` reads and replaces one such file.
+
+Guarantee
+    A file that is missing, damaged, of another version or says anything but numbers above zero
+    counts as none: a query is then planned by the defaults, and not refused.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from ...store.atomic_file import replace_file
+from ...store.files import RealFiles
+
+__all__ = ["ConstantsFile"]
+
+_VERSION = 1
+
+Constants = TypeVar("Constants")
+
+
+class ConstantsFile(Generic[Constants]):
+    """Nanoseconds by name, in a store's directory.
+
+    Parameters
+    ----------
+    name : str
+        Of the file.
+    kind : type
+        A dataclass of floats, all of them with a default.
+    variable : str, optional
+        Of the environment, which names another file to read.
+    """
+
+    def __init__(self, name: str, kind: type[Constants], variable: str | None = None) -> None:
+        self.name = name
+        self._kind: Any = kind
+        self._variable = variable
+        self._known: dict[Path, tuple[int, Constants]] = {}
+
+    def load(self, store: str | os.PathLike[str] | None) -> Constants:
+        """What is kept; the defaults where nothing can be read, or without a store."""
+        told = os.environ.get(self._variable) if self._variable else None
+        defaults: Constants = self._kind()
+        if not told and store is None:
+            return defaults
+        path = Path(told) if told else Path(str(store)) / self.name
+        try:
+            changed = path.stat().st_mtime_ns
+            known = self._known.get(path)
+            if known is None or known[0] != changed:
+                known = self._known[path] = changed, self._parsed(path.read_text())
+            return known[1]
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            return defaults
+
+    def _parsed(self, text: str) -> Constants:
+        kept = json.loads(text)
+        if kept["version"] != _VERSION:
+            raise ValueError(f"constants of version {kept['version']}")
+        numbers = {name: float(value) for name, value in kept["nanoseconds"].items()}
+        if not all(0 < value < math.inf for value in numbers.values()):
+            raise ValueError("a constant that is not above zero")
+        found: Constants = self._kind(**numbers)
+        return found
+
+    def save(self, store: str | os.PathLike[str], constants: Constants) -> Path:
+        """Keep measured constants; replaces the file as a whole.
+
+        Raises
+        ------
+        StorageFull, StorageFailed
+            It cannot be written; the constants are those of before.
+        """
+        kept = {"version": _VERSION, "nanoseconds": asdict(constants)}  # type: ignore[call-overload]
+        replace_file(RealFiles(store), self.name, f"{json.dumps(kept, indent=2)}\n".encode())
+        return Path(store) / self.name

@@ -1,0 +1,260 @@
+"""Runs of rows from the aggregates of the tree: leaves and zones that need not be read.
+
+Purpose
+    A condition that the aggregates of a leaf exclude holds in none of its rows; one whose contrary
+    they exclude holds in all of them.  Where that is so for every name of a pattern, the leaf is
+    one word, and its first row stands for all of it.  Only zones that are mixed are read: what it
+    costs grows with the flips, not with the events.
+
+Layout
+    ::
+
+        leaves     |  A       |  A  B    |   ?      |          |     words, or not known
+        zones                            | AB AB ?A |                of the leaves that are not
+        rows                                  x..                    of the zones that are not
+
+Guarantee
+    The runs are those of a scan.  What must hold where a condition is *not* true is compiled from
+    its negation, or a null of one of its columns; only comparisons of columns with constants that
+    are not null, joined by AND, OR and NOT, are understood.
+
+Limits
+    Without PARTITION BY, GAP and PREV; measures that read no rows; no late events.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from sqlglot import exp
+
+from ...schema import StreamSchema
+from ...store.prune import AnyOf, IsNull, Prune
+from ...store.snapshot import Snapshot
+from ..conditions.constants import Folder
+from ..pattern.binding import Bound, Navigation
+from ..pattern.buffers import row_words
+from ..pattern.columns import flat, numbers
+from ..pattern.compiled import MatchLimits
+from ..situations.compiled import CompiledSituations
+from ..situations.stream import SituationStream
+from .coarse import Buckets
+from .column_gather import Gathered
+from .situation_intervals import SituationRun
+from .symbols import condition_prune
+from .timeline import Timeline
+
+__all__ = ["TreeRuns", "plan_tree_runs", "run_tree_runs"]
+
+Ints = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+Mask = npt.NDArray[np.bool_]
+
+KNOWN_LEAST = 0.5
+"""Share of the events that lie in leaves of one word, from which on the tree is asked."""
+ROWS_AT_ONCE = 1 << 20
+
+_UNDERSTOOD = (
+    exp.And, exp.Or, exp.Not, exp.Paren, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.EQ, exp.NEQ,
+    exp.Between, exp.Column, exp.Identifier, exp.Literal, exp.Neg, exp.Boolean,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TreeRuns:
+    """What the tree is asked, per name: what holds where a condition is true, and where not.
+
+    Attributes
+    ----------
+    true, other : tuple of (Prune or None)
+        None where nothing is known of it.
+    known : float
+        Share of the events in leaves of one word.
+    """
+
+    true: tuple[Prune | None, ...]
+    other: tuple[Prune | None, ...]
+    known: float
+
+    def words(self, buckets: Buckets) -> tuple[Words, Mask]:
+        """Word of each bucket, and which buckets are mixed."""
+        words = np.zeros(len(buckets.starts), np.uint64)
+        mixed = np.zeros(len(buckets.starts), np.bool_)
+        for i, (true, other) in enumerate(zip(self.true, self.other, strict=True)):
+            may = np.ones(len(words), np.bool_) if true is None else buckets.may_satisfy(true)
+            may_not = np.ones(len(words), np.bool_) if other is None else buckets.may_satisfy(other)
+            mixed |= may & may_not
+            words |= np.where(may & ~may_not, np.uint64(1) << np.uint64(i), np.uint64(0))
+        return words, mixed
+
+
+def plan_tree_runs(
+    snapshot: Snapshot, compiled: CompiledSituations, folder: Folder | None = None
+) -> TreeRuns | None:
+    """What to ask of the tree; None where it cannot answer, or would say too little."""
+    if (
+        compiled.partition_by
+        or compiled.gap is not None
+        or compiled.history
+        or compiled.measured_names
+        or snapshot.dirty_ranges()
+    ):
+        return None
+    folder = folder or Folder({}, dt.datetime.now(dt.timezone.utc))
+    schema = snapshot.schema
+    true, other = [], []
+    for name, bound in zip(compiled.names, compiled.conditions, strict=True):
+        true.append(condition_prune(bound, name, schema, folder))
+        other.append(_contrary(bound, name, schema, folder))
+    if None in true or None in other:
+        return None
+    plan = TreeRuns(tuple(true), tuple(other), 1.0)
+    total = known = 0
+    for part in Timeline(snapshot).parts:
+        buckets = Buckets.of(part)
+        _, mixed = plan.words(buckets)
+        sizes = buckets.ends - buckets.starts
+        total += int(sizes.sum())
+        if part.leaves is not None:
+            zoned = mixed & (sizes > 0)
+            known += int(sizes[~zoned].sum()) + _known_in_zones(plan, buckets, zoned)
+    share = known / total if total else 0.0
+    return TreeRuns(plan.true, plan.other, share) if share >= KNOWN_LEAST else None
+
+
+SAMPLED_LEAVES = 4
+
+
+def _known_in_zones(plan: TreeRuns, buckets: Buckets, mixed: Mask) -> int:
+    """About how many events of mixed leaves lie in zones of one word, from some of the leaves."""
+    places = np.flatnonzero(mixed)
+    if not len(places):
+        return 0
+    some = np.unique(places[np.linspace(0, len(places) - 1, SAMPLED_LEAVES).astype(np.int64)])
+    chosen = np.zeros(len(mixed), np.bool_)
+    chosen[some] = True
+    low = np.flatnonzero(chosen)
+    sizes = buckets.ends - buckets.starts
+    zoned = buckets.zoned(chosen)
+    _, unsure = plan.words(zoned)
+    inside = np.zeros(len(unsure), np.bool_)
+    for number in low.tolist():
+        inside |= (zoned.starts >= buckets.starts[number]) & (zoned.ends <= buckets.ends[number])
+    lengths = zoned.ends - zoned.starts
+    share = float(lengths[inside & ~unsure].sum()) / max(1, int(lengths[inside].sum()))
+    return int(share * int(sizes[mixed].sum()))
+
+
+def _contrary(bound: Bound, name: str, schema: StreamSchema, folder: Folder) -> Prune | None:
+    """What holds where a condition is false or unknown; None where that is not understood."""
+    if not all(isinstance(node, _UNDERSTOOD) for node in bound.scalar.walk()):
+        return None
+    negated = Bound(exp.Not(this=exp.Paren(this=bound.scalar.copy())), bound.leaves, bound.at)
+    false = condition_prune(negated, name, schema, folder)
+    if false is None:
+        return None
+    columns = {leaf.row.column for leaf in bound.leaves if isinstance(leaf, Navigation)}
+    nulls = [IsNull(column) for column in sorted(c for c in columns if c is not None)]
+    return AnyOf((false, *nulls))
+
+
+# ------------------------------------------------------------------------------- running
+
+
+def run_tree_runs(
+    snapshot: Snapshot,
+    compiled: CompiledSituations,
+    tree: TreeRuns,
+    run: SituationRun,
+    check: Callable[[], None],
+    limits: MatchLimits,
+) -> Iterator[pa.RecordBatch]:
+    """Rows of the matches; ``run`` is filled in."""
+    timeline = Timeline(snapshot)
+    stream = SituationStream(compiled, limits, check)
+    waiting: list[tuple[Ints, Words]] = []
+    rows = 0
+    for part in timeline.parts:
+        check()
+        buckets = Buckets.of(part)
+        _, mixed = tree.words(buckets)
+        ticks, words = _flipping(timeline, compiled, tree, buckets.zoned(mixed), run, check)
+        waiting.append((ticks, words))
+        rows += len(ticks)
+        if rows >= ROWS_AT_ONCE:
+            yield from _advance(stream, waiting, None)
+            rows = sum(len(ticks) for ticks, _ in waiting)
+    bounds = snapshot.time_range
+    if bounds is not None and waiting:
+        yield from _advance(stream, waiting, bounds[1])
+    run.figures = stream.figures()
+    run.ended = True
+
+
+def _advance(
+    stream: SituationStream, waiting: list[tuple[Ints, Words]], last: int | None
+) -> Iterator[pa.RecordBatch]:
+    """Hand on what waits: all of it up to ``last``, or what lies before its newest tick."""
+    ticks = np.concatenate([some for some, _ in waiting])
+    words = np.concatenate([some for _, some in waiting])
+    waiting.clear()
+    cut = len(ticks)
+    if last is None:
+        cut = int(np.searchsorted(ticks, ticks[-1], side="left"))
+        waiting.append((ticks[cut:], words[cut:]))
+        last = int(ticks[-1]) - 1
+    yield from stream.advance_words(ticks[:cut], words[:cut], last)
+
+
+def _flipping(
+    timeline: Timeline, compiled: CompiledSituations, tree: TreeRuns, buckets: Buckets,
+    run: SituationRun, check: Callable[[], None],
+) -> tuple[Ints, Words]:  # fmt: skip
+    """Times and words of the rows of a part at which a word may change, in order."""
+    words, mixed = tree.words(buckets)
+    same = np.zeros(len(words), np.bool_)
+    same[1:] = ~mixed[1:] & ~mixed[:-1] & (words[1:] == words[:-1])
+    kept = np.flatnonzero(~mixed & ~same)
+    places, ticks, found = [buckets.starts[kept]], [buckets.first[kept]], [words[kept]]
+    for position, batch in _rows(timeline, compiled, buckets, np.flatnonzero(mixed), run, check):
+        table = pa.Table.from_batches([batch])
+        times, _ = numbers(flat(table.column(compiled.time)), "i")
+        places.append(position)
+        ticks.append(np.asarray(times, np.int64))
+        found.append(row_words(compiled.tests, table, np.array([0, batch.num_rows], np.int64)))
+    order = np.argsort(np.concatenate(places), kind="stable")
+    return np.concatenate(ticks)[order], np.concatenate(found)[order]
+
+
+def _rows(
+    timeline: Timeline, compiled: CompiledSituations, buckets: Buckets, mixed: Ints,
+    run: SituationRun, check: Callable[[], None],
+) -> Iterator[tuple[Ints, pa.RecordBatch]]:  # fmt: skip
+    """Rows of mixed buckets with their positions, many short stretches together."""
+    names: Sequence[str] = compiled.input_columns
+    output = pa.schema([timeline.schema.arrow.field(name) for name in names])
+    gathered = Gathered(timeline, output, run.metrics)
+    breaks = np.flatnonzero(np.diff(mixed) > 1) + 1
+    stretches = np.split(mixed, breaks) if len(mixed) else []
+    positions = [
+        np.arange(buckets.starts[some[0]], buckets.ends[some[-1]], dtype=np.int64)
+        for some in stretches
+    ]
+    at = np.concatenate(positions) if positions else np.zeros(0, np.int64)
+    done = 0
+    for some in stretches:
+        check()
+        low, high = int(buckets.starts[some[0]]), int(buckets.ends[some[-1]])
+        for batch, _ in gathered.add(low, high, True):
+            run.events += batch.num_rows
+            yield at[done : done + batch.num_rows], batch
+            done += batch.num_rows
+    for batch, _ in gathered.flush():
+        run.events += batch.num_rows
+        yield at[done : done + batch.num_rows], batch
+        done += batch.num_rows

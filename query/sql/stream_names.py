@@ -1,0 +1,36 @@
+"""Names of streams as statements write them: exactly, or else in any case."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...errors import SqlError
+from ...suggestion import did_you_mean
+from .dialect import error_at, position_of
+
+__all__ = ["StreamNames"]
+
+
+class StreamNames:
+    """The streams that there are.
+
+    Attributes
+    ----------
+    all : list of str
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.all = list(names)
+        self._folded = {name.lower(): name for name in names}
+
+    def find(self, name: str) -> str | None:
+        """The stream that is meant; None where there is none."""
+        return name if name in self.all else self._folded.get(name.lower())
+
+    def missing(self, node: Any, text: str) -> SqlError:
+        """That there is none of a node's name."""
+        hint = did_you_mean(node.name, self.all, quoted=False)
+        if not self.all:
+            hint = "; the store has no streams yet"
+        return error_at(text, position_of(node), f"no stream {node.name!r}{hint}")

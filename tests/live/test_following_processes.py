@@ -1,0 +1,144 @@
+"""Processes that follow: the real server killed in mid-step, the command line in a pipe."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import chronicle
+from chronicle.tests.server.event_client import Source
+
+ROOT = Path(chronicle.__file__).resolve().parent
+SCHEMA = pa.schema([pa.field("t", pa.int64(), False), pa.field("n", pa.int64())])
+LIVE = "CREATE LIVE QUERY high IDLE AFTER INTERVAL '0' SECOND AS SELECT t, n FROM s WHERE n > 2"
+
+
+class Process:
+    """A ``chronicle`` command of its own."""
+
+    def __init__(self, *arguments: str, store: Path) -> None:
+        environment = {**os.environ, "CHRONICLE_STORE": str(store), "CHRONICLE_PORT": "0"}
+        environment["CHRONICLE_ISOLATION"] = "none"
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "chronicle.cli", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+        )
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().decode()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.end()
+
+    def end(self) -> tuple[int, str]:
+        out, error = self.process.communicate(timeout=60)
+        del out
+        return self.process.returncode, error.decode()
+
+
+def serve(store: Path, port: int = 0) -> tuple[Process, str]:
+    served = Process("serve", "--port", str(port), store=store)
+    assert served.process.stderr is not None
+    while True:
+        line = served.process.stderr.readline().decode()
+        assert line, "it ended"
+        found = re.search(r"http://[\w.:]+", line)
+        if found and "serves" in line:
+            return served, found[0]
+
+
+def ask(url: str, body: Any) -> Any:
+    request = urllib.request.Request(url, json.dumps(body).encode())
+    request.add_header("Content-Type", "application/json")
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.loads(answer.read())
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    with chronicle.open(tmp_path / "store") as database:
+        database.create_stream("s", SCHEMA, time="t")
+    return tmp_path / "store"
+
+
+@pytest.mark.slow
+@pytest.mark.crash
+@pytest.mark.timeout(300)
+def test_a_server_killed_in_mid_step_tells_every_seq_once(store: Path) -> None:
+    """What was acknowledged, and once: the writer and the client both go on after each kill."""
+    served, url = serve(store)
+    port = int(url.rpartition(":")[2])
+    ask(f"{url}/v1/live", {"sql": LIVE})
+    source = Source(f"{url}/v1/live/high/rows", reconnect=True)
+    told: list[tuple[int, int]] = []
+    number = 0
+    try:
+        for _ in range(3):
+            until = time.monotonic() + 1.5
+            while time.monotonic() < until:
+                t = number * 3 if number % 5 else max(0, number * 3 - 40)
+                ask(f"{url}/v1/streams/s/events", [{"t": t, "n": number % 7}])
+                if number % 7 > 2:
+                    told.append((t, number % 7))
+                number += 1
+            served.kill()
+            served, url = serve(store, port)
+        ask(f"{url}/v1/streams/s/events", [{"t": number * 3 + 1000, "n": 6}])
+        told.append((number * 3 + 1000, 6))
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and len(_net(source.rows)) < len(told):
+            time.sleep(0.05)
+        assert [row["_seq"] for row in source.rows] == list(range(1, len(source.rows) + 1))
+        assert _net(source.rows) == sorted(told)
+        assert source.connections >= 4
+    finally:
+        source.stop()
+        served.process.send_signal(signal.SIGTERM)
+        assert served.end()[0] == 0
+
+
+def _net(rows: list[Any]) -> list[tuple[int, int]]:
+    held: dict[tuple[str, int], tuple[int, int]] = {}
+    for row in list(rows):
+        key = (row["_id"], row["_rev"])
+        if row["_diff"] > 0:
+            held[key] = (row["t"], row["n"])
+        else:
+            del held[key]
+    return sorted(held.values())
+
+
+def test_the_command_line_follows_and_ends_quietly(store: Path) -> None:
+    with chronicle.open(store) as database:
+        stream = database.stream("s")
+        follower = Process("tail", "s", "-F", "--after", "0", "-f", "ndjson", store=store)
+        stream.append([{"t": 1, "n": 1}])
+        assert json.loads(follower.line()) == {"t": 1, "n": 1}
+        stream.append([{"t": 0, "n": 2}])
+        assert json.loads(follower.line()) == {"t": 0, "n": 2}
+        follower.process.send_signal(signal.SIGINT)
+        assert follower.end() == (0, "")
+        reader = Process("tail", "s", "-F", "--after", "0", "-f", "csv", store=store)
+        assert reader.line() == "t,n\n"
+        assert reader.process.stdout is not None
+        reader.process.stdout.close()  # as `| head -1` does, and nothing more is written
+        reader.process.wait(30)
+        assert reader.process.returncode == 0
+        assert reader.process.stderr is not None
+        assert reader.process.stderr.read() == b""
+        reader.process.stderr.close()

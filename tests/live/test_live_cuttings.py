@@ -1,0 +1,94 @@
+"""However commits are cut into steps, the same holds in the end, under the same names."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from chronicle.database import Database
+from chronicle.live import query as query_module
+from chronicle.store import Store
+from chronicle.store.memory_files import MemoryFiles
+
+from .. import oracles_live as oracles
+
+SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.int64())])
+
+
+def commits(seed: int) -> list[list[dict[str, Any]]]:
+    """Events, some of them late, in commits; the last one is far beyond all."""
+    rng = random.Random(seed)
+    at, made = 0, []
+    for _ in range(14):
+        batch = []
+        for _ in range(rng.randrange(6, 20)):
+            at += rng.randrange(3)
+            late = rng.randrange(60) if rng.random() < 0.15 else 0
+            batch.append({"t": max(0, at - late), "k": rng.choice("ab"), "x": rng.randrange(10)})
+        made.append(sorted(batch, key=lambda event: event["t"]))
+    return [*made, [{"t": at + 500, "k": "a", "x": 0}]]
+
+
+def ended(batches: list[list[dict[str, Any]]], stepped: Any, delay: int = 0) -> dict[str, Any]:
+    """What holds in the end, with steps where ``stepped`` says so."""
+    db = Database(Store.open("mem", files=MemoryFiles()))
+    db.create_stream("s", SCHEMA, time="t")
+    for name, sql in oracles.QUERIES.items():
+        db.create_live(name, sql, delay=delay, idle="never")
+    for number, batch in enumerate(batches):
+        db.stream("s").append(batch)
+        if stepped(number):
+            db.run_live()
+    db.run_live()
+    found = {}
+    for name in oracles.QUERIES:
+        table = db.live(name).net()
+        rows = table.drop_columns(["_rev"]).to_pylist()
+        found[name] = sorted(tuple(map(str, row.values())) for row in rows)
+        assert len(rows) > 5, name
+    db.close()
+    return found
+
+
+def test_steps_do_not_matter() -> None:
+    batches = commits(1)
+    once = ended(batches, lambda _: False)
+    assert ended(batches, lambda _: True) == once
+    assert ended(batches, lambda n: n % 3 == 1, delay=25) == once
+
+
+def test_large_steps_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = commits(9)
+    once = ended(batches, lambda _: False)
+    monkeypatch.setattr(query_module, "EVENTS_PER_STEP", 40)
+    assert ended(batches, lambda n: n % 7 == 0) == once
+
+
+def test_the_order_of_arrival_does_not_matter_where_no_tick_is_shared() -> None:
+    """But for ties, whose order is that of arrival."""
+    rng = random.Random(5)
+    events = [{"t": 2 * t, "k": rng.choice("ab"), "x": rng.randrange(10)} for t in range(80)]
+    last = [{"t": 2000, "k": "a", "x": 0}]
+    in_order = ended([events, last], lambda _: True)
+    rng.shuffle(events)
+    one_by_one = [[event] for event in events]
+    assert ended([*one_by_one, last], lambda n: n % 16 == 0) == in_order
+
+
+def test_an_event_of_another_partition_changes_nothing() -> None:
+    db = Database(Store.open("mem", files=MemoryFiles()))
+    db.create_stream("s", SCHEMA, time="t")
+    live = {name: db.create_live(name, oracles.QUERIES[name], idle="never")
+            for name in ("past", "sessions", "keyed")}  # fmt: skip
+    for batch in commits(2):
+        db.stream("s").append(batch)
+    db.run_live()
+    before = {name: q.net().to_pylist() for name, q in live.items()}
+    db.stream("s").append([{"t": 40, "k": "elsewhere", "x": 9}])
+    db.run_live()
+    assert {name: q.net().to_pylist() for name, q in live.items()} == before
+    assert all(q.status()["retractions"] == 0 for q in live.values())
+    db.close()
