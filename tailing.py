@@ -50,7 +50,7 @@ from .schema import StreamSchema
 from .store import EventStream, StreamReader
 from .store.changes import new_events, new_ranges
 from .store.pin_files import keep_pin, kept_pins, load_pin, sweep_pins
-from .store.pins import Pin
+from .store.pins import Pin, pin_stream
 from .store.recent import BatchSnapshot, Commit, LargeCommit, RecentCommits, logged_commits
 from .ticks import INT64_MAX
 
@@ -71,7 +71,6 @@ PLACES_MAX = 64
 POLL_S = 0.2
 """How often a store is looked at that another process writes."""
 
-ATTEMPTS = 5
 _PLACE = re.compile(r"([0-9]{1,19})(?:~([0-9]{1,19}))?(?:\.([0-9]{1,19}))?")
 _PIN_SUFFIX = "7461696c00000000"
 """The pins of all tails, so that one can go on where another one stopped: ``tail`` as hex."""
@@ -190,6 +189,7 @@ class Tail:
         self.schema: pa.Schema = pa.schema([self._schema.arrow.field(n) for n in self._columns])
         self._pieces: Iterator[Piece] | None = None
         self._recent: RecentCommits | None = None
+        self._held: dict[int, Pin] = {}
         self._closed = False
         self._news = threading.Event()
         self._listens = False
@@ -215,6 +215,7 @@ class Tail:
             return
         self._closed = True
         self._pieces = None
+        self._let_go(INT64_MAX)
         if isinstance(self._handle, EventStream):
             if self._recent is not None:
                 self._handle.unfollow()
@@ -288,6 +289,8 @@ class Tail:
                 "beyond them: it is of another copy of the stream, or of commits that were not "
                 "durable when the server ended; begin with after=now"
             )
+        if not isinstance(self._handle, EventStream):
+            self._hold(published)
         if place.position == published:
             return None
         commits = self._commits(place.position, published)
@@ -325,6 +328,8 @@ class Tail:
 
     def _pin(self, position: int) -> Pin:
         """The stream as of a commit, for all tails, for a while."""
+        if position in self._held:
+            return self._held[position]
         files, directory = self._handle.files, self._handle.directory
         name = f"{position}-{_PIN_SUFFIX}"
         with suppress(SnapshotExpired):
@@ -337,6 +342,22 @@ class Tail:
             )
         keep_pin(files, directory, position=position, seconds=KEPT_SECONDS, suffix=_PIN_SUFFIX)
         return load_pin(files, directory, name)
+
+    def _hold(self, position: int) -> None:
+        """Hold on to the last commit of a stream that another process may change at any moment."""
+        if position not in self._held:
+            files, directory = self._handle.files, self._handle.directory
+            with suppress(SnapshotExpired):  # changed just now: the next look finds a later one
+                pin = pin_stream(files, directory, position=position, ttl_seconds=KEPT_SECONDS)
+                self._held[position] = pin
+        self._let_go(self.place.position)
+
+    def _let_go(self, below: int) -> None:
+        for position in [each for each in self._held if each < below]:
+            lease = self._held.pop(position).lease
+            if lease is not None:
+                with suppress(OSError):
+                    self._handle.files.remove(lease)
 
     # ---------------------------------------------------------------------------- their pieces
 

@@ -36,7 +36,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from ...errors import ChronicleError, Forbidden, Unauthorized
+from ...errors import ChronicleError, Forbidden, QueryCancelled, Unauthorized
 from ...store import EventStream
 from ..access.auth import Principal
 from ..access.limits import Slot
@@ -181,12 +181,13 @@ class _Following(Response):
                     if self._gone:
                         return "gone"
                     if server.followers.ending or self._query.cancellation.cancelled:
-                        why = "the server stops" if server.followers.ending else "cancelled"
-                        await self._send(send, feed.format.end("bye", {"reason": why}))
-                        return "stopped" if server.followers.ending else "cancelled"
+                        return await self._bye(send)
                     follower.clear()
                     block = await server.follow(feed.take)
                     now = time.monotonic()
+                    if now - asked >= HEARTBEAT_S:
+                        await server.call(self._ask_again)
+                        asked = now
                     if block:
                         await self._send(send, block)
                         spoke = now
@@ -198,9 +199,6 @@ class _Following(Response):
                     if block is None and not self._follow:
                         await self._send(send, feed.format.end("bye", {"reason": "the end"}))
                         return "ended"
-                    if now - asked >= HEARTBEAT_S:
-                        await server.call(self._ask_again)
-                        asked = now
                     if now - spoke >= HEARTBEAT_S:
                         await self._send(send, feed.beat())
                         spoke = now
@@ -210,6 +208,8 @@ class _Following(Response):
                             until = min(until, marked + MARK_S)
                         await follower.wait(max(0.0, until - now))
             except (ChronicleError, Problem) as error:
+                if isinstance(error, QueryCancelled) and self._query.cancellation.cancelled:
+                    return "gone" if self._gone else await self._bye(send)
                 problem = as_problem(error)
                 if not self._gone:
                     told = {
@@ -224,6 +224,13 @@ class _Following(Response):
                 watch.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await watch
+
+    async def _bye(self, send: Send) -> str:
+        """Say that the feed ends here, and why; gives how it ended."""
+        stopped = self._server.followers.ending
+        why = "the server stops" if stopped else "cancelled"
+        await self._send(send, self._feed.format.end("bye", {"reason": why}))
+        return "stopped" if stopped else "cancelled"
 
     async def _send(self, send: Send, block: bytes) -> None:
         """Send bytes; raises :class:`TimeoutError` when the client takes them too slowly."""
