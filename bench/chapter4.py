@@ -108,15 +108,17 @@ def _filters(section: Section, short: bool) -> None:
         bound = np.float32(norms[min(size - 1, int(size * share))])
         holds, out = np.empty(batch, np.bool_), np.empty(batch + 1, np.int64)
         pieces = [np.ascontiguousarray(columns[:, i : i + batch]) for i in range(0, size, batch)]
+        square = np.empty(batch, np.float32)
         found = [0, 0]
 
         def batched(
+            square: Any = square,
             pieces: Any = pieces, bound: Any = bound, holds: Any = holds, out: Any = out,
             found: Any = found,
         ) -> None:  # fmt: skip
             found[0] = 0
             for piece in pieces:
-                norm_below(piece, bound, holds)
+                norm_below(piece, bound, square, holds)
                 found[0] += compact(holds, out)
 
         def alone(

@@ -18,14 +18,23 @@ __all__ = ["compact", "norm_below"]
 
 
 @kernel
-def norm_below(columns, bound, out):
-    """Which events have a Euclidean norm below a bound; ``columns`` is (attributes, events)."""
+def norm_below(columns, bound, square, out):
+    """Which events have a Euclidean norm below a bound; ``columns`` is (attributes, events).
+
+    ``square``: scratch, as long as ``out`` and of the columns' type.
+    """
     limit = bound * bound
-    for i in range(out.shape[0]):
-        total = columns[0, i] * columns[0, i]
-        for a in range(1, columns.shape[0]):
-            total += columns[a, i] * columns[a, i]
-        out[i] = total < limit
+    n = out.shape[0]
+    for a in range(columns.shape[0]):
+        column = columns[a]
+        if a == 0:
+            for i in range(n):
+                square[i] = column[i] * column[i]
+        else:
+            for i in range(n):
+                square[i] += column[i] * column[i]
+    for i in range(n):
+        out[i] = square[i] < limit
 
 
 @kernel

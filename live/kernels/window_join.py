@@ -147,20 +147,24 @@ def join_near(columns, others, distance, tile, near, left, right):
     n = 0
     for begin in range(0, others.shape[1], tile):
         end = min(others.shape[1], begin + tile)
+        size = end - begin
+        inside = near[:size]
         for i in range(columns.shape[1]):
-            x = columns[0, i]
-            for j in range(begin, end):
-                d = others[0, j] - x
-                near[j - begin] = d * d
-            for a in range(1, columns.shape[0]):
+            for a in range(columns.shape[0]):
                 x = columns[a, i]
-                for j in range(begin, end):
-                    d = others[a, j] - x
-                    near[j - begin] += d * d
-            for j in range(begin, end):
-                if near[j - begin] < limit:
+                other = others[a, begin:end]  # slices from 0 on: these loops run on vectors
+                if a == 0:
+                    for j in range(size):
+                        d = other[j] - x
+                        inside[j] = d * d
+                else:
+                    for j in range(size):
+                        d = other[j] - x
+                        inside[j] += d * d
+            for j in range(size):
+                if inside[j] < limit:
                     if n < left.shape[0]:
                         left[n] = i
-                        right[n] = j
+                        right[n] = begin + j
                     n += 1
     return n

@@ -59,7 +59,7 @@ def test_a_sum_that_passes_infinity_recovers() -> None:
 def test_filters_keep_the_order() -> None:
     columns = np.random.default_rng(1).random((6, 1000)).astype(np.float32)
     holds, out = np.empty(1000, np.bool_), np.empty(1001, np.int64)
-    norm_below(columns, np.float32(1.0), holds)
+    norm_below(columns, np.float32(1.0), np.empty(1000, np.float32), holds)
     n = compact(holds, out)
     wanted = np.flatnonzero((columns * columns).sum(axis=0) < 1.0)
     assert out[:n].tolist() == wanted.tolist()
