@@ -43,5 +43,5 @@ def compact(holds, out):
     n = 0
     for i in range(holds.shape[0]):
         out[n] = i
-        n += np.int64(holds[i])
+        n += int(holds[i])
     return n
