@@ -10,8 +10,6 @@ Purpose
 
 from __future__ import annotations
 
-import numpy as np
-
 from ...compiled import kernel
 
 __all__ = ["compact", "norm_below"]
