@@ -24,6 +24,8 @@ BENCHMARKS = [
     "pattern_indexes",
     "index_ingest",
     "crimes",
+    "live_bank",
+    "chapter4",
     "spark_connector",
 ]
 

@@ -26,7 +26,7 @@ import resource
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise, permutations
 from pathlib import Path
@@ -84,10 +84,10 @@ def matched(clause: CompiledSituations, table: pa.Table) -> tuple[int, float]:
     return rows, time.process_time() - begun
 
 
-def median(measure: Callable[[], tuple[int, float]], runs: int = RUNS) -> tuple[int, float]:
+def median(clause: CompiledSituations, table: pa.Table, runs: int = 3) -> tuple[int, float]:
     """Rows, and the median of the seconds; the first run does not count."""
-    rows, _ = measure()
-    return rows, statistics.median(measure()[1] for _ in range(runs))
+    rows, _ = matched(clause, table)
+    return rows, statistics.median(matched(clause, table)[1] for _ in range(runs))
 
 
 def rate(count: int, seconds: float) -> str:
@@ -161,7 +161,7 @@ def drivers(count: int) -> Iterator[Row]:
         compiled(f"PARTITION BY car PATTERN ({p}) WITHIN 300 DEFINE {defined}", table)
         for p in (SIMPLE, FULL)
     ]
-    (rows, simple), (_, full) = (median(lambda c=c: matched(c, table), 3) for c in clauses)
+    (rows, simple), (_, full) = (median(c, table) for c in clauses)
     their_rows, theirs = islands(table, limits)
     if rows != their_rows:
         raise AssertionError(f"DuckDB finds {their_rows} drivers, the operator {rows}")
@@ -187,7 +187,7 @@ def windows(count: int) -> Iterator[Row]:
         clause = compiled(
             f"PATTERN (a STARTS b AND b BEFORE c AND c OVERLAPS d) WITHIN {window} {CHAIN}", table
         )
-        rows, seconds = median(lambda c=clause: matched(c, table), 3)
+        rows, seconds = median(clause, table)
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         yield Row(
             f"A STARTS B BEFORE C OVERLAPS D, window {window:,} s: {rows:,} matches",
@@ -205,7 +205,7 @@ def streams(count: int) -> Iterator[Row]:
         chain = " AND ".join(f"{x} MEETS | OVERLAPS {y}" for x, y in pairwise(used))
         defined = ", ".join(f"{x} AS {x}" for x in used)
         clause = compiled(f"PATTERN ({chain}) WITHIN 2000 DEFINE {defined}", table)
-        times[number] = median(lambda c=clause: matched(c, table), 3)[1]
+        times[number] = median(clause, table)[1]
     yield Row(
         "a chain of 10 streams, window 2,000 s: against 4", rate(count, times[10]),
         rate(count, times[4]), f"{times[10] / times[4]:.2f} of its time", "3",
@@ -227,8 +227,8 @@ def orders(count: int) -> Iterator[Row]:
     for name, pattern in QUERIES.items():
         clause = compiled(f"PATTERN ({pattern}) WITHIN 5000 {DEFINED}", table)
         forced = [replace(clause, order=order) for order in permutations(clause.names)]
-        _, chosen = median(lambda c=clause: matched(c, table), 3)
-        best = min(median(lambda c=c: matched(c, table), 3)[1] for c in forced)
+        _, chosen = median(clause, table)
+        best = min(median(c, table)[1] for c in forced)
         yield Row(
             f"{name}, window 5,000 s: the chosen order against the best of six",
             rate(count, chosen), rate(count, best), f"{best / chosen:.2f} of its speed", "0.95",
@@ -255,11 +255,11 @@ def adaptive(count: int) -> Iterator[Row]:
     """T 5.14: Q3, window 10,000 s, alpha 0.01, threshold 0.2, against switching by hand."""
     table = changing(count)
     clause = compiled(f"PATTERN ({QUERIES['Q3']}) WITHIN 10000 {DEFINED}", table)
-    rows, mine = median(lambda: matched(clause, table))
+    rows, mine = median(clause, table, RUNS)
     forced = [replace(clause, order=order) for order in (("C", "A", "B"), ("C", "B", "A"))]
     fixed = []
     for one in forced:
-        their_rows, seconds = median(lambda c=one: matched(c, table))
+        their_rows, seconds = median(one, table, RUNS)
         fixed.append(seconds)
         if their_rows != rows:
             raise AssertionError(f"{rows} and {their_rows} matches with another order")

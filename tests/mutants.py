@@ -142,18 +142,21 @@ MUTANTS = [
         "store/commits.py",
         "found.log_length == self.manifest.log_bytes",
         "found.log_length >= (self.manifest.log_bytes or 0)",
+        "test_swapped_files.py",
     ),
     Mutant(
         "closed log may be shorter",
         "store/recovery.py",
         "contents.valid_length < (manifest.log_bytes or 0)",
         "contents.valid_length < 0",
+        "test_swapped_files.py",
     ),
     Mutant(
         "length of a log outlives it",
         "store/commits.py",
         "            log_bytes=None,\n",
         "",
+        "test_swapped_files.py",
     ),
     Mutant(
         "closing says a length that is not durable",

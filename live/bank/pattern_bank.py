@@ -36,7 +36,7 @@ from ...query.pattern.search import MatchTable
 from ...query.pattern.waiting import NOTHING
 from ...ticks import INT64_MAX, INT64_MIN
 from .automata import Automata, Tables
-from .predicate_index import PredicateIndex, find_hits
+from .predicate_index import PredicateIndex, find_hits, use_codes
 from .searching import (
     BUFFER_FULL,
     KEPT_FULL,
@@ -107,10 +107,8 @@ class _Built:
     index: PredicateIndex
     tables: Tables
     queries: Queries
-    use_first: IntArray
     use_query: IntArray
     use_bits: npt.NDArray[np.uint64]
-    strict: npt.NDArray[np.bool_]
 
 
 class PatternBank:
@@ -227,12 +225,12 @@ class PatternBank:
         windows = [-1 if p.within is None else p.within for p in self._patterns]
         use_first = np.searchsorted(symbol, np.arange(len(symbols.atoms) + 1)).astype(np.int64)
         tables, automaton = automata.tables(), np.array(numbers_, np.int64)
+        query = np.array([q for _, q, _ in uses], np.int64)
+        codes = use_codes(query, (~tables.alone & (tables.gap == 0))[automaton])
         return _Built(
-            PredicateIndex(symbols.atoms, use_first, sample), tables,
-            Queries(automaton, np.array(windows, np.int64), 1 << 60), use_first,
-            np.array([q for _, q, _ in uses], np.int64),
+            PredicateIndex(symbols.atoms, use_first, codes, sample), tables,
+            Queries(automaton, np.array(windows, np.int64), 1 << 60), query,
             np.array([bits for _, _, bits in uses], np.uint64),
-            (~tables.alone & (tables.gap == 0))[automaton],
         )  # fmt: skip
 
     # -- steps ----------------------------------------------------------------------------------
@@ -314,8 +312,8 @@ class PatternBank:
         last = np.full(len(self._names), -(1 << 40))
         rows, uses = self._room_for_hits(built)
         while not find_hits(
-            order, edges, batch, built.index.lists, built.index.tests, built.use_first,
-            built.use_query, built.strict, last, at, rows, uses,
+            order, edges, batch, built.index.lists, built.index.tests, built.index.use_first,
+            built.index.codes, last, at, rows, uses,
         ):  # fmt: skip
             self._hits_room *= 2
             before, made = (rows, uses), int(at[1])

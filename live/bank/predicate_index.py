@@ -51,10 +51,11 @@ from ...query.pattern.scalar import evaluate_all
 from ...ticks import INT64_MAX, INT64_MIN
 from .symbols import Atom, Member, Null, Range, Residual, keys_of
 
-__all__ = ["Batch", "Lists", "PredicateIndex", "Tests", "find_hits"]
+__all__ = ["Batch", "Lists", "PredicateIndex", "Tests", "find_hits", "use_codes"]
 
 IntArray = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
+USE, STRICT = np.int64((1 << 31) - 1), np.int64(1 << 62)
 FLAT_MAX = 1 << 22
 """Entries up to which every elementary interval has a list of its own."""
 
@@ -63,14 +64,14 @@ class Lists(NamedTuple):
     """Places and what is listed there.
 
     ``base[w]`` is the first place of way ``w``, ``up[p]`` the next place above with a list, or -1.
-    Place ``p`` has the uses ``use[plain[p] .. plain[p + 1]]`` of symbols of which nothing is left
-    to test, and the symbols ``symbol[tested[p] .. tested[p + 1]]`` of the others.
+    Place ``p`` has the uses (their codes) ``use[plain[p] .. plain[p + 1]]`` of symbols of which
+    nothing is left to test, and the symbols ``symbol[tested[p] .. tested[p + 1]]`` of the others.
     """
 
     base: IntArray
     up: IntArray
     plain: IntArray
-    use: Int32
+    use: IntArray
     tested: IntArray
     symbol: Int32
 
@@ -119,13 +120,14 @@ def _cover(low, high, size, count, first, symbol, fill):
 
 
 @kernel
-def _note(k, u, edge, use_query, strict, last, hit_row, hit_use, n):
+def _note(k, code, edge, last, hit_row, hit_use, n):
     """Put a hit out, or keep it back until the next event of the partition; hits so far.
 
     ``last[q]`` is the row of the last hit of a strict query, and its use while it is kept back.
     """
-    q = use_query[u]
-    if strict[q]:
+    u = code & USE
+    if code & STRICT:
+        q = (code >> 31) & USE
         before = last[q] >> 32
         kept = (last[q] & 0xFFFFFFFF) - 1
         if before == k or (before == k - 1 and not edge & 1):
@@ -143,19 +145,18 @@ def _note(k, u, edge, use_query, strict, last, hit_row, hit_use, n):
 
 
 @kernel
-def find_hits(
-    rows, edges, batch, lists, tests, use_first, use_query, strict, last, at, hit_row, hit_use
-):
+def find_hits(rows, edges, batch, lists, tests, use_first, codes, last, at, hit_row, hit_use):
     """Pairs (row, use) of all symbols that hold; ``rows``: the order in which rows are looked at.
 
-    ``use_first``: uses of each symbol; ``use_query[u]``: whose it is.  Of a *strict* query hits are
-    left out that have no other beside them: none in the row before or behind, where ``edges`` does
-    not say that this row is the first (1) or the last (2) of its partition.  ``at``: next of
-    ``rows``, next hit; the call returns False when the hits may have no room for those of a row.
+    ``use_first``: uses of each symbol; ``codes``: see :func:`use_codes`.  Of a *strict* query
+    hits are left out that have no other beside them: none in the row before or behind, where
+    ``edges`` does not say that this row is the first (1) or the last (2) of its partition.
+    ``at``: next of ``rows``, next hit; the call returns False when the hits may have no room for
+    those of a row.
     """
     ways = lists.base.shape[0]
     n = at[1]
-    most = 2 * use_query.shape[0]
+    most = 2 * codes.shape[0]
     for k in range(at[0], rows.shape[0]):
         if n + most > hit_row.shape[0]:
             at[0] = k
@@ -170,7 +171,7 @@ def find_hits(
             p = lists.base[w] + slot
             while p >= 0:
                 for i in range(lists.plain[p], lists.plain[p + 1]):
-                    n = _note(k, lists.use[i], edge, use_query, strict, last, hit_row, hit_use, n)
+                    n = _note(k, lists.use[i], edge, last, hit_row, hit_use, n)
                 for i in range(lists.tested[p], lists.tested[p + 1]):
                     s = lists.symbol[i]
                     holds = True
@@ -192,11 +193,18 @@ def find_hits(
                             break
                     if holds:
                         for u in range(use_first[s], use_first[s + 1]):
-                            n = _note(k, u, edge, use_query, strict, last, hit_row, hit_use, n)
+                            n = _note(k, codes[u], edge, last, hit_row, hit_use, n)
                 p = lists.up[p]
     at[0] = rows.shape[0]
     at[1] = n
     return True
+
+
+def use_codes(query: IntArray, strict: npt.NDArray[np.bool_]) -> IntArray:
+    """Each use with its query, and whether that is strict, in one number: read as one."""
+    use: IntArray = np.arange(len(query))
+    codes: IntArray = use | (query << 31) | np.where(strict[query], STRICT, 0)
+    return codes
 
 
 def _starts(place: IntArray, places: int) -> IntArray:
@@ -222,6 +230,8 @@ class PredicateIndex:
         By number; each has an atom at least.
     use_first : int64 array
         Uses of symbol ``s``: ``use_first[s] .. use_first[s + 1]``.
+    codes : int64 array
+        Of the uses, see :func:`use_codes`.
     sample : mapping, optional
         Sorted keys of some events, per column of numbers: what is rare there is used for access.
     """
@@ -230,9 +240,10 @@ class PredicateIndex:
         self,
         symbols: Sequence[tuple[Atom, ...]],
         use_first: IntArray,
+        codes: IntArray,
         sample: Mapping[str, IntArray] | None = None,
     ) -> None:
-        self._use_first = use_first
+        self.use_first, self.codes = use_first, codes
         self._sample = sample or {}
         access = [min(atoms, key=self._share) for atoms in symbols]
         self._texts: dict[str, dict[str, int]] = {}
@@ -335,13 +346,14 @@ class PredicateIndex:
         self._ways = ways
         none = np.zeros(0, np.int64)
         symbol = np.concatenate([none, *listed])
-        place = np.repeat(np.arange(places), np.diff(np.concatenate(firsts)))
+        ends = np.concatenate(firsts)
+        place = np.repeat(np.arange(places), ends[1:] - ends[:-1])
         tested = (np.diff(self.tests.first) > 0)[symbol]
-        begin, end = self._use_first[symbol[~tested]], self._use_first[symbol[~tested] + 1]
+        begin, end = self.use_first[symbol[~tested]], self.use_first[symbol[~tested] + 1]
         plain = np.repeat(place[~tested], end - begin)
         self.lists = Lists(
             np.array(base, np.int64), np.concatenate([none, *ups]), _starts(plain, places),
-            take_ranges(begin, end).astype(np.int32), _starts(place[tested], places),
+            self.codes[take_ranges(begin, end)], _starts(place[tested], places),
             symbol[tested].astype(np.int32),
         )  # fmt: skip
 

@@ -101,7 +101,8 @@ def known_part(
     compiled : CompiledMatch
         With a bound on its matches.
     tick : int
-        There may be matches that begin before it, too: it begins at the last cut before.
+        There may be matches that begin before it, too: it begins at a cut that carries no row as
+        late as this.
     known : int
         Greatest tick of an event that counts.
     check : callable, optional
@@ -111,7 +112,7 @@ def known_part(
     at, step = tick, 1
     while at > reach.first:
         cut, _ = find_cut(snapshot, compiled, reach, at, check)
-        if cut is not None:
+        if cut is not None and cut.last < tick:
             return KnownPart(cut, reach.before(reach.back(cut.tick)), known)
         at -= max(step, at - reach.back(at))
         step *= 2

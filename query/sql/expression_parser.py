@@ -32,7 +32,7 @@ class ExpressionParser(DuckDB.Parser):  # type: ignore[misc]
     )
 
     def _parse(self, parse_method: Any, raw_tokens: Any, sql: Any = None) -> Any:
-        """Refuse operators that are no single word: ``> >`` is not ``>>``, and ``!`` is not NOT."""
+        """Refuse operators of several words (``> >`` is not ``>>``), and what lacks a part."""
         for token, after in pairwise(raw_tokens):
             kind, touches = token.token_type, after.start == token.end + 1
             if kind in (TokenType.GT, TokenType.LT):
@@ -44,7 +44,11 @@ class ExpressionParser(DuckDB.Parser):  # type: ignore[misc]
                 and not (touches and after.text.startswith("~"))
             ):
                 self.raise_error("Unexpected token", token)
-        return super()._parse(parse_method, raw_tokens, sql)
+        try:
+            return super()._parse(parse_method, raw_tokens, sql)
+        except (AttributeError, IndexError, KeyError, TypeError):
+            # sqlglot takes parts for granted that a text may lack: {: 1}
+            return self.raise_error("something is missing near here")
 
     def _parse_equality(self, parse_is: bool = True) -> Any:
         """Comparisons do not chain: ``1 < x < 3`` must not be ``(1 < x) < 3``."""

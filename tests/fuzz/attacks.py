@@ -197,6 +197,8 @@ STATEMENTS = [
     _sql("a lone surrogate as a name", 'SELECT x AS "\ud800" FROM s'),
     _sql("a zero byte", "SELECT 'a\x00b', length('a\x00b')"),
     # -- hints, which are comments to everybody else --------------------------------------------
+    _sql("a key that is missing", "SELECT {: 1}", True),
+    _sql("a key and a value that are missing", "SELECT {'a': 1, :}", True),
     _sql("an open hint", "SELECT /*+ strategy(replay */ t FROM s"),
     _sql("a hint with brackets", "SELECT /*+ strategy(replay) [1]*/ t FROM s"),
     _sql("a hint of text", "SELECT /*+ strategy('../etc/passwd' */ t FROM s"),

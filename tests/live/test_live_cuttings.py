@@ -92,3 +92,32 @@ def test_an_event_of_another_partition_changes_nothing() -> None:
     assert {name: q.net().to_pylist() for name, q in live.items()} == before
     assert all(q.status()["retractions"] == 0 for q in live.values())
     db.close()
+
+
+def test_a_region_begins_where_no_match_of_the_part_before_reaches() -> None:
+    """Searches may meet only behind several matches, which a cut gives to the part before it."""
+    values = [
+        (59, 9),
+        (61, 4),
+        (61, 1),
+        (64, 9),
+        (76, 7),
+        (79, 6),
+        (85, 4),
+        (87, 2),
+        (90, 4),
+        (91, 1),
+    ]
+    db = Database(Store.open("mem", files=MemoryFiles()))
+    db.create_stream("s", SCHEMA, time="t")
+    live = db.create_live("past", oracles.QUERIES["past"], idle="never")
+    for t, x in values:
+        db.stream("s").append([{"t": t, "k": "a", "x": x}])
+        db.run_live()
+        assert live.verify() == 0
+    assert [(row["f"], row["l"]) for row in live.net().to_pylist()] == [
+        (59, 61),
+        (64, 76),
+        (79, 87),
+    ]
+    db.close()

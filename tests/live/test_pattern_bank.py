@@ -12,7 +12,7 @@ import pytest
 from chronicle.errors import InvalidArgument
 from chronicle.live.bank import predicate_index
 from chronicle.live.bank.pattern_bank import PatternBank
-from chronicle.live.bank.predicate_index import PredicateIndex, find_hits
+from chronicle.live.bank.predicate_index import PredicateIndex, find_hits, use_codes
 from chronicle.live.bank.symbols import Member, Null, Range, Residual, atoms_of, keys_of, why_alone
 from chronicle.query.pattern.compiled import InputColumns, compile_match
 from chronicle.query.sql.match_clause import clause_of_text
@@ -199,11 +199,10 @@ def hits(index: PredicateIndex, table: pa.Table, symbols: int) -> set[tuple[int,
     batch = index.read(table)
     at = np.zeros(2, np.int64)
     rows, uses = np.empty(1 << 16, np.int32), np.empty(1 << 16, np.int32)
-    every = np.arange(symbols + 1)
-    loose, last = np.zeros(symbols, np.bool_), np.zeros(symbols, np.int64)
+    last = np.zeros(symbols, np.int64)
     order, edges = np.arange(table.num_rows), np.zeros(table.num_rows, np.int64)
     assert find_hits(
-        order, edges, batch, index.lists, index.tests, every, every[:-1], loose, last, at, rows,
+        order, edges, batch, index.lists, index.tests, index.use_first, index.codes, last, at, rows,
         uses,
     )  # fmt: skip
     found = list(zip(rows[: at[1]].tolist(), uses[: at[1]].tolist(), strict=True))
@@ -265,10 +264,10 @@ def test_the_index_finds_what_asking_everything_finds(
         for s, atoms in enumerate(symbols)
         if all(holds(atom, row, table) for atom in atoms)
     }
-    assert (
-        hits(PredicateIndex(symbols, np.arange(len(symbols) + 1), sample), table, len(symbols))
-        == wanted
-    )
+    every = np.arange(len(symbols) + 1)
+    codes = use_codes(every[:-1], np.zeros(len(symbols), np.bool_))
+    index = PredicateIndex(symbols, every, codes, sample)
+    assert hits(index, table, len(symbols)) == wanted
 
 
 def test_keys_order_as_numbers_do() -> None:

@@ -134,7 +134,7 @@ def expected(case: Case) -> list[tuple[Any, ...]]:
                 values += [len(own), own[0], own[-1], min(own)]
             told = instant if case.early else oracle.detected(pattern, chosen, instant)
             ends = [s.end for s in chosen.values()]
-            done = max(e for e in ends if e) if all(e is not None for e in ends) else None
+            done = None if None in ends else max(e for e in ends if e is not None)
             if done is not None and done > instant:
                 done = None
             order = (instant, key is not None, key or "", [chosen[n].start for n in pattern.names])

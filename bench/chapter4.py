@@ -1,0 +1,194 @@
+"""The experiments of chapter 4 of the thesis on the CPU: filter, aggregation, join.
+
+Purpose
+    The axes of figures 4.10, 4.11 and 4.12, events with six float32 attributes drawn evenly from
+    [0, 1).  The peer of each kernel is the plain loop that the thesis has as its baseline: one
+    event after the other, the window read again.
+
+Guarantee
+    Both sides give the same answers, else the run fails.
+
+Limits
+    One thread.  Where a peer would take minutes its time is measured on fewer events and scaled.
+    Patterns (figures 4.13 and 4.14) are measured over the streams of ``skip_till_any``.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..compiled import kernel
+from ..live.kernels.filters import compact, norm_below
+from ..live.kernels.sliding import sliding_sum
+from ..live.kernels.window_join import join_near
+from .harness import Row, Section
+
+__all__ = ["run"]
+
+SHARES = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
+
+
+@kernel
+def _one_by_one(columns, bound, out):
+    """The filter, an event at a time: evaluate, and put it out or not."""
+    n = 0
+    for i in range(columns.shape[1]):
+        total = np.float32(0.0)
+        for a in range(columns.shape[0]):
+            total += columns[a, i] * columns[a, i]
+        if np.sqrt(total) < bound:
+            out[n] = i
+            n += 1
+    return n
+
+
+@kernel
+def _read_again(values, window, out):
+    """Each window's sum by reading the window."""
+    for i in range(out.shape[0]):
+        total = 0.0
+        for j in range(window):
+            total += values[i + j]
+        out[i] = total
+
+
+@kernel
+def _near_one_by_one(columns, others, distance, left, right):
+    """The join, a pair at a time."""
+    n = 0
+    for i in range(columns.shape[1]):
+        for j in range(others.shape[1]):
+            total = np.float32(0.0)
+            for a in range(columns.shape[0]):
+                d = others[a, j] - columns[a, i]
+                total += d * d
+            if np.sqrt(total) < distance:
+                if n < left.shape[0]:
+                    left[n] = i
+                    right[n] = j
+                n += 1
+    return n
+
+
+def _seconds(run: Callable[[], Any], times: int = 3) -> float:
+    best = float("inf")
+    for _ in range(times):
+        begun = time.perf_counter()
+        run()
+        best = min(best, time.perf_counter() - begun)
+    return best
+
+
+def _add(section: Section, what: str, events: int, ours: float, theirs: float, bar: float) -> None:
+    section.rows.append(
+        Row(
+            what,
+            f"{events / ours / 1e6:.2f} M/s",
+            f"{events / theirs / 1e6:.2f} M/s",
+            f"{theirs / ours:.1f}x",
+            f"{bar:g}x" if bar else "",
+            theirs / ours >= bar if bar else None,
+        )
+    )
+
+
+def _filters(section: Section, short: bool) -> None:
+    rng = np.random.default_rng(410)
+    size = 1 << (16 if short else 20)
+    columns = rng.random((6, size), np.float32)
+    norms = np.sort(np.sqrt((columns * columns).sum(axis=0)))
+    cases = [(share, 4096) for share in SHARES] + [(1e-3, n) for n in (64, 256, 1024, 16384)]
+    for share, batch in cases:
+        bound = np.float32(norms[min(size - 1, int(size * share))])
+        holds, out = np.empty(batch, np.bool_), np.empty(batch + 1, np.int64)
+        pieces = [np.ascontiguousarray(columns[:, i : i + batch]) for i in range(0, size, batch)]
+        square = np.empty(batch, np.float32)
+        found = [0, 0]
+
+        def batched(
+            square: Any = square,
+            pieces: Any = pieces, bound: Any = bound, holds: Any = holds, out: Any = out,
+            found: Any = found,
+        ) -> None:  # fmt: skip
+            found[0] = 0
+            for piece in pieces:
+                norm_below(piece, bound, square, holds)
+                found[0] += compact(holds, out)
+
+        def alone(
+            pieces: Any = pieces, bound: Any = bound, out: Any = out, found: Any = found
+        ) -> None:
+            found[1] = sum(_one_by_one(piece, bound, out) for piece in pieces)
+
+        ours, theirs = _seconds(batched), _seconds(alone)
+        if abs(found[0] - found[1]) > 2:  # the root may round where the square did not
+            raise AssertionError(f"filter: {found}")
+        _add(section, f"4.10 filter, {share:g} hold, batch {batch:,}", size, ours, theirs, 0)
+
+
+def _sums(section: Section, short: bool) -> None:
+    rng = np.random.default_rng(411)
+    for power in (12, 14) if short else (12, 14, 16, 18, 20):
+        window = 1 << power
+        values = np.floor(rng.random(3 * window) * 100)
+        out = np.empty(len(values) - window + 1)
+        few = np.empty(max(16, (1 << 24) // window))
+        ours = _seconds(lambda v=values, w=window, o=out: sliding_sum(v, w, o)) / len(out)  # type: ignore[misc]
+        theirs = _seconds(lambda v=values, w=window, o=few: _read_again(v, w, o), 1) / len(few)  # type: ignore[misc]
+        if not np.array_equal(out[: len(few)], few[: len(out)]):
+            raise AssertionError(f"sums of {window}")
+        bar = 1000 if power == 20 else 0
+        _add(section, f"4.11 sum, slide 1, window 2^{power}", 1, ours, theirs, bar)
+
+
+def _joins(section: Section, short: bool) -> None:
+    rng = np.random.default_rng(412)
+    largest = 1 << (14 if short else 19)
+    cases = [(share, largest) for share in (1e-2, 1e-3, 1e-4, 1e-5)]
+    cases += [(1e-3, 1 << power) for power in ((12,) if short else (12, 14, 16))]
+    for share, window in cases:
+        others = rng.random((6, window), np.float32)
+        few = rng.random((6, max(8, (1 << 23) // window)), np.float32)
+        apart = np.sqrt(((few[:, :8, None] - others[:, None, :4096]) ** 2).sum(axis=0))
+        distance = np.float32(np.quantile(apart, share))
+        room = int(few.shape[1] * window * min(1.0, 4 * share)) + 64
+        left, right = np.empty(room, np.int64), np.empty(room, np.int64)
+        near = np.empty(512, np.float32)
+        found = [0, 0]
+
+        def tiles(
+            few: Any = few, others: Any = others, distance: Any = distance, left: Any = left,
+            right: Any = right, near: Any = near, found: Any = found,
+        ) -> None:  # fmt: skip
+            found[0] = join_near(few, others, distance, 512, near, left, right)
+
+        def pairs(
+            few: Any = few, others: Any = others, distance: Any = distance, left: Any = left,
+            right: Any = right, found: Any = found,
+        ) -> None:  # fmt: skip
+            found[1] = _near_one_by_one(few, others, distance, left, right)
+
+        ours, theirs = _seconds(tiles), _seconds(pairs)
+        if abs(found[0] - found[1]) > 1 + found[1] // 1000:
+            raise AssertionError(f"join: {found}")
+        events = few.shape[1]
+        _add(section, f"4.12 join, {share:g} of pairs, window {window:,}", events, ours, theirs, 4)
+
+
+def run(short: bool = False) -> Section:
+    """Measure all cases."""
+    section = Section(
+        "Chapter 4 on the CPU",
+        "Events of six float32, one thread; the peer is one event (or pair) after the other, "
+        "compiled by the same compiler.",
+    )
+    _filters(section, short)
+    _sums(section, short)
+    _joins(section, short)
+    return section

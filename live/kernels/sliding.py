@@ -1,0 +1,70 @@
+"""Aggregates of a count window that slides by one event, at a cost that the window does not change.
+
+Purpose
+    Thesis, section 4.3.3, has the whole window aggregated again for every event.  Here the events
+    are cut into blocks of the window's length, and every window is the end of one block and the
+    beginning of the next (van Herk, Gil and Werman)::
+
+        block        0                1
+        events   a b c d          e f g h
+                     [--suffix--|-prefix-]      window of 4 that ends with f:  c d | e f
+
+    One scan to the left and one to the right over each block are all the work.  Nothing is
+    subtracted, so sums of floating-point numbers lose nothing that was not lost in adding.
+
+Guarantee
+    Window ``i`` holds the events ``i - window + 1 .. i``; there is none before ``window`` events
+    (thesis, Definition 2.9).
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...compiled import kernel
+
+__all__ = ["sliding_max", "sliding_sum"]
+
+
+@kernel
+def sliding_sum(values, window, out):
+    """Sums of all windows of ``window`` events; ``out`` has ``len(values) - window + 1``."""
+    n = values.shape[0]
+    suffix = np.empty(window, values.dtype)
+    for begin in range(0, n - window + 1, window):
+        total = values[begin + window - 1]
+        suffix[window - 1] = total
+        for j in range(window - 2, -1, -1):
+            total = values[begin + j] + total
+            suffix[j] = total
+        out[begin] = suffix[0]
+        last = min(window - 1, n - window - begin)
+        if last > 0:
+            total = values[begin + window]
+            out[begin + 1] = suffix[1] + total
+            for j in range(2, last + 1):
+                total += values[begin + window + j - 1]
+                out[begin + j] = suffix[j] + total
+
+
+@kernel
+def sliding_max(values, window, out):
+    """Greatest values of all windows of ``window`` events, as :func:`sliding_sum`."""
+    n = values.shape[0]
+    suffix = np.empty(window, values.dtype)
+    for begin in range(0, n - window + 1, window):
+        best = values[begin + window - 1]
+        suffix[window - 1] = best
+        for j in range(window - 2, -1, -1):
+            best = max(values[begin + j], best)
+            suffix[j] = best
+        out[begin] = suffix[0]
+        last = min(window - 1, n - window - begin)
+        if last > 0:
+            best = values[begin + window]
+            out[begin + 1] = max(suffix[1], best)
+            for j in range(2, last + 1):
+                best = max(best, values[begin + window + j - 1])
+                out[begin + j] = max(suffix[j], best)
