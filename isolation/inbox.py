@@ -30,7 +30,11 @@ LOOK_S = 0.02
 
 
 class Inbox:
-    """Messages by number: that of the key ``"scanned"``, 0 without one."""
+    """Messages by number: that of the key ``"scanned"``, 0 without one.
+
+    A message may say which numbers come behind it, ``"announced"``: they are expected before the
+    next message is received, by whichever thread that is.
+    """
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -69,6 +73,8 @@ class Inbox:
 
     def _receive(self) -> None:
         message, data = self._channel.receive()
+        for number in message.get("announced", ()):
+            self.expect(number)
         held = self._held.get(message.get("scanned", 0))
         if held is not None:
             with self._changed:

@@ -13,7 +13,8 @@ Guarantee
 
 Layout
     A ring; places are multiples of 64.  Places are freed in any order, and become room again in the
-    order in which they were taken.
+    order in which they were taken.  A place is freed by a *ticket*, a number that is never used
+    again: what a worker still says of an earlier piece of work frees nothing of the next.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import mmap
 import os
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -46,15 +48,16 @@ class Region:
         self._file = os.memfd_create("inputs", os.MFD_CLOEXEC)
         os.ftruncate(self._file, self.size)
         self._bytes = np.frombuffer(mmap.mmap(self._file, self.size), np.uint8)
-        self._live: OrderedDict[int, int] = OrderedDict()
+        self._live: OrderedDict[int, int] = OrderedDict()  # ticket to beginning
+        self._tickets = count(1)
         self._head = 0
 
     def descriptor(self) -> int:
         """A new descriptor that reads, for the worker."""
         return os.open(f"/proc/self/fd/{self._file}", os.O_RDONLY | os.O_CLOEXEC)
 
-    def put(self, pieces: Sequence[Any]) -> tuple[int, int] | None:
-        """Copy buffers into the region, each padded to 64 bytes; gives place and size, or None."""
+    def put(self, pieces: Sequence[Any]) -> tuple[int, int, int] | None:
+        """Copy buffers into the region, each padded to 64 bytes: ticket, place, size; or None."""
         size = sum(-(-len(piece) // 64) * 64 for piece in pieces)
         begin = self._room(size)
         if begin is None:
@@ -64,25 +67,27 @@ class Region:
             if len(piece):
                 self._bytes[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
             at += -(-len(piece) // 64) * 64
-        self._live[begin] = self._head = begin + size
-        return begin, size
+        ticket = next(self._tickets)
+        self._live[ticket] = begin
+        self._head = begin + size
+        return ticket, begin, size
 
     def _room(self, size: int) -> int | None:
         if not size:
             return None
         if not self._live:
             self._head = 0
-        oldest = next(iter(self._live), self.size)
+        oldest = next(iter(self._live.values()), self.size)
         if self._live and self._head <= oldest:  # it has gone round
             return self._head if self._head + size <= oldest else None
         if self._head + size <= self.size:
             return self._head
         return 0 if size <= oldest and self._live else None
 
-    def release(self, places: Iterable[int]) -> None:
-        """Places that the worker has let go of; others are none of ours."""
-        for place in places:
-            self._live.pop(place, None)
+    def release(self, tickets: Iterable[int]) -> None:
+        """Tickets of places that the worker has let go of; others are none of ours."""
+        for ticket in tickets:
+            self._live.pop(ticket, None)
 
     def reset(self) -> None:
         """Forget all places: the worker has ended what it used them for."""
@@ -108,23 +113,23 @@ class Mapped:
         self._address = pa.py_buffer(self._map).address
         self._released: deque[int] = deque()
 
-    def buffer(self, place: int, size: int) -> pa.Buffer:
+    def buffer(self, ticket: int, place: int, size: int) -> pa.Buffer:
         """The bytes of a place; it is released when nothing refers to them any more."""
-        held = _Held(self._map, place, self._released)
+        held = _Held(self._map, ticket, self._released)
         return pa.foreign_buffer(self._address + place, size, held)
 
     def take_released(self) -> list[int]:
-        """Places that were released since this was asked."""
+        """Tickets of the places that were released since this was asked."""
         return [self._released.popleft() for _ in range(len(self._released))]
 
 
 class _Held:
     """Keeps the map, and notes the end of a place."""
 
-    def __init__(self, map_: mmap.mmap, place: int, released: deque[int]) -> None:
+    def __init__(self, map_: mmap.mmap, ticket: int, released: deque[int]) -> None:
         self._map = map_
-        self._place = place
+        self._ticket = ticket
         self._released = released
 
     def __del__(self) -> None:
-        self._released.append(self._place)
+        self._released.append(self._ticket)

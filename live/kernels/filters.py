@@ -6,11 +6,9 @@ Purpose
     selectivity.
 """
 
-# mypy: disable-error-code="no-untyped-def"
+# mypy: disable-error-code="no-untyped-def, assignment"
 
 from __future__ import annotations
-
-import numpy as np
 
 from ...compiled import kernel
 
@@ -43,5 +41,5 @@ def compact(holds, out):
     n = 0
     for i in range(holds.shape[0]):
         out[n] = i
-        n += np.int64(holds[i])
+        n += int(holds[i])
     return n

@@ -120,7 +120,7 @@ class _Found(MatchStream):
 
 
 @kernel
-def _regions(  # type: ignore[no-untyped-def]
+def _regions(
     offsets, order, tick, late, old_last, new_last, window, length, ahead, behind, to, begin, end
 ):
     """See :func:`late_regions`; ``old_last[row]``: where the old match from a row ends, or -1."""

@@ -307,11 +307,14 @@ class _WorkerQuery:
             for name, asked in habits.of(sql).items():
                 if name in self._relations:
                     begun[name] = {"scan": -next(_numbers), **asked._asdict()}
-        request = {"job": job, "sql": sql, "values": dict(values), "inputs": inputs, **more}
+        request = {
+            "job": job, "sql": sql, "values": dict(values), "inputs": inputs, "given": nodes,
+            "begun": begun, "announced": [known["scan"] for known in begun.values()], **more,
+        }  # fmt: skip
         try:
             if self._relations:
                 self._region = self._lease.share()
-            self._lease.channel.send({**request, "given": nodes, "begun": begun}, pieces)
+            self._lease.channel.send(request, pieces)
         except ChannelClosed as error:
             lost = self._lease.lost(error)
             self._control.check()
@@ -405,7 +408,7 @@ class _WorkerQuery:
         if self._region is not None and batch.nbytes >= SHARED_BYTES:
             place = self._region.put(pieces)
             if place is not None:
-                (message["at"], message["size"]), pieces = place, []
+                message["shared"], pieces = place, []
             self._asked.pop(scan.relation, None)  # not small
         if batch.num_rows < SMALL_ROWS:  # most likely the last one, which spares a message
             scan.ahead = next(scan.batches, None)

@@ -18,9 +18,9 @@ Layout
                      <-   {"next": id, released}
                      <-   {"schema", "hugeints"}, {"batch"} ..., "end" too
 
-    A batch lies behind its message or, where it says ``at``, in the region.  Each message costs a
-    turn of two processes, which for a small query is most of the price: a batch that is the last
-    one says so itself, and scans that a text is known to ask for come with it (``begun``).
+    A batch lies behind its message or, where that says ``shared``, in the region.  Each message
+    costs a turn of two processes, which for a small query is most of the price: a batch that is the
+    last one says so itself, and scans that a text is known to ask for come with it (``begun``).
 
 Guarantee
     A filter that was pushed is applied exactly: by the owner where it understood all of its text
@@ -137,8 +137,6 @@ class _Worker:
     def _done(self, cursor: Any, job: dict[str, Any], data: pa.Buffer | None) -> _Answer:
         admit(cursor, job["sql"], job["inputs"])
         self._begun = job.get("begun", {})
-        for begun in self._begun.values():
-            self._inbox.expect(begun["scan"])
         for name, schema in job["inputs"].items():
             rows = partial(self._scan, name, schema)
             if name in job["given"]:
@@ -230,9 +228,9 @@ class _Worker:
             message, data = self._inbox.take(scan)
             if "batch" not in message:
                 return
-            if "at" in message:
+            if "shared" in message:
                 assert self._region is not None
-                data = self._region.buffer(message["at"], message["size"])
+                data = self._region.buffer(*message["shared"])
             yield message, data
             del data
 

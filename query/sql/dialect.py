@@ -432,9 +432,15 @@ def _parse(text: str, into: Any) -> list[Any]:
         raise SqlError("the statement is nested too deeply") from None
 
 
+_DOT = re.compile(r"\.(?!\d)")
+"""A dot that is not of a number: without one, no method is called."""
+
+
 def _settled(root: Any, text: str) -> Any:
     """A tree as the rest of the house knows it: calls in one form, long chains shallow."""
-    dotted = {id(call.parent): call.parent for call in root.find_all(_MethodCall)}
+    dotted = {}
+    if _DOT.search(text):
+        dotted = {id(call.parent): call.parent for call in root.find_all(_MethodCall)}
     for node in dotted.values():
         if isinstance(node, (exp.Dot, exp.Column)):
             made = _called(node)

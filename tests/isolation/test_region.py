@@ -25,9 +25,9 @@ def test_what_is_put_is_read_and_released() -> None:
     worker = mapped(region)
     place = region.put([b"abc", b"", b"x" * 100])
     assert place is not None
-    begin, size = place
+    ticket, _, size = place
     assert size == 64 + 128
-    data = worker.buffer(begin, size)
+    data = worker.buffer(*place)
     part = data.slice(64, 100)
     assert data.to_pybytes()[:3] == b"abc"
     del data
@@ -35,7 +35,7 @@ def test_what_is_put_is_read_and_released() -> None:
     assert worker.take_released() == []  # the slice holds it
     assert part.to_pybytes() == b"x" * 100
     del part
-    assert worker.take_released() == [begin]
+    assert worker.take_released() == [ticket]
     assert worker.take_released() == []
     region.close()
 
@@ -61,8 +61,8 @@ def test_places_that_live_do_not_overlap(monkeypatch: pytest.MonkeyPatch) -> Non
     refused = 0
     for _ in range(4000):
         if live and chance.random() < 0.5:
-            begin = chance.choice(list(live))
-            text, buffer = live.pop(begin)
+            ticket = chance.choice(list(live))
+            text, buffer = live.pop(ticket)
             assert buffer.to_pybytes()[: len(text)] == text
             del buffer
             region.release(worker.take_released())
@@ -79,6 +79,22 @@ def test_places_that_live_do_not_overlap(monkeypatch: pytest.MonkeyPatch) -> Non
     assert 0 < refused < 3000
     region.reset()
     assert region.put([b"x" * 60_000]) is not None
+    region.close()
+
+
+def test_what_is_said_of_an_earlier_piece_of_work_frees_nothing_of_the_next() -> None:
+    region = Region()
+    worker = mapped(region)
+    earlier = region.put([b"x" * 100])
+    assert earlier is not None
+    worker.buffer(*earlier)  # let go of at once, and not told before the next piece of work
+    region.reset()
+    place = region.put([b"y" * 100])
+    assert place is not None
+    buffer = worker.buffer(*place)
+    region.release(worker.take_released())
+    assert region.put([b"z" * 100]) is not None
+    assert buffer.to_pybytes()[:100] == b"y" * 100
     region.close()
 
 
