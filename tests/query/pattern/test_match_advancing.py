@@ -198,11 +198,16 @@ def test_small_steps_cost_what_the_events_cost(
         f"ORDER BY t MEASURES A.t AS a PATTERN ({pattern}){within} DEFINE {define}", table
     )
     counted: list[int] = []
+    waited: list[int] = []
+    resumed: list[int] = []
     for name in ("match_bits", "match_contiguous"):
         search = getattr(matcher, name)
 
         def call(*arguments: Any, search: Any = search) -> int:
             before = int(arguments[-2][outcomes.STEPS])
+            attempts = arguments[-3]
+            waited.append(int((attempts.start >= 0).sum()))
+            resumed.append(int((attempts.where >= 0).sum()))
             status = int(search(*arguments))
             counted.append(int(arguments[-2][outcomes.STEPS]) - before)
             return status
@@ -216,6 +221,7 @@ def test_small_steps_cost_what_the_events_cost(
     rows = sum(part.rows.num_rows for part in in_steps(stream, table, 10))
     assert rows + stream.finish().rows.num_rows == whole > 0
     assert sum(counted) <= 4 * wanted + 4 * table.num_rows
+    assert sum(waited) == sum(resumed) > 100  # none was begun again
 
 
 def test_what_is_kept_is_bounded_by_the_window() -> None:
