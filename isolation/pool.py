@@ -287,7 +287,10 @@ class Pool:
         try:
             return self._born()
         except (NurseryLost, ChannelClosed, Garbage) as error:
-            raise WorkerLost(f"no worker process can be started: {error}", "start") from None
+            raise WorkerLost(
+                f"no worker process could be started ({error}); nothing else is affected, try again",
+                "start",
+            ) from None
 
     def _born(self) -> _Worker:
         spec = self.spec

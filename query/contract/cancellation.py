@@ -244,21 +244,24 @@ def interruptibly(call: Callable[[], Answer], interrupt: Callable[[], None]) -> 
         return call()
     answers: list[Answer] = []
     errors: list[BaseException] = []
-    done = threading.Event()
+    done, given_up = threading.Event(), threading.Event()
 
     def work() -> None:
         try:
-            answers.append(call())
+            if not given_up.is_set():
+                answers.append(call())
         except BaseException as error:
             errors.append(error)
         finally:
             done.set()
 
-    threading.Thread(target=work, name="chronicle-query", daemon=True).start()
+    worker = threading.Thread(target=work, name="chronicle-query", daemon=True)
     try:
+        worker.start()  # Ctrl-C may come in here as well
         done.wait()
     except KeyboardInterrupt:
-        while not done.wait(INTERRUPT_EVERY_S):
+        given_up.set()
+        while worker.is_alive() and not done.wait(INTERRUPT_EVERY_S):
             with suppress(Exception):
                 interrupt()
         raise

@@ -140,7 +140,8 @@ def _closure(
         if state in seen:
             continue
         seen.add(state)
-        checkpoint()
+        if len(seen) % 64 == 0:
+            checkpoint()
         if len(edges) > EDGES_MAX or len(seen) > STEPS_MAX:
             raise _too_many()
         at, fresh, anchor, absent = state

@@ -57,6 +57,7 @@ __all__ = [
     "failure_of",
     "hugeints_of",
     "is_broken",
+    "is_ctrl_c",
     "lock",
     "open_empty",
     "open_unlocked",
@@ -148,6 +149,16 @@ def failure_of(error: BaseException) -> Failure | None:
     if isinstance(error, (duckdb.Error, OSError, SqlError)):
         return Failure("sql", message)
     return None
+
+
+def is_ctrl_c(error: BaseException) -> bool:
+    """Whether an error is what DuckDB made of a KeyboardInterrupt that reached it."""
+    if isinstance(error, KeyboardInterrupt):
+        return True
+    message = str(error)
+    if isinstance(error, RuntimeError):
+        return "interrupted" in message.lower()
+    return isinstance(error, duckdb.Error) and "KeyboardInterrupt" in message
 
 
 def hugeints_of(relation: Any) -> tuple[int, ...]:

@@ -89,7 +89,7 @@ def evaluated_by(executor: RelationalExecutor, control: QueryControl) -> Held:
 def evaluate_here(query: str, tables: Mapping[str, pa.Table]) -> pa.Table:
     """Run one query over Arrow tables in this process; see :func:`evaluate`."""
     with LOADING:
-        from .door import admit, failure_of
+        from .door import admit, failure_of, is_ctrl_c
 
     cursor = _cursor()
     try:
@@ -98,6 +98,8 @@ def evaluate_here(query: str, tables: Mapping[str, pa.Table]) -> pa.Table:
             cursor.register(name, table)
         return cursor.sql(query).to_arrow_table()
     except Exception as error:
+        if is_ctrl_c(error):
+            raise KeyboardInterrupt from None
         failure = failure_of(error)
         if failure is None:
             raise

@@ -35,7 +35,7 @@ import pyarrow as pa
 from ...errors import StoreClosed
 from ...ownership import Owner, leave_to_parent
 from ..contract.cancellation import QueryControl, interruptibly
-from .door import admit, failure_of, hugeints_of, open_empty
+from .door import admit, failure_of, hugeints_of, is_ctrl_c, open_empty
 from .evaluation import evaluate_here
 from .interface import Answer, RelationalExecutor, translated
 from .scans import BATCH_ROWS, Failure, FailureBox, Scanned
@@ -113,7 +113,7 @@ class Executor(RelationalExecutor):
                 cursor.register(name, dataset)
             relation = cursor.sql(sql, params=values or None)
             return list(zip(relation.columns, map(str, relation.types), strict=True))
-        except duckdb.Error as error:
+        except BaseException as error:
             raise self._meant(error, text, QueryControl(), FailureBox()) from None
         finally:
             cursor.close()
@@ -209,9 +209,7 @@ class Executor(RelationalExecutor):
             self._replace()
         if failures.error is not None:
             return failures.error
-        if isinstance(error, KeyboardInterrupt) or (
-            isinstance(error, RuntimeError) and "interrupted" in str(error).lower()
-        ):
+        if is_ctrl_c(error):
             return KeyboardInterrupt()
         if failure is None and not control.stopped:
             return error

@@ -120,6 +120,7 @@ def operations(client: Any) -> Iterator[tuple[str, str, list[str], list[str]]]:
 
 GOOD = {
     "stream": "s",
+    "name": "alarm",
     "attribute": "n",
     "position": "1-03ab5c7d9e1f2a4b",
     "until": "1-03ab5c7d9e1f2a4b",

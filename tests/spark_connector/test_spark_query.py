@@ -110,7 +110,7 @@ def test_executors_get_the_intervals_that_the_driver_found(
     backend = LocalBackend(Options(path=str(path), query=text))
     for wanted in (1, 3):
         parts = backend.plan_query(text, wanted)
-        assert {type(part.part.plan.root.inputs[0][1].part) for part in parts} == {SpanPart}
+        assert {type(part.part.plan.root.input.part) for part in parts} == {SpanPart}
         assert (wanted > 1) == (len(parts) > 1)
         sizes = [len(pickle.dumps(part)) for part in parts]
         assert max(sizes) < 200_000, "what travels is small"
