@@ -288,7 +288,8 @@ class Pool:
             return self._born()
         except (NurseryLost, ChannelClosed, Garbage) as error:
             raise WorkerLost(
-                f"no worker process could be started ({error}); nothing else is affected, try again",
+                f"no worker process could be started ({error}); nothing else is affected, try "
+                "again",
                 "start",
             ) from None
 
