@@ -24,7 +24,7 @@ from ..identity import digests
 from ..query.run.net_operator import settled
 from ..store.tail import ticks_of_column
 
-__all__ = ["Changes", "Results", "Said", "difference"]
+__all__ = ["Changes", "Results", "Said", "difference", "newly"]
 
 IntArray = npt.NDArray[np.int64]
 
@@ -149,15 +149,25 @@ def difference(want: Results, said: Said) -> Changes:
     """
     have = said.net
     mine, theirs = _contents(want), _contents(have)
-    new = pc.invert(pc.is_in(mine, value_set=theirs)).to_numpy(zero_copy_only=False)
     gone = pc.invert(pc.is_in(theirs, value_set=mine)).to_numpy(zero_copy_only=False)
-    added, revoked = want.where(new), have.where(gone)
-    known = pc.index_in(added.id, value_set=said.ids).fill_null(-1)
-    at = known.to_numpy(zero_copy_only=False)
-    before = np.append(said.last, -1)[at]  # the place -1 is that of the ones never said
+    revoked = have.where(gone)
     return Changes.joined(
         [
             Changes(revoked, said.revision[gone], np.full(len(revoked), -1, np.int64)),
-            Changes(added, before + 1, np.ones(len(added), np.int64)),
+            _added(want, mine, theirs, said),
         ]
     )
+
+
+def newly(more: Results, said: Said) -> Changes:
+    """What is to be added for more results in a region, whatever else holds there."""
+    return _added(more, _contents(more), _contents(said.net), said)
+
+
+def _added(want: Results, mine: pa.Array, theirs: pa.Array, said: Said) -> Changes:
+    """Those that do not hold, each as the version after its last."""
+    added = want.where(pc.invert(pc.is_in(mine, value_set=theirs)).to_numpy(zero_copy_only=False))
+    known = pc.index_in(added.id, value_set=said.ids).fill_null(-1)
+    at = known.to_numpy(zero_copy_only=False)
+    before = np.append(said.last, -1)[at]  # the place -1 is that of the ones never said
+    return Changes(added, before + 1, np.ones(len(added), np.int64))

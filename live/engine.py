@@ -384,7 +384,7 @@ class LiveQueries:
         query = self.query(name)
         lines = [f"LiveQuery {name}"]
         lines += [f"  {key}: {value}" for key, value in query.form.explain()]
-        lines.append("  after a restart: goes on from its mark, nothing is rebuilt")
+        lines.append("  after a restart: goes on from its mark; what is kept is read again")
         lines.append("  query:")
         plan = self._engine().explain(query.definition.sql)
         return lines + [f"    {line}" for line in str(plan).splitlines()]

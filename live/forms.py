@@ -135,6 +135,21 @@ class Form(ABC):
         With ``known`` at the greatest tick, those that are still open, too.
         """
 
+    def advanced(self, snapshot: Snapshot, since: int, known: int) -> Results | None:
+        """The results that are closed at ``known`` and were not at ``since``.
+
+        Up to ``since`` the events are those of the step before.  None: evaluate the region.
+        """
+        return None
+
+    @property
+    def state_bytes(self) -> int:
+        """Memory that is kept from one step to the next."""
+        return 0
+
+    def drop_state(self) -> None:  # noqa: B027 - most forms keep nothing
+        """Forget what is kept from one step to the next."""
+
     def closed(self, watermark: int) -> int:
         """Greatest time of results that are closed at a watermark."""
         return watermark

@@ -6,6 +6,14 @@ How a region is searched
     left out (:mod:`chronicle.query.split.known`).  Where each match is found whatever others there
     are, every tick is a cut.
 
+What is kept
+    Where matches are found one at a time, the searches as they stand at the mark
+    (:mod:`.pattern_state`): a step in order reads its own events.  A region is evaluated at the
+    first step, and at one with late events.
+
+In which order
+    By the time of the match, then by its identity, however it was found.
+
 What a late event changes
     A match that it could be part of begins at most the reach of a match before it.  Behind it, the
     search that has seen it and the one that has not take different ways until they come by the
@@ -16,7 +24,9 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from ..errors import ChronicleError, ResourceLimit
 from ..identity import digests
 from ..query.contract.result import Result
 from ..query.pattern.compiled import CompiledMatch
@@ -29,6 +39,7 @@ from ..store.tap import Spans, united
 from ..ticks import INT64_MAX, INT64_MIN
 from .changes import Results
 from .forms import Evaluator, Form, Ticks, added, chosen, ticks_of
+from .pattern_state import PatternState, Step, keeps_state
 from .row_form import TIME
 
 __all__ = ["EVENT", "MATCH", "PatternForm"]
@@ -54,13 +65,16 @@ class PatternForm(Form):
         super().__init__(evaluator, columns)
         self._compiled = compiled
         self._every_row = compiled.clause.rows != "one"
+        asks = demands(compiled)
+        self._from_first = asks.neighbours and bool(asks.partition_by)
+        self._state = PatternState() if keeps_state(compiled) else None
 
     def results(self, snapshot: Snapshot, low: int, high: int, known: int) -> Results:
         """The matches that end in a range of ticks and are decided."""
 
         def part(at: Snapshot, compiled: CompiledMatch) -> KnownPart:
             reach = Reach(at, compiled)
-            begin = reach.back(low)
+            begin = reach.first if self._from_first else reach.back(low)
             end = min(known, reach.after(reach.ahead(high)))
             return known_part(at, compiled, begin, min(end, INT64_MAX - 1))
 
@@ -76,12 +90,54 @@ class PatternForm(Form):
             tables.append(self._ended(self.evaluator.over(snapshot, part=part), low, high))
             table = pa.concat_tables([found for found, _ in tables])
             ticks = np.concatenate([found for _, found in tables])
+        return self._named(table, ticks)
+
+    def _named(self, table: pa.Table, ticks: Ticks) -> Results:
+        """Rows of matches as results."""
         names = table.column(MATCH).combine_chunks()
+        order = np.asarray(
+            pc.sort_indices(
+                pa.table({"tick": ticks, "name": names, "row": np.arange(len(ticks))}),
+                [("tick", "ascending"), ("name", "ascending"), ("row", "ascending")],
+            )
+        )
+        table, ticks = table.take(pa.array(order)).combine_chunks(), ticks[order]
+        names = table.column(MATCH)
         if self._every_row:
             names = digests(b"", [names, table.column(EVENT)])
         if isinstance(names, pa.ChunkedArray):
             names = pa.concat_arrays(names.chunks)
         return Results(ticks, names, chosen(table, self.columns))
+
+    def advanced(self, snapshot: Snapshot, since: int, known: int) -> Results | None:
+        """By the searches that are kept, where they are."""
+        state = self._state
+        if state is None or snapshot.time_range is None:
+            return None
+        step = Step(state, since, known)
+        try:
+            found = self.evaluator.over(snapshot, part=lambda *_: step)
+            table, ticks = self._ended(found, INT64_MIN, INT64_MAX)
+        except ResourceLimit:  # the state would be too large, and would be again
+            self._state = None
+            return None
+        except ChronicleError:  # the region says the same, or does without
+            self.drop_state()
+            return None
+        except BaseException:
+            self.drop_state()
+            raise
+        return self._named(table, ticks)
+
+    @property
+    def state_bytes(self) -> int:
+        """Memory of the searches."""
+        return 0 if self._state is None else self._state.nbytes
+
+    def drop_state(self) -> None:
+        """Forget the searches."""
+        if self._state is not None:
+            self._state.drop()
 
     def _ended(self, result: Result, low: int, high: int) -> tuple[pa.Table, Ticks]:
         """The matches of a result that end in a range of ticks."""
@@ -137,5 +193,17 @@ class PatternForm(Form):
             ),
             ("reach", reach),
             ("closed", "when no later event can change the match"),
-            ("state", "none: events within the reach of open matches are read again"),
+            ("state", self._told_state()),
         ]
+
+    def _told_state(self) -> str:
+        """What a step reads."""
+        if self._state is not None:
+            return (
+                "incremental: open matches are kept, a step reads its own events; one with late "
+                "events reads regions"
+            )
+        again = (
+            "from the first event on" if self._from_first else "within the reach of open matches"
+        )
+        return f"none: events {again} are read again"

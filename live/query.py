@@ -11,8 +11,10 @@ How a step goes
         3  results that have been closed between W0 and W1 are added
         4  one commit of the sink: all of that, and the mark (p1, W1)
 
-    All of it is evaluated on one snapshot, that of p1.  Events are not kept: what a result is made
-    of is read from the stream, which is the buffer that puts late events where they belong.
+    All of it is evaluated on one snapshot, that of p1.  What a result is made of is read from the
+    stream, which is the buffer that puts late events where they belong.  Where no event came late,
+    a form may know the results of 3 from what it keeps from step to step (``Form.advanced``): a
+    cache, for the truth is the sink with its mark.
 
 Guarantee
     After a step, what holds of the sink (``NET``) are the rows of the query over snapshot p1 that
@@ -41,7 +43,7 @@ from ..store.options import retention_limits
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans, united
 from ..ticks import INT64_MAX, INT64_MIN
-from .changes import Changes, difference
+from .changes import Changes, Results, difference, newly
 from .count_form import CountForm
 from .definition import LiveDefinition
 from .forms import Form, added
@@ -126,6 +128,7 @@ class LiveQuery:
                 return self._step(cancelled)
             except ChronicleError as error:
                 self.error = str(error)
+                self.form.drop_state()
                 logger.warning("live query %s stopped: %s", self.definition.name, error)
                 return False
 
@@ -174,6 +177,11 @@ class LiveQuery:
             behind = (low, form.closed(upto))
             if form.appends and definition.every_ms is None:
                 parts.append(Changes.added(form.results(snapshot, *behind, upto)))
+            elif (new := self._advanced(snapshot, upto, bool(late or regions))) is not None:
+                new = new.where(new.time >= start)
+                parts.append(
+                    newly(new, self.sink.said(*behind)) if len(new) else Changes.added(new)
+                )
             elif behind[0] <= behind[1]:
                 regions = united((*regions, behind))
         for low, high in regions:
@@ -188,6 +196,16 @@ class LiveQuery:
         self._whole = False
         self._caught_up = upto >= known
         return upto < known
+
+    def _advanced(self, snapshot: Snapshot, upto: int, disturbed: bool) -> Results | None:
+        """What a step in order adds, where the form has kept what it takes to say that."""
+        before = self.mark
+        if before.watermark is None or disturbed or (
+            _events(snapshot, before.watermark) != before.events
+        ):  # fmt: skip
+            self.form.drop_state()
+            return None
+        return self.form.advanced(snapshot, before.watermark, upto)
 
     def _due(self) -> bool:
         every = self.definition.every_ms
@@ -296,6 +314,8 @@ class LiveQuery:
         with self.lock:
             self.definition = definition
             self.error = None
+            if definition.paused:
+                self.form.drop_state()
 
     def taken(self, position: int) -> bool:
         """Whether a commit of the source, and time up to it, were taken in."""
@@ -312,6 +332,7 @@ class LiveQuery:
     def refresh(self, low: int | None, high: int | None) -> int:
         """Reconcile results with times in a range; gives the number of changes."""
         with self.lock:
+            self.form.drop_state()
             found = self._compared(low, high)
             if len(found):
                 self.error = None
@@ -382,7 +403,7 @@ class LiveQuery:
             "retractions": mark.retractions,
             "late": mark.late,
             "ignored": mark.ignored,
-            "state_bytes": 0,
+            "state_bytes": self.form.state_bytes,
             "error": self.error,
         }
 

@@ -1,0 +1,256 @@
+"""Where the searches of a live pattern stand: kept from one step to the next, and never the truth.
+
+Purpose
+    A region of matches is evaluated from a place at which the search is known, a reach before it.
+    :class:`PatternState` keeps the searches as they stand at the mark, so that a step in which no
+    event came late reads its own events and no others.
+
+Layout
+    ::
+
+        cut            W0                W1
+         |.. replayed ..|.. advanced over ..|
+         found by       nothing is put out  what is decided are the rows of the step
+         the region's
+         rule
+
+Guarantee
+    What a step says is what the region evaluation says that is new at W1: matches are decided by
+    the same rule, and a state holds for one watermark and one set of events up to it only
+    (:meth:`PatternState.holds`).  Whatever goes wrong with it, it can be dropped: the next one is
+    built from the stream.
+
+Limits
+    One match at a time, ORDER BY time alone; see :func:`keeps_state`.  A state takes at most
+    :data:`STATE_BYTES_MAX`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from ..query.pattern.advancing import AdvancingMatch
+from ..query.pattern.compiled import CompiledMatch, MatchLimits
+from ..query.pattern.groups import KeyCodes
+from ..query.pattern.positions import Positions
+from ..query.replay.applicability import demands
+from ..query.split.cuts import independent
+from ..query.split.known import known_part
+from ..query.split.parts import Cut
+from ..query.split.reach import Reach
+from ..schema import StreamSchema
+from ..store.segment import ScanMetrics
+from ..store.snapshot import Snapshot
+from ..store.tail import ticks_of_column
+from .forms import added, half_open
+
+__all__ = ["STATE_BYTES_MAX", "PatternState", "Step", "keeps_state"]
+
+STATE_BYTES_MAX = 256 << 20
+"""Memory that the searches of one live query may keep; beyond it steps read regions again."""
+CHUNK_ROWS = 1 << 16
+Check = Callable[[], None] | None
+
+
+def keeps_state(compiled: CompiledMatch) -> bool:
+    """Whether a search that goes on decides matches when the search of a region does.
+
+    It does so earlier where matches do not wait for each other.  With more keys behind the time a
+    place in the stream does not tell where a search stands.  Rows before a cut are not read, so
+    where they count the searches are made from the first event on; without partitions a region is
+    cheaper.
+    """
+    asks = demands(compiled)
+    return (
+        compiled.in_time_order
+        and not independent(compiled)
+        and compiled.clause.rows != "all with unmatched"
+        and not compiled.lookahead
+        and not asks.ties
+        and (bool(asks.partition_by) or not asks.neighbours)
+    )
+
+
+class PatternState:
+    """The searches at a watermark.
+
+    Attributes
+    ----------
+    watermark : int or None
+        Up to which events were taken in; None before any, and after a failure.
+    nbytes : int
+        Memory that is kept.
+    """
+
+    def __init__(self) -> None:
+        self.watermark: int | None = None
+        self.nbytes = 0
+        self._stream: AdvancingMatch | None = None
+        self._schema: StreamSchema | None = None
+        self._dropped = 0
+
+    def holds(self, snapshot: Snapshot, watermark: int) -> bool:
+        """Whether it is the state at a watermark; no event up to that came since."""
+        stream = self._stream
+        if stream is None or self.watermark != watermark or self._schema != snapshot.schema:
+            return False
+        if self._dropped == snapshot.state.dropped:
+            return True
+        first, kept = snapshot.time_range, stream.kept_from  # are the open matches still stored?
+        return first is not None and (kept is None or kept > first[0])
+
+    def drop(self) -> None:
+        """Forget the searches."""
+        self.watermark, self._stream, self._schema, self.nbytes = None, None, None, 0
+
+    def advance(
+        self,
+        snapshot: Snapshot,
+        compiled: CompiledMatch,
+        since: int,
+        known: int,
+        metrics: ScanMetrics,
+        check: Check,
+        limits: MatchLimits,
+    ) -> list[pa.Table]:
+        """Take in the events of ``(since, known]``; rows of the matches decided by them."""
+        if not self.holds(snapshot, since):
+            self.drop()
+            self._stream = self._rebuilt(snapshot, compiled, since, metrics, check, limits)
+        stream = self._stream
+        assert stream is not None
+        self.watermark = None  # until all is well
+        found = []
+        new = _scan(snapshot, compiled, added(since, 1), known, metrics, check)
+        for table, watermark in _chunks(new, snapshot.schema.time, known):
+            decided = stream.advance(table, watermark)
+            if decided.rows.num_rows:
+                found.append(decided.rows)
+        self.watermark, self.nbytes = known, stream.nbytes
+        self._schema, self._dropped = snapshot.schema, snapshot.state.dropped
+        return found
+
+    def _rebuilt(
+        self,
+        snapshot: Snapshot,
+        compiled: CompiledMatch,
+        since: int,
+        metrics: ScanMetrics,
+        check: Check,
+        limits: MatchLimits,
+    ) -> AdvancingMatch:
+        """The searches at a watermark, from the place from which a region would be searched."""
+        bounded = replace(limits, memory_bytes=min(limits.memory_bytes, STATE_BYTES_MAX))
+        stream = AdvancingMatch(compiled, bounded, check)
+        reach, cut = Reach(snapshot, compiled), None
+        if not demands(compiled).neighbours:
+            begin = reach.back(min(added(since, 1), reach.last))
+            cut = known_part(snapshot, compiled, begin, since, check).low
+        low = reach.first if cut is None else cut.tick
+        if cut is not None and len(cut.carried):
+            rows = pa.Table.from_batches(_scan(snapshot, compiled, low, cut.last, metrics, check))
+            stream.restore(_positions(compiled, cut, rows), low - 1)
+        old = _scan(snapshot, compiled, low, since, metrics, check)
+        for table, watermark in _chunks(old, snapshot.schema.time, since):
+            stream.replay(table, watermark)
+        return stream
+
+
+class Step:
+    """The matches that a step decides, as a part of the query.
+
+    Parameters
+    ----------
+    state : PatternState
+        It is moved on when the part is run.
+    since, known : int
+        Watermarks before and after the step.
+    """
+
+    def __init__(self, state: PatternState, since: int, known: int) -> None:
+        self._state = state
+        self._since, self._known = since, known
+        self._found: list[pa.Table] | None = None
+
+    @property
+    def ticks(self) -> tuple[int | None, int | None]:
+        """Half-open range of ticks that it reads, where the state is kept."""
+        return added(self._since, 1), added(self._known, 1)
+
+    def run(
+        self,
+        snapshot: Snapshot,
+        compiled: CompiledMatch,
+        metrics: ScanMetrics,
+        *,
+        check: Check = None,
+        limits: MatchLimits | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of its matches."""
+        if self._found is None:  # however often it is asked
+            self._found = self._state.advance(
+                snapshot, compiled, self._since, self._known, metrics, check,
+                limits or MatchLimits(),
+            )  # fmt: skip
+        for table in self._found:
+            yield from table.to_batches()
+
+    def describe(self) -> str:
+        """What it reads, for people."""
+        return f"what is decided by time ({self._since}, {self._known}]"
+
+
+def _scan(
+    snapshot: Snapshot, compiled: CompiledMatch, low: int, high: int, metrics: ScanMetrics,
+    check: Check,
+) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    """Events with ``low <= t <= high``."""
+    start, end = half_open(low, high)
+    return snapshot.scan(start, end, compiled.input_columns, metrics=metrics, check=check)
+
+
+def _chunks(
+    batches: Iterable[pa.RecordBatch], time: str, upto: int
+) -> Iterator[tuple[pa.Table | None, int]]:
+    """Rows in tables that pay, each with a tick up to which all have come then; last ``upto``."""
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        if rows >= CHUNK_ROWS:
+            yield pa.Table.from_batches(waiting), int(ticks_of_column(batch.column(time))[0]) - 1
+            waiting, rows = [], 0
+        waiting.append(batch)
+        rows += batch.num_rows
+    yield (pa.Table.from_batches(waiting) if waiting else None), upto
+
+
+def _positions(compiled: CompiledMatch, cut: Cut, rows: pa.Table) -> Positions:
+    """Where searches begin behind a cut, in the partitions whose first rows it carries over.
+
+    Parameters
+    ----------
+    rows : pyarrow.Table
+        From the cut on, at least to the last row carried over.
+    """
+    keys = list(compiled.partition_by)
+    codes = np.zeros(rows.num_rows, np.int64)
+    if keys:
+        codes = KeyCodes(len(keys)).encode([rows.column(name) for name in keys])
+    ticks = np.concatenate(
+        [ticks_of_column(part) for part in rows.column(str(compiled.columns.time)).chunks]
+    )
+    reverse = cut.carried[::-1]
+    last = reverse[np.unique(codes[reverse], return_index=True)[1]]  # of each partition
+    rank = [int(((codes[:row] == codes[row]) & (ticks[:row] == ticks[row])).sum()) for row in last]
+    positions = {name: rows.column(name).take(pa.array(last)) for name in keys}
+    positions |= {
+        "@tick": ticks[last], "@rank": np.array(rank, np.int64) + 1,
+        "@number": np.zeros(len(last), np.int64), "@seen": np.ones(len(last), np.bool_),
+    }  # fmt: skip
+    none = rows.schema.empty_table().append_column("@rank", pa.array([], pa.int64()))
+    none = none.append_column("@covered", pa.array([], pa.bool_()))
+    return Positions(pa.table(positions), none)
