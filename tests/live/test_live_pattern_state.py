@@ -297,6 +297,24 @@ def test_the_event_before_a_match_may_be_far_away(db: Database) -> None:
         assert db.live(name).verify() == 0
 
 
+def test_what_retention_drops_and_what_the_select_leaves_out() -> None:
+    with Database(Store.open("mem", files=MemoryFiles())) as db:
+        db.create_stream("s", SCHEMA, time="t", retention="150")
+        sql = QUERIES["falling"].replace("SELECT *", "SELECT k, f * 2 AS f, l") + " WHERE z < 3"
+        for name in ("q", "without"):
+            db.create_live(name, sql, idle="never")
+        form_of(db, "without")._state = None
+        for at in range(0, 360, 4):
+            fed(db, [(at + i, "ab"[(at + i) % 3 == 0], (at + i) * 7 % 10) for i in range(4)])
+            if at % 40 == 0:
+                db.stream("s").seal()
+        assert db.stream("s").snapshot().state.dropped > 0
+        assert db.live("q").status()["state_bytes"] > 0
+        said = [[row for b in db.live(n).rows() for row in b.to_pylist()] for n in ("q", "without")]
+        assert said[0] == said[1] != []
+        assert db.live("q").verify() == 0
+
+
 def test_explain_says_whether_steps_are_incremental(db: Database) -> None:
     said = {}
     for name in ("falling", "none"):
