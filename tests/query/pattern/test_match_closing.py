@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronicle.errors import SqlError
+from chronicle.live.pattern_state import keeps_state
 from chronicle.query.pattern import match_stream
 from chronicle.query.pattern.advancing import AdvancingMatch
 from chronicle.query.pattern.match_stream import MatchStream
@@ -42,10 +43,9 @@ def at_every_watermark(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = common.run
 
     def run(compiled: Any, rows: list[dict[str, Any]], batch: int) -> pa.Table:
-        stream = AdvancingMatch(compiled)
-        unmatched = compiled.clause.rows == "all with unmatched"
-        if stream.kind != "one" or stream.attempts.go_on or compiled.lookahead or unmatched:
+        if not keeps_state(compiled):
             return whole(compiled, rows, batch)
+        stream = AdvancingMatch(compiled)
         table = pa.Table.from_pylist(rows, schema=common.SCHEMA.arrow)
         ticks = table.column("t").cast(pa.int64()).to_numpy()
         r = random.Random(len(rows) * 1000 + batch)
