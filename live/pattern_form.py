@@ -54,13 +54,16 @@ class PatternForm(Form):
         super().__init__(evaluator, columns)
         self._compiled = compiled
         self._every_row = compiled.clause.rows != "one"
+        asks = demands(compiled)
+        self._from_first = asks.neighbours and bool(asks.partition_by)
+        """Whether a row before the match counts, which may lie anywhere in its partition."""
 
     def results(self, snapshot: Snapshot, low: int, high: int, known: int) -> Results:
         """The matches that end in a range of ticks and are decided."""
 
         def part(at: Snapshot, compiled: CompiledMatch) -> KnownPart:
             reach = Reach(at, compiled)
-            begin = reach.back(low)
+            begin = reach.first if self._from_first else reach.back(low)
             end = min(known, reach.after(reach.ahead(high)))
             return known_part(at, compiled, begin, min(end, INT64_MAX - 1))
 
@@ -137,5 +140,9 @@ class PatternForm(Form):
             ),
             ("reach", reach),
             ("closed", "when no later event can change the match"),
-            ("state", "none: events within the reach of open matches are read again"),
+            ("state", f"none: events {self._again()} are read again"),
         ]
+
+    def _again(self) -> str:
+        """Which events a step reads."""
+        return "from the first one on" if self._from_first else "within the reach of open matches"
