@@ -67,6 +67,7 @@ class PatternForm(Form):
         self._every_row = compiled.clause.rows != "one"
         asks = demands(compiled)
         self._from_first = asks.neighbours and bool(asks.partition_by)
+        """Whether a row before the match counts, which may lie anywhere in its partition."""
         self._state = PatternState() if keeps_state(compiled) else None
 
     def results(self, snapshot: Snapshot, low: int, high: int, known: int) -> Results:
@@ -198,12 +199,10 @@ class PatternForm(Form):
 
     def _told_state(self) -> str:
         """What a step reads."""
-        if self._state is not None:
-            return (
-                "incremental: open matches are kept, a step reads its own events; one with late "
-                "events reads regions"
-            )
-        again = (
-            "from the first event on" if self._from_first else "within the reach of open matches"
+        again = "from the first one on" if self._from_first else "within the reach of open matches"
+        if self._state is None:
+            return f"none: events {again} are read again"
+        return (
+            "incremental: open matches are kept and a step reads its own events; one with late "
+            f"events, or after a restart, those {again}"
         )
-        return f"none: events {again} are read again"

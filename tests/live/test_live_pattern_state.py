@@ -283,20 +283,6 @@ def test_what_is_said_when_the_commit_fails(db: Database, monkeypatch: pytest.Mo
     assert len(db.live("q").net()) == len(db.sql(QUERIES["falling"]).fetchall()) > 10
 
 
-def test_the_event_before_a_match_may_be_far_away(db: Database) -> None:
-    """PREV of a first event reads an event of its partition that lies behind every reach."""
-    for name in ("before", "none"):
-        db.create_live(name, QUERIES[name], idle="never")
-    fed(db, [(0, "a", 1), (1, "b", 1)])
-    for t in range(100, 1000, 100):
-        fed(db, [(t, "b", 1)])
-    fed(db, [(1000, "a", 7), (1002, "a", 8)])
-    fed(db, [(1102, "b", 1)])
-    for name in ("before", "none"):
-        assert [row["f"] for row in db.live(name).net().to_pylist()] == [1000]
-        assert db.live(name).verify() == 0
-
-
 def test_what_retention_drops_and_what_the_select_leaves_out() -> None:
     with Database(Store.open("mem", files=MemoryFiles())) as db:
         db.create_stream("s", SCHEMA, time="t", retention="150")

@@ -495,3 +495,20 @@ def test_unknown_names(db: Any) -> None:
         db.live("q")
     with pytest.raises(SqlError, match="holds no results"):
         db.sql("SELECT * FROM NET(s)")
+
+
+@pytest.mark.parametrize("skip", ["", "AFTER MATCH SKIP TO NEXT ROW"])
+def test_the_event_before_a_match_may_be_far_away(db: Any, skip: str) -> None:
+    """PREV of a first event reads an event of its partition that lies behind every reach."""
+    rising = (
+        f"SELECT f FROM s MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEASURES FIRST(t) AS f {skip} "
+        "PATTERN (A B) WITHIN 8 DEFINE A AS x > PREV(x), B AS x > 2)"
+    )
+    db.sql(f"CREATE LIVE QUERY q IDLE NEVER AS {rising}")
+    rows = [(0, "a", 1), (1, "b", 1), *((t, "b", 1) for t in range(100, 1000, 100))]
+    for t, k, x in [*rows, (1000, "a", 7), (1002, "a", 8), (1102, "b", 1)]:
+        db.stream("s").append([{"t": t, "k": k, "x": x}])
+        db.run_live()
+    assert net(db, "q") == [(1000,)]
+    assert db.live("q").verify() == 0
+    assert "from the first one on" in str(db.sql("EXPLAIN LIVE QUERY q").fetchall())
