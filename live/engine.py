@@ -47,7 +47,7 @@ from .definition import (
 )
 from .delivery import Deliveries
 from .options import defined
-from .query import LiveQuery
+from .query import LiveQuery, told
 from .sink import OWNER, QUERY, Sink, SinkReader, sink_schema
 from .webhooks import Webhook
 
@@ -346,8 +346,8 @@ class LiveQueries:
             return status if webhook is None else {**status, "webhook": webhook}
         except ReadOnlyStore:
             state, error = "elsewhere", None
-        except ChronicleError as problem:
-            state, error = "failed", str(problem)
+        except Exception as problem:
+            state, error = "failed", told(problem)
         return {
             "name": name, "sink": sink, "state": state, "sources": sources,
             "watermark": None, "lag_events": None, "lag_ms": None, "rows": None,
@@ -466,18 +466,19 @@ class LiveQueries:
                 continue
             try:
                 found.append(self.query(name))
-            except StreamNotFound as error:
-                self._break(name, error)
-            except ChronicleError as error:
+            except Exception as error:  # whatever it is, the others go on
                 self._break(name, error)
         return found
 
-    def _break(self, name: str, error: ChronicleError) -> None:
+    def _break(self, name: str, error: Exception) -> None:
         with self._lock:
             definition = self._definitions.get(name)
             if definition is not None:
-                self._broken[name] = (definition, str(error))
-                logger.warning("live query %s cannot be opened: %s", name, error)
+                self._broken[name] = (definition, told(error))
+                logger.warning(
+                    "live query %s cannot be opened: %s", name, told(error),
+                    exc_info=not isinstance(error, ChronicleError),
+                )  # fmt: skip
 
     def _round(self, late: Callable[[], None] = lambda: None) -> bool:
         """One step of each; says whether there may be more to do at once."""

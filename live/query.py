@@ -50,13 +50,20 @@ from .forms import Form, added
 from .sink import Mark, Sink
 from .watermark import watermark_of
 
-__all__ = ["LiveQuery"]
+__all__ = ["LiveQuery", "told"]
 
 logger = logging.getLogger("chronicle.live")
 
 EVENTS_PER_STEP = 1 << 20
 QUIET_MARK_SECONDS = 1.0
 """A step without results is marked no more often than that."""
+
+
+def told(error: Exception) -> str:
+    """An error as people are told of it; what is none of ours is a fault of the program."""
+    if isinstance(error, ChronicleError):
+        return str(error)
+    return f"a fault in Chronicle ({type(error).__name__}: {error}); the log has more of it"
 
 
 class LiveQuery:
@@ -126,10 +133,13 @@ class LiveQuery:
                 return False
             try:
                 return self._step(cancelled)
-            except ChronicleError as error:
-                self.error = str(error)
+            except Exception as error:  # whatever it is, the others go on
+                self.error = told(error)
                 self.form.drop_state()
-                logger.warning("live query %s stopped: %s", self.definition.name, error)
+                logger.warning(
+                    "live query %s stopped: %s", self.definition.name, self.error,
+                    exc_info=not isinstance(error, ChronicleError),
+                )  # fmt: skip
                 return False
 
     def _step(self, cancelled: Callable[[], None]) -> bool:

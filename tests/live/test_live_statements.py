@@ -512,3 +512,40 @@ def test_the_event_before_a_match_may_be_far_away(db: Any, skip: str) -> None:
     assert net(db, "q") == [(1000,)]
     assert db.live("q").verify() == 0
     assert "from the first one on" in str(db.sql("EXPLAIN LIVE QUERY q").fetchall())
+
+
+def test_one_that_fails_stops_alone_whatever_the_error(
+    db: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a step or at opening; the others go on, and it goes on where it stopped."""
+    for name in ("bad", "good"):
+        db.sql(f"CREATE LIVE QUERY {name} IDLE NEVER AS SELECT t FROM s WHERE x > 4")
+    feed(db, 5, 6, 7)
+    form = db.live_statements.query("bad").form
+
+    def broken(*_: Any) -> Any:
+        raise KeyError("nobody expects it")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(form, "results", broken)
+        db.run_live()
+    status = db.live("bad").status()
+    assert status["state"] == "failed"
+    assert "a fault in Chronicle (KeyError: 'nobody expects it')" in status["error"]
+    assert net(db, "good", "t") == [(5,), (6,)]
+    assert net(db, "bad", "t") == []
+    db.live("bad").resume()
+    db.run_live()
+    assert net(db, "bad", "t") == [(5,), (6,)]
+
+    opened = type(db.live_statements)._opened
+
+    def opening(self: Any, definition: Any) -> Any:
+        return broken() if definition.name == "bad" else opened(self, definition)
+
+    db.live_statements._queries.clear()
+    monkeypatch.setattr(type(db.live_statements), "_opened", opening)
+    feed(db, 12, 13, 14)
+    db.run_live()
+    assert db.live("bad").status()["state"] == "failed"
+    assert net(db, "good", "t") == [(5,), (6,), (12,), (13,)]

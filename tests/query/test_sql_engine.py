@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import gc
-import os
-import subprocess
 import sys
 import threading
 import time
@@ -395,34 +393,6 @@ def test_too_much_memory_is_a_resource_limit(tmp_path):
         assert db.sql("SELECT count(*) FROM s").fetchall() == [(20_000,)]
 
 
-def test_ctrl_c_ends_a_query_and_nothing_else(tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import os, signal, sys, threading\n"
-        "import chronicle, pyarrow as pa\n"
-        "db = chronicle.open(sys.argv[1])\n"
-        "s = db.create_stream('s', pa.schema([('t', pa.int64())]), 't')\n"
-        "s.append(pa.table({'t': list(range(200_000))}))\n"
-        "threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()\n"
-        "try:\n"
-        "    db.sql('SELECT sum(a.t * b.t % 7) FROM s a, s b').fetchall()\n"
-        "    print('finished')\n"
-        "except KeyboardInterrupt:\n"
-        "    print('interrupted')\n"
-        "print(db.sql('SELECT count(*) FROM s WHERE t >= 0 AND t % 1 = 0').fetchall())\n"
-        "db.close()\n"
-    )
-    done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path / "store")],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ},
-        check=False,
-    )
-    assert done.stdout.splitlines() == ["interrupted", "[(200000,)]"], done.stderr
-
-
 def test_queries_run_in_many_threads(database):
     answers: list[object] = []
 
@@ -587,49 +557,3 @@ def test_closing_the_database_ends_the_engine(tmp_path):
     db.close()
     with pytest.raises(chronicle.StoreClosed):
         db.sql("SELECT 1")
-
-
-CTRL_C = """
-import os, random, signal, sys, threading, time
-import chronicle, pyarrow as pa
-db = chronicle.open(sys.argv[1])
-db.create_stream("s", pa.schema([("t", pa.int64())]), "t").append(
-    pa.table({"t": list(range(200_000))}))
-texts = (
-    "SELECT sum(a.t * b.t % 7) FROM s a, s b WHERE a.t < {n} AND b.t < 100",
-    "SELECT count(*) FROM s WHERE t >= 0 AND t % 1 = {n}",
-    "SELECT count(*) FROM s MATCH_RECOGNIZE (ORDER BY t PATTERN (A B) DEFINE A AS t % 7 = {n},"
-    " B AS t % 5 = 1)",
-)
-for text in texts:
-    db.sql(text.format(n=3)).fetchall()
-chance, told, n = random.Random(1), 0, 0
-begun = time.monotonic()
-while time.monotonic() - begun < 4:
-    n += 1
-    timer = threading.Timer(chance.random() * 0.02, os.kill, (os.getpid(), signal.SIGINT))
-    try:
-        try:
-            timer.start()
-            db.sql(chance.choice(texts).format(n=n)).fetchall()
-        finally:
-            timer.join()
-    except KeyboardInterrupt:
-        told += 1
-try:
-    time.sleep(0.1)
-except KeyboardInterrupt:
-    pass
-print(told > 20, db.sql("SELECT count(*) FROM s WHERE t >= 0 AND t % 1 = 0").fetchall())
-"""
-
-
-def test_ctrl_c_at_any_moment_is_nothing_but_ctrl_c(tmp_path):
-    """Whatever runs then: the parser, DuckDB asking for a schema, a thread about to begin."""
-    script = tmp_path / "script.py"
-    script.write_text(CTRL_C)
-    done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path / "store")],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert done.stdout.splitlines() == ["True [(200000,)]"], done.stderr
