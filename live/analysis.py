@@ -46,6 +46,7 @@ from ..store.snapshot import Snapshot
 from .count_form import LAST, NUMBER, CountForm
 from .forms import Evaluator, Form
 from .pattern_form import EVENT, MATCH, PatternForm
+from .plain_rows import plain_rows
 from .refusals import aggregate_in, check_live, refused
 from .row_form import TIME, RowForm
 from .session_form import END, KEPT, SessionForm
@@ -113,7 +114,7 @@ def form_of(
     elif isinstance(item, exp.Table) and isinstance(item.this, exp.Anonymous):
         form = _windows(source, columns)
     else:
-        form = _rows(source, columns)
+        form = _rows(source, columns, fields)
     return Analysed(form, stream, fields)
 
 
@@ -182,7 +183,7 @@ def _column(name: str, table: str | None = None) -> Any:
 # -- rows -------------------------------------------------------------------------------------
 
 
-def _rows(source: _Source, columns: tuple[str, ...]) -> Form:
+def _rows(source: _Source, columns: tuple[str, ...], fields: Sequence[pa.Field]) -> Form:
     tree = source.tree
     found = aggregate_in(tree)
     if found is not None or tree.args.get("group") or tree.args.get("having"):
@@ -197,7 +198,8 @@ def _rows(source: _Source, columns: tuple[str, ...]) -> Form:
         )
     item = tree.args["from_"].this
     evaluator = source.evaluator(columns, {TIME: _column(source.time, item.alias_or_name)})
-    return RowForm(evaluator, columns, source.seed)
+    plain = plain_rows(tree, fields, source.snapshot.schema)
+    return RowForm(evaluator, columns, source.seed, plain)
 
 
 # -- windows ----------------------------------------------------------------------------------
