@@ -18,8 +18,8 @@ answer any other query.  What a pattern keeps from step to step is a cache (``pa
 
 Reading order: ``definition`` (what is kept), ``changes`` (differences), ``sink``, ``forms`` (what a
 class of queries must say of itself), ``combined`` (the same of any number of streams),
-``plain_rows``, ``row_form``, ``window_form``, ``session_form``, ``count_form``,
-``pattern_state``, ``pattern_form``, ``refusals``, ``analysis`` (from a SELECT to its form), ``watermark``,
+``plain_rows``, ``row_form``, ``window_form``, ``session_form``, ``count_form``, ``pattern_state``,
+``pattern_form``, ``refusals``, ``analysis`` (from a SELECT to its form), ``watermark``,
 ``webhooks`` (one request), ``delivery`` (all of them), ``options``, ``requests`` (what Python asks
 for), ``sources`` (the streams of one), ``query`` (one at work), ``engine`` (all of them),
 ``handle`` (one, for Python).

@@ -21,6 +21,7 @@ import contextlib
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -83,7 +84,7 @@ class LiveQueries:
         self._lock = threading.RLock()
         self._queries: dict[str, LiveQuery] = {}
         self._broken: dict[str, tuple[LiveDefinition, str]] = {}
-        self._heard: set[EventStream] = set()
+        self._heard: Counter[EventStream] = Counter()
         self._wake = threading.Event()
         self._stepped = threading.Condition()
         self._ended = threading.Event()
@@ -153,7 +154,25 @@ class LiveQueries:
                     f"results can be read here: SELECT ... FROM {definition.sink}"
                 )
             made = self._queries[name] = self._opened(definition)
+            for source in made.sources.streams.values():
+                if not self._heard[source]:
+                    source.subscribe(self._committed)
+                self._heard[source] += 1
             return made
+
+    def _committed(self, _: object) -> None:
+        self._wake.set()
+
+    def _forgotten(self, name: str) -> LiveQuery | None:
+        """One that is no longer at work, if it was."""
+        query = self._queries.pop(name, None)
+        if query is not None:
+            for source in query.sources.streams.values():
+                self._heard[source] -= 1
+                if not self._heard[source]:
+                    del self._heard[source]
+                    source.unsubscribe(self._committed)
+        return query
 
     def reader(self, name: str) -> SinkReader:
         """What one has put out, wherever it runs."""
@@ -174,10 +193,6 @@ class LiveQueries:
         if definition.webhook is not None and definition.webhook_secret is not None:
             webhook = Webhook(definition.webhook, definition.webhook_secret)
             self._deliveries.add(webhook, sink)
-        for source in sources.values():
-            if source not in self._heard:
-                source.subscribe(lambda _: self._wake.set())
-                self._heard.add(source)
         return query
 
     def _writer(self, name: str) -> EventStream:
@@ -225,7 +240,7 @@ class LiveQueries:
                 self.query(definition.name)
             except BaseException:
                 del self._definitions[definition.name]
-                self._queries.pop(definition.name, None)
+                self._forgotten(definition.name)
                 lose_definition(self._store.files, definition.name)
                 raise
         self._wake.set()
@@ -291,7 +306,7 @@ class LiveQueries:
     def _finish_drop(self, definition: LiveDefinition, keep_results: bool) -> None:
         name, sink = definition.name, definition.sink
         self._deliveries.remove(name)
-        query = self._queries.pop(name, None)
+        query = self._forgotten(name)
         del self._definitions[name]
         used = any(each.sink == sink for each in self._definitions.values())
         if not keep_results and sink in self._store.streams():
@@ -306,7 +321,7 @@ class LiveQueries:
             query.sink.put(None, None)
         lose_definition(self._store.files, name)
         if query is not None:
-            query.sink.wake()
+            query.sink.end()
 
     def pause(self, name: str) -> None:
         """Stop one until it is resumed, over restarts, too."""

@@ -189,6 +189,33 @@ def test_followers_that_come_back_have_every_seq_once(
     assert max(source.connections for source in sources) > 1
 
 
+def test_a_page_that_sleeps_is_broken_off_and_comes_back_to_every_row(
+    database: Any, live: Callable[..., Any]
+) -> None:
+    """It is cut off in mid-event, and goes on from the last whole one that it has read."""
+    served = live(database, client_timeout_ms=1000)
+    wide = FIELDS | {"sql": "SELECT t, n, lpad('', 4000, 'x') AS text FROM s WHERE n > 10"}
+    assert served.http.post("/v1/live", json=wide).status_code == 201
+    page = Source(url(served), reconnect=True, receive_bytes=4096)
+    stream = database.stream("s")
+    broken_off = 'chronicle_follows_total{kind="live",outcome="slow"} '
+    rounds, size = 3, 2000  # more than the buffers of a socket hold
+    for number in range(rounds):
+        first = number * size
+        stream.append([{"t": first, "n": 50}])
+        page.wait(first + 1)
+        page.stall()
+        stream.append([{"t": t, "n": 60} for t in range(first + 1, first + size)])
+        wait_until(lambda: f"{broken_off}{number + 1}.0" in served.http.get("/metrics").text)  # noqa: B023
+        assert len(page.rows) < first + size
+        page.go_on()
+    rows = page.wait(rounds * size)
+    page.stop()
+    assert [row["_seq"] for row in rows] == list(range(1, rounds * size + 1))
+    assert [row["t"] for row in rows] == list(range(rounds * size))
+    assert page.connections == rounds + 1
+
+
 def test_queries_that_share_a_sink_are_told_apart(database: Any, live: Callable[..., Any]) -> None:
     served = live(database)
     for name, bound in (("low", 5), ("top", 20)):
