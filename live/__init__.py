@@ -21,6 +21,6 @@ class of queries must say of itself), ``combined`` (the same of any number of st
 ``plain_rows``, ``row_form``, ``window_form``, ``session_form``, ``count_form``, ``pattern_state``,
 ``pattern_form``, ``refusals``, ``analysis`` (from a SELECT to its form), ``watermark``,
 ``webhooks`` (one request), ``delivery`` (all of them), ``options``, ``requests`` (what Python asks
-for), ``sources`` (the streams of one), ``query`` (one at work), ``engine`` (all of them),
-``handle`` (one, for Python).
+for), ``sources`` (the streams of one), ``spent``, ``query`` (one at work), ``engine`` (all of
+them), ``handle`` (one, for Python).
 """

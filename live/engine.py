@@ -372,6 +372,12 @@ class LiveQueries:
             "error": error,
         }  # fmt: skip
 
+    def figures(self, name: str) -> dict[str, float]:
+        """What one has done since it was opened, for metrics; nothing where it is not at work."""
+        with self._lock:
+            query = self._queries.get(name)
+        return {} if query is None else query.figures()
+
     def describe(self, name: str) -> list[tuple[str, str]]:
         """What one is: names and texts."""
         definition = self.definition(name)

@@ -117,12 +117,15 @@ class Form(ABC):
         Whether results can be told before they are closed.
     corrects : bool
         Whether what a late event changes can be told and put right.
+    hits : int or None
+        Of how many events a condition held, as often as they were read; None where nobody counts.
     """
 
     kind: str
     appends = True
     emits_changes = False
     corrects = True
+    hits: int | None = None
 
     def __init__(self, evaluator: Evaluator, columns: tuple[str, ...]) -> None:
         self.evaluator = evaluator

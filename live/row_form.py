@@ -40,12 +40,14 @@ class RowForm(Form):
         super().__init__(evaluator, columns)
         self._seed = seed
         self._plain = plain
+        self.hits = 0
 
     def results(self, snapshot: Snapshot, low: int, high: int, known: int) -> Results:
         """The rows of the events in a range of ticks."""
         start, end = half_open(low, min(high, known))
         table = self._rows(snapshot, start, end)
         ticks = ticks_of(table, TIME)
+        self.hits += len(ticks)
         names = digests(self._seed, [pa.array(ticks), pa.array(ranks(ticks))])
         return Results(ticks, names, chosen(table, self.columns))
 

@@ -105,6 +105,54 @@ def test_what_cannot_be(database: Any, serve_app: Callable[..., Any]) -> None:
     assert client.get("/v1/live/high/rows?format=csv").status_code == 406
 
 
+def test_metrics_tell_what_steps_cost_and_find(
+    database: Any, serve_app: Callable[..., Any]
+) -> None:
+    client = serve_app(database)
+    stream = database.stream("s")
+    pattern = (
+        "SELECT a FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES A.t AS a PATTERN (A B) WITHIN 100 "
+        "DEFINE A AS n > 10, B AS n > 20)"
+    )
+    windows = (
+        "SELECT window_start, count(*) AS n FROM TUMBLE(s, t, 10) GROUP BY window_start, window_end"
+    )
+    for name, sql in (("high", FIELDS["sql"]), ("rising", pattern), ("counts", windows)):
+        body = {"name": name, "sql": sql, "idle": "0 seconds"}
+        assert client.post("/v1/live", json=body).status_code == 201
+
+    def figures() -> dict[str, float]:
+        lines = client.get("/metrics").text.splitlines()
+        return {
+            name: float(value)
+            for name, _, value in (line.rpartition(" ") for line in lines)
+            if name.startswith("chronicle_live_")
+        }
+
+    values = [5, 11, 21, 12, 3, 30]
+    for t, n in enumerate(values):
+        stream.append([{"t": 20 * t, "n": n}])
+        database.run_live(timeout=60)
+    before = figures()
+    stream.append([{"t": 1, "n": 50}])  # late
+    database.run_live(timeout=60)
+    after = figures()
+    assert before['chronicle_live_hits{query="high"}'] == 4
+    assert after['chronicle_live_hits{query="high"}'] == 5
+    assert before['chronicle_live_hits{query="rising"}'] == 4
+    assert 'chronicle_live_hits{query="counts"}' not in after
+    assert before['chronicle_live_state_bytes{query="rising"}'] > 0
+    for name in ("high", "rising", "counts"):
+        steps = f'chronicle_live_step_seconds_count{{query="{name}"}}'
+        seconds = f'chronicle_live_step_seconds_sum{{query="{name}"}}'
+        regions = f'chronicle_live_reconcile_seconds_count{{query="{name}"}}'
+        spent = f'chronicle_live_reconcile_seconds_sum{{query="{name}"}}'
+        assert len(values) <= before[steps] < after[steps]
+        assert 0 < before[seconds] < after[seconds]
+        assert before[regions] < after[regions]
+        assert before[spent] < after[spent] < after[seconds]
+
+
 def test_preview_keeps_nothing(database: Any, serve_app: Callable[..., Any]) -> None:
     client = serve_app(database)
     database.stream("s").append([{"t": t, "n": t} for t in range(30)])
