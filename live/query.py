@@ -214,7 +214,8 @@ class LiveQuery:
             _events(snapshot, before.watermark) != before.events
         ):  # fmt: skip
             self.form.drop_state()
-            return None
+            if before.watermark is None or not self.form.rebuilds:
+                return None
         return self.form.advanced(snapshot, before.watermark, upto)
 
     def _due(self) -> bool:
