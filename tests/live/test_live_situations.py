@@ -17,6 +17,7 @@ import pytest
 from chronicle.database import Database
 from chronicle.errors import SqlError
 from chronicle.live import situation_state
+from chronicle.live.combined import OneStream
 from chronicle.live.situation_form import SituationForm
 from chronicle.store import Store
 from chronicle.store.memory_files import MemoryFiles
@@ -69,9 +70,10 @@ def opened(memory: MemoryFiles) -> Database:
 
 
 def form_of(db: Database, name: str) -> SituationForm:
-    form = db.live_statements.query(name).form
-    assert isinstance(form, SituationForm)
-    return form
+    found = db.live_statements.query(name).form
+    assert isinstance(found, OneStream)
+    assert isinstance(found.form, SituationForm)
+    return found.form
 
 
 class Run:
