@@ -249,6 +249,52 @@ def test_a_relation_that_the_rest_excludes_is_a_note(db: Database) -> None:
     assert db.sql("SELECT 1 AS x").notes == ()
 
 
+ERRORS = [
+    ("PATTERN (A BEFORE B) DEFINE A AS a", "B has no condition in DEFINE", 19),
+    ("PATTERN (A BEFORE B) DEFINE A AS a, B AS b, C AS a", "DEFINE names C, which is not", 45),
+    ("PATTERN (A BEFORE A) DEFINE A AS a", "A has no relation to itself", 10),
+    ("PATTERN (A MEETS B AND A OVERLAPS B) DEFINE A AS a, B AS b", "cannot be both MEETS and", 24),
+    (
+        "PATTERN (A BEFORE B AND B BEFORE C AND C BEFORE A) DEFINE A AS a, B AS b, C AS a",
+        "nothing can satisfy",
+        10,
+    ),
+    (
+        "PATTERN (A DURING B) DEFINE A AS a LASTING AT LEAST 9, B AS b LASTING AT MOST 5",
+        "nothing can satisfy",
+        10,
+    ),
+    (
+        "PATTERN (A BEFORE B AND C MEETS D) DEFINE A AS a, B AS b, C AS a, D AS b",
+        "no constraint connects C, D with A; say WITHIN",
+        0,
+    ),
+    ("PATTERN (A) DEFINE A AS a LASTING BETWEEN 5 AND 4", "the lower bound comes first", 20),
+    ("PATTERN (A) WITHIN INTERVAL '5' MINUTE DEFINE A AS a", "is an integer: WITHIN takes", 0),
+    ("PATTERN (A) DEFINE A AS NEXT(a)", "the condition of A sees one event", 0),
+    ("PATTERN (A) DEFINE A AS sum(t) > 5", "the condition of A sees one event", 0),
+    ("PATTERN (A) DEFINE A AS FIRST(t) > 5", "the condition of A sees one event", 0),
+    ("PATTERN (A BEFORE B) DEFINE A AS a, B AS A.t > 5", "A is another situation", 0),
+    ("PATTERN (A) DEFINE A AS t", "must be true or false", 20),
+    ("PATTERN (A) DEFINE A AS nothing > 5", "no column 'nothing'", 0),
+    ("ALL ROWS PER MATCH PATTERN (A) DEFINE A AS a", "join the stream on time", 1),
+    ("AFTER MATCH SKIP TO NEXT ROW PATTERN (A) DEFINE A AS a", "none is skipped", 1),
+    ("PATTERN (A) SUBSET X = (A) DEFINE A AS a", "MATCH_SITUATIONS has no SUBSET", 13),
+    ("ORDER BY a PATTERN (A) DEFINE A AS a", "ORDER BY t, ascending, and nothing else", 0),
+    ("MEASURES 1 AS x, 2 AS x PATTERN (A) DEFINE A AS a", "a column x already", 0),
+    ("MEASURES t AS x PATTERN (A) DEFINE A AS a", "whose rows it means", 0),
+    ("MEASURES STARTED(B) AS x PATTERN (A) DEFINE A AS a", "unknown pattern variable 'B'", 0),
+    ("MEASURES STARTED() AS x PATTERN (A) DEFINE A AS a", "STARTED takes one name", 0),
+    ("MEASURES sum(ENDED(A)) AS x PATTERN (A) DEFINE A AS a", "ENDED(A) is one value", 0),
+    ("MEASURES PREV(A.t) AS x PATTERN (A) DEFINE A AS a", "PREV and NEXT", 0),
+    ("MEASURES MATCH_NUMBER() AS x PATTERN (A) DEFINE A AS a", "MATCH_ID()", 0),
+    ("PATTERN (A BEFOR B) DEFINE A AS a, B AS b", "did you mean BEFORE?", 12),
+    ("PATTERN (A) EMIT ON NOTHING DEFINE A AS a", "expected ON COMPLETION or ON DETECTION", 0),
+    ("PATTERN (A) EMIT ON DETECTION", "expected DEFINE", 0),
+    ("PATTERN (A) DEFINE A AS (SELECT true)", "a subquery cannot be used", 0),
+]
+
+
 @pytest.mark.parametrize(("clause", "message", "column"), ERRORS)
 def test_errors_say_where_and_what(db: Database, clause: str, message: str, column: int) -> None:
     fill(db, "s", sampled(5, a=[(1, 2)], b=[(2, 3)]))
