@@ -109,6 +109,10 @@ def form_of(
     if isinstance(item, SituationRelation):
         raise source.refuse("situations cannot be live: ask for them with a query", item)
     if isinstance(item, MatchRelation):
+        if item.args["match"].args.get("mode") is not None:
+            mode = item.args["match"].args["mode"]
+            word = f"{mode.name.upper()} MATCH"
+            raise source.refuse(f"{word} cannot be live: ask for it with a query", mode)
         form = _pattern(source, columns)
     elif isinstance(item, exp.Table) and isinstance(item.this, exp.Anonymous):
         form = _windows(source, columns)
