@@ -39,7 +39,13 @@ from ..query.engine import QueryEngine
 from ..query.plan.prepared import PreparedQuery
 from ..query.split.reach import Reach
 from ..query.sql.canonical import canonical
-from ..query.sql.dialect import MatchRelation, SituationRelation, parse_statement, to_text
+from ..query.sql.dialect import (
+    MatchRelation,
+    RecentRelation,
+    SituationRelation,
+    parse_statement,
+    to_text,
+)
 from ..query.sql.gate import AGGREGATES
 from ..query.windows.spec import CountWindows, SessionWindows, TimeWindows
 from ..store.snapshot import Snapshot
@@ -106,6 +112,8 @@ def form_of(
     source = _Source(engine, snapshot(stream), tree, text, stream, schema.time, plain)
     fields = source.fields(frozen)
     columns = tuple(field.name for field in fields)
+    if isinstance(item, RecentRelation):
+        raise source.refuse("a recency join cannot be live: ask for it with a query", item.this)
     if isinstance(item, SituationRelation):
         raise source.refuse("situations cannot be live: ask for them with a query", item)
     if isinstance(item, MatchRelation):

@@ -71,6 +71,7 @@ FLOORS = (
     "windows",
     "replay",
     "split",
+    "recent",
     "binding",
     "plan",
     "run",

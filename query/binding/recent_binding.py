@@ -49,7 +49,7 @@ from .situation_binding import BoundSituations, bind_situations
 __all__ = ["PAIRS", "BoundRecent", "BoundRows", "BoundSide", "bind_recent"]
 
 START, END = "@start", "@end"
-PAIRS = "pairs"
+PAIRS = "rows"
 """What conditions on pairs call the relation."""
 
 _WHOLE_ROWS = exp.Select(expressions=[exp.Star()])
@@ -368,7 +368,7 @@ def _rows(site: OperatorSite) -> BoundSide:
             "rows of a query have no times of their own: name it and say which columns they are, "
             "(SELECT ...) AS x PERIOD (start, end)",
         )  # fmt: skip
-    columns, _, query = input_of(site, lambda _: None)
+    columns, _, query = input_of(replace(site, item=exp.Paren(this=item.copy())), lambda _: None)
     times = []
     for wanted in item.meta["period"]:
         known = [name for name in columns.arrow.names if _same(name, wanted)]
@@ -423,11 +423,11 @@ def _with_condition(bound: BoundRecent, on: Any) -> BoundRecent:
             what = "a subquery" if isinstance(node, exp.Query) else "a window function"
             message = f"{what} cannot be used in the condition of a recency join"
             raise error_at(text, position_of(node), message)
+    taken: set[int] = set()
     for node in list(own_nodes(holder)):
-        if isinstance(node, exp.Anonymous):
-            take_time(node, scope, text)
-    for node in list(own_nodes(holder)):
-        if isinstance(node, exp.Column):
+        if isinstance(node, exp.Anonymous) and take_time(node, scope, text):
+            taken.update(map(id, node.expressions))
+        elif isinstance(node, exp.Column) and id(node) not in taken:
             resolve(node, scope, text, names)
     fields = {field.name: field for field in (*bound.live.fields, *bound.archive.fields)}
     mine = {field.name for field in bound.live.fields}
@@ -461,9 +461,6 @@ def _key(part: Any, fields: dict[str, pa.Field], mine: set[str]) -> tuple[str, s
 
 def _check_type(condition: Any, schema: pa.Schema, text: str, on: Any) -> None:
     known = bare(exp.Paren(this=condition.copy()))
-    # the schema's columns stand as those of the table that is asked
-    for column in known.find_all(exp.Column):
-        column.set("table", None)
     try:
         (found,) = column_types([text_of(known, text)], schema)
     except SqlError as error:

@@ -83,8 +83,9 @@ def spell_out(select: Any, scope: Scope, text: str) -> None:
         star = projection.this if isinstance(projection, exp.Column) else projection
         if isinstance(star, exp.Star):
             shown += _columns(projection, star, scope, text)
-        elif isinstance(projection, exp.Column) and _declared(projection, scope) is not None:
-            shown.append(_named(projection, str(_declared(projection, scope))))
+        elif isinstance(projection, exp.Column):
+            name = _declared(projection, scope)
+            shown.append(projection if name is None else _named(projection, name))
         elif not isinstance(projection, exp.Alias) and _speaks_of_a_side(projection):
             name = projection.sql("duckdb", normalize_functions="lower").lower()
             shown.append(_named(projection, name))
@@ -102,13 +103,14 @@ def _speaks_of_a_side(projection: Any) -> bool:
 
 
 def _declared(column: Any, scope: Scope) -> str | None:
-    """Name of a column as its side declares it; None where no side has it."""
-    for source in scope.sources:
-        if source.relation and column.table.lower() in ("", source.alias):
-            found = source.find(column.name)
-            if found is not None:
-                return found.name
-    return None
+    """Name of a column as its side declares it; None where not exactly one side has it."""
+    found = [
+        output.name
+        for source in scope.sources
+        if source.relation and column.table.lower() in ("", source.alias)
+        if (output := source.find(column.name)) is not None
+    ]
+    return found[0] if len(found) == 1 else None
 
 
 def _columns(projection: Any, star: Any, scope: Scope, text: str) -> list[Any]:

@@ -297,7 +297,7 @@ class RecentJoin:
     last : int or None
         How many archive rows a live row is given at most.
     condition : str or None
-        SQL over the table ``pairs``; ``condition_columns`` are those that it reads.
+        SQL over the table ``rows``; ``condition_columns`` are those that it reads.
     """
 
     live: RecentSide

@@ -1,4 +1,4 @@
-"""Recency joins under the values of one execution: both sides planned, distance and condition fixed.
+"""Recency joins under the values of one execution: sides planned, distance and condition fixed.
 
 Purpose
     :func:`plan_recent` plans each side by its own kind and puts the values of parameters in.

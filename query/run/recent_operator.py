@@ -88,7 +88,7 @@ class RecentOperator:
         if self._node.condition is None:
             return pairing.partnered()
         found = np.zeros(count, np.bool_)
-        for ours, others in self._kept(pairing.batches(), live, archive):
+        for ours, _ in self._kept(pairing.batches(), live, archive):
             self._figures["pairs"] += len(ours)
             found[ours] = True
         return found
@@ -121,8 +121,8 @@ class RecentOperator:
             }
             if not columns:  # a condition of constants
                 columns = {"one": pa.array(np.ones(len(ours), np.bool_))}
-            true = evaluate(f"SELECT {node.condition} AS c FROM pairs", pairs=pa.table(columns))
-            kept = true.column(0).fill_null(False).to_numpy(zero_copy_only=False)
+            true = evaluate(f"SELECT {node.condition} AS c FROM rows", rows=pa.table(columns))
+            kept = true.column(0).cast(pa.bool_()).fill_null(False).to_numpy(zero_copy_only=False)
             where = np.asarray(kept, np.bool_)
             yield ours[where], others[where]
 
@@ -136,7 +136,7 @@ class RecentOperator:
         if node.keys:
             details.append(("keys", tuple(f"{one} = {other}" for one, other in node.keys)))
         if node.condition is not None:
-            details.append(("condition", node.condition))
+            details.append(("condition", node.condition.replace('"rows".', "")))
         figures: tuple[tuple[str, int | float], ...] = ()
         if self._run.analyze:
             figures = (*self._figures.items(), ("time_ms", self._seconds * 1000))

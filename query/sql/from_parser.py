@@ -82,10 +82,11 @@ class FromParser(ExpressionParser):
         listed = self._curr.token_type == TokenType.COMMA
         join = super()._parse_join(*args, **kwargs)
         if join is not None and not listed and isinstance(join.this, RecentRelation):
+            at = join.this.meta["recent_at"]
             self.raise_error(
                 "a recency join stands first in FROM, or in parentheses: an ordinary join cannot "
                 "be its left side",
-                _Token(join.this.meta["recent_at"]),
+                next(token for token in self._tokens if token.start == at),
             )
         return join
 
@@ -143,11 +144,3 @@ class FromParser(ExpressionParser):
         )
         node.meta["recent_at"] = token.start
         return node
-
-
-class _Token:
-    """Where an error is."""
-
-    def __init__(self, start: int) -> None:
-        self.start = start
-        self.text = "RECENT"

@@ -1,4 +1,4 @@
-"""MAXIMAL MATCH and INCREMENTAL MATCH: the longest of all contiguous matches, against the oracle."""
+"""MAXIMAL MATCH and INCREMENTAL MATCH: the longest of contiguous matches, against the oracle."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def compiled(text: str) -> Any:
 
 
 @pytest.mark.parametrize("mode", list(CHOSEN))
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(25))
 def test_modes_against_the_oracle(seed: int, mode: str) -> None:
     r = random.Random(seed)
     names = ["A", "B", "C"][: r.randint(2, 3)]
@@ -89,9 +89,7 @@ def test_modes_against_the_oracle(seed: int, mode: str) -> None:
 
 def ends(text: str, prices: list[int]) -> list[tuple[int, int]]:
     rows = [{"t": t, "id": t, "k": "", "x": 0.0, "y": y, "s": ""} for t, y in enumerate(prices)]
-    found = run(
-        compiled(f"MEASURES FIRST(t) AS a, LAST(t) AS b ONE ROW PER MATCH {text}"), rows, 3
-    )
+    found = run(compiled(f"MEASURES FIRST(t) AS a, LAST(t) AS b ONE ROW PER MATCH {text}"), rows, 3)
     return [(row["a"], row["b"]) for row in found.to_pylist()]
 
 
