@@ -32,6 +32,7 @@ class RowForm(Form):
     """
 
     kind = "rows"
+    hits: int = 0
 
     def __init__(
         self, evaluator: Evaluator, columns: tuple[str, ...], seed: bytes,
@@ -40,7 +41,6 @@ class RowForm(Form):
         super().__init__(evaluator, columns)
         self._seed = seed
         self._plain = plain
-        self.hits = 0
 
     def results(self, snapshot: Snapshot, low: int, high: int, known: int) -> Results:
         """The rows of the events in a range of ticks."""
