@@ -19,8 +19,10 @@ answer any other query.  What a pattern keeps from step to step is a cache (``pa
 Reading order: ``definition`` (what is kept), ``changes`` (differences), ``sink``, ``forms`` (what a
 class of queries must say of itself), ``combined`` (the same of any number of streams),
 ``row_form``, ``window_form``, ``session_form``, ``count_form``, ``pattern_state``,
-``pattern_form``, ``refusals``, ``analysis`` (from a SELECT to its form), ``watermark``,
-``webhooks`` (one request), ``delivery`` (all of them), ``options``, ``requests`` (what Python asks
-for), ``sources`` (the streams of one), ``query`` (one at work), ``engine`` (all of them),
-``handle`` (one, for Python).
+``pattern_form``, ``refusals``, ``analysis`` (from a SELECT of one stream to its form),
+``relations`` (rows in memory as a stream), ``join_binding``, ``join_state``, ``join_form``,
+``union_form``, ``composition`` (from any SELECT to its form), ``watermark``, ``sources`` (the
+streams of one query), ``webhooks`` (one request), ``delivery`` (all of them), ``options``,
+``requests`` (what Python asks for), ``query`` (one at work), ``engine`` (all of them), ``handle``
+(one, for Python).
 """

@@ -37,6 +37,8 @@ class Combined(ABC):
         Of its results.
     appends, emits_changes, corrects : bool
         See :class:`~.forms.Form`.
+    incremental : bool
+        Whether :meth:`advanced` may know.
     """
 
     streams: tuple[str, ...]
@@ -44,6 +46,7 @@ class Combined(ABC):
     appends = True
     emits_changes = False
     corrects = True
+    incremental = False
 
     @abstractmethod
     def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
@@ -98,6 +101,7 @@ class OneStream(Combined):
         self.appends = form.appends
         self.emits_changes = form.emits_changes
         self.corrects = form.corrects
+        self.incremental = not form.appends
 
     def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
         """As the form."""
