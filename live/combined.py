@@ -37,6 +37,8 @@ class Combined(ABC):
         Of its results.
     appends, rebuilds, emits_changes, corrects : bool
         See :class:`~.forms.Form`.
+    incremental : bool
+        Whether :meth:`advanced` may know.
     """
 
     streams: tuple[str, ...]
@@ -45,6 +47,7 @@ class Combined(ABC):
     rebuilds = False
     emits_changes = False
     corrects = True
+    incremental = False
 
     @abstractmethod
     def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
@@ -100,6 +103,7 @@ class OneStream(Combined):
         self.rebuilds = form.rebuilds
         self.emits_changes = form.emits_changes
         self.corrects = form.corrects
+        self.incremental = not form.appends
 
     def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
         """As the form."""

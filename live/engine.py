@@ -39,7 +39,8 @@ from ..query.engine import QueryEngine
 from ..query.sql.dialect import error_at, parse_statement
 from ..store import EventStream, Store, StreamOptions
 from ..store.tap import CommitTap
-from .analysis import Analysed, form_of
+from .analysis import Analysed
+from .composition import understood
 from .definition import (
     LiveDefinition,
     keep_definition,
@@ -164,7 +165,7 @@ class LiveQueries:
 
     def _opened(self, definition: LiveDefinition) -> LiveQuery:
         tree = parse_statement(definition.sql)
-        found = form_of(
+        found = understood(
             self._engine, lambda name: self._store.stream(name).snapshot(), tree, definition.sql,
             definition.columns,
         )  # fmt: skip
@@ -212,7 +213,7 @@ class LiveQueries:
                 if request.exists_ok:
                     return False
                 raise self._wrong(request, f"there is a live query {request.name!r} already")
-            found = form_of(
+            found = understood(
                 self._engine, lambda name: self._store.stream(name).snapshot(), request.tree,
                 request.text,
             )  # fmt: skip
@@ -233,7 +234,7 @@ class LiveQueries:
 
     def check(self, sql: str) -> None:
         """Refuse a SELECT that cannot be live; raises :class:`SqlError`."""
-        form_of(
+        understood(
             self._engine, lambda name: self._store.stream(name).snapshot(), parse_statement(sql),
             sql,
         )  # fmt: skip

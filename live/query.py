@@ -184,7 +184,10 @@ class LiveQuery:
                 low = max(start, form.begin(moment, before.watermark))
             behind = (low, form.closed(upto))
             if form.appends and definition.every_ms is None:
-                parts.append(Changes.added(form.results(moment, *behind, upto)))
+                kept = self._advanced(moment, upto, bool(late)) if form.incremental else None
+                if kept is None:
+                    kept = form.results(moment, *behind, upto)
+                parts.append(Changes.added(kept.where(kept.time >= start)))
             elif (new := self._advanced(moment, upto, bool(late or regions))) is not None:
                 new = new.where(new.time >= start)
                 parts.append(
