@@ -35,7 +35,7 @@ class Combined(ABC):
         That it reads; their times are in one unit.
     columns : tuple of str
         Of its results.
-    appends, emits_changes, corrects : bool
+    appends, rebuilds, emits_changes, corrects : bool
         See :class:`~.forms.Form`.
     incremental : bool
         Whether :meth:`advanced` may know.
@@ -46,6 +46,7 @@ class Combined(ABC):
     streams: tuple[str, ...]
     columns: tuple[str, ...]
     appends = True
+    rebuilds = False
     emits_changes = False
     corrects = True
     incremental = False
@@ -102,6 +103,7 @@ class OneStream(Combined):
         self.streams = (stream,)
         self.columns = form.columns
         self.appends = form.appends
+        self.rebuilds = form.rebuilds
         self.emits_changes = form.emits_changes
         self.corrects = form.corrects
         self.incremental = not form.appends

@@ -15,22 +15,25 @@ from chronicle.errors import SqlError
 
 SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.int64())])
 
-TUMBLED = "(SELECT k, window_start, sum(x) AS n FROM TUMBLE(s, t, 5) GROUP BY k, window_start, window_end)"
+TUMBLED = (
+    "(SELECT k, window_start, sum(x) AS n FROM TUMBLE(s, t, 5) "
+    "GROUP BY k, window_start, window_end)"
+)
 UNITED = "(SELECT t, k, x FROM s UNION ALL SELECT t, 'r' || k, x FROM r WHERE x > 3)"
 QUERIES = {
     "over_filter": "SELECT * FROM (SELECT t, k, x FROM s WHERE x > 2) MATCH_RECOGNIZE (PARTITION "
     "BY k ORDER BY t MEASURES FIRST(t) AS f, LAST(t) AS l, LAST(x) AS x PATTERN (A B+) WITHIN 12 "
     "DEFINE A AS x > 5, B AS x < PREV(x)) WHERE f > 3",
-    "over_windows": f"SELECT * FROM {TUMBLED} MATCH_RECOGNIZE (PARTITION BY k ORDER BY window_start "
-    "MEASURES FIRST(window_start) AS f, LAST(n) AS n PATTERN (A B) WITHIN 25 "
+    "over_windows": f"SELECT * FROM {TUMBLED} MATCH_RECOGNIZE (PARTITION BY k ORDER BY "
+    "window_start MEASURES FIRST(window_start) AS f, LAST(n) AS n PATTERN (A B) WITHIN 25 "
     "DEFINE A AS n > 8, B AS n < PREV(n))",
     "all_rows": "SELECT * FROM (SELECT k, window_end AS e, sum(x) AS n FROM HOP(s, t, 2, 6) "
     "WHERE x > 1 GROUP BY k, window_start, window_end) AS d MATCH_RECOGNIZE (PARTITION BY k "
     "ORDER BY e MEASURES FIRST(e) AS f ALL ROWS PER MATCH PATTERN (A B) WITHIN 8 EVENT SELECTION "
     "SKIP TILL NEXT MATCH DEFINE A AS n > 8, B AS n < 5) AS m",
-    "over_sessions": "SELECT * FROM (SELECT k, window_end AS e, count(*) AS n FROM SESSION(r, t, 3, "
-    "k) GROUP BY k, window_start, window_end) MATCH_RECOGNIZE (PARTITION BY k ORDER BY e MEASURES "
-    "FIRST(e) AS f, LAST(n) AS n PATTERN (A B) WITHIN 40 DEFINE B AS n > PREV(n))",
+    "over_sessions": "SELECT * FROM (SELECT k, window_end AS e, count(*) AS n FROM SESSION(r, t, "
+    "3, k) GROUP BY k, window_start, window_end) MATCH_RECOGNIZE (PARTITION BY k ORDER BY e "
+    "MEASURES FIRST(e) AS f, LAST(n) AS n PATTERN (A B) WITHIN 40 DEFINE B AS n > PREV(n))",
     "over_union": f"SELECT * FROM {UNITED} MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEASURES "
     "FIRST(t) AS f, LAST(x) AS n PATTERN (A B) WITHIN 8 DEFINE A AS x > 5, B AS x < 5)",
     "over_matches": "SELECT * FROM (SELECT k, l, x FROM s MATCH_RECOGNIZE (PARTITION BY k ORDER BY "
@@ -56,6 +59,10 @@ def feed(db: Any, stream: str, *events: tuple[int, str, int]) -> None:
     db.stream(stream).append([{"t": t, "k": k, "x": x} for t, k, x in events])
 
 
+def _last(value: object) -> bool:
+    return str(value).endswith("far") or (isinstance(value, int) and value > 4000)
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_any_order_of_commits_and_steps(db: Any, seed: int) -> None:
     rng = random.Random(seed)
@@ -79,26 +86,24 @@ def test_any_order_of_commits_and_steps(db: Any, seed: int) -> None:
     db.run_live()
 
     def counted(rows: list[Any]) -> list[Any]:
-        """Without what the last events alone keep open."""
-        near = (row for row in rows if all(v is None or v == "far" or str(v) < "4" or len(str(v)) < 4
-                                           for v in row))  # fmt: skip
-        return sorted((row for row in near if "far" not in row and "rfar" not in row), key=str)
+        """Without what only the last events say."""
+        return sorted((row for row in rows if not any(_last(v) for v in row)), key=str)
 
     for name, sql in QUERIES.items():
         assert db.live(name).status()["error"] is None
         net = db.sql(f"SELECT * EXCLUDE (_time, _id, _rev) FROM NET({name})").fetchall()
         assert counted(net) == counted(db.sql(sql).fetchall()), name
-        assert len(net) > 3, name
+        assert len(net) > 1, name
         assert len(db.live(name).net().column("_id").unique()) == len(net)
 
 
 @pytest.mark.parametrize(
     ("sql", "error"),
     [
-        (f"SELECT * FROM {TUMBLED} MATCH_RECOGNIZE (PARTITION BY k ORDER BY n PATTERN (A) WITHIN 3 "
-         "DEFINE A AS n > 1)", "ORDER BY one of its columns for that .window_start"),
-        ("SELECT * FROM (SELECT k, x FROM s) MATCH_RECOGNIZE (ORDER BY x PATTERN (A) WITHIN 3 "
-         "DEFINE A AS x > 1)", "select the time, window_start or window_end there"),
+        ("SELECT * FROM (SELECT x, window_start FROM TUMBLE(s, t, 5) GROUP BY ALL) MATCH_RECOGNIZE "
+         "(ORDER BY x MEASURES A.x AS y PATTERN (A) WITHIN 3 DEFINE A AS true)", "ORDER BY one of its columns for that .window_start"),
+        ("SELECT * FROM (SELECT k, x FROM s) MATCH_RECOGNIZE (ORDER BY x MEASURES A.x AS y "
+         "PATTERN (A) WITHIN 3 DEFINE A AS x > 1)", "select the time, window_start or window_end there"),
         (f"SELECT * FROM {TUMBLED} MATCH_RECOGNIZE (PARTITION BY k ORDER BY window_start "
          "PATTERN (A B) DEFINE A AS n > 1)", "add WITHIN"),
         ("SELECT * FROM (SELECT t, x FROM s WHERE x > 2) MATCH_RECOGNIZE (ORDER BY t MEASURES "
@@ -108,8 +113,8 @@ def test_any_order_of_commits_and_steps(db: Any, seed: int) -> None:
         ("SELECT x FROM (SELECT x FROM s LIMIT 3)", "LIMIT cannot be live"),
         ("SELECT x FROM (SELECT x FROM s) ORDER BY x", "ORDER cannot be live"),
         ("SELECT x FROM s WHERE x > (SELECT max(x) FROM r)", "it has no subqueries"),
-        ("SELECT n FROM (SELECT window_id, count(*) AS n FROM TUMBLE_ROWS(s, 3) GROUP BY window_id)",
-         "stand alone"),
+        ("SELECT n FROM (SELECT window_id, count(*) AS n FROM TUMBLE_ROWS(s, 3) GROUP BY "
+         "window_id)", "stand alone"),
     ],
 )  # fmt: skip
 def test_refusals(db: Any, sql: str, error: str) -> None:
