@@ -39,6 +39,8 @@ class Combined(ABC):
         See :class:`~.forms.Form`.
     incremental : bool
         Whether :meth:`advanced` may know.
+    in_order : bool
+        Whether results of one time come in the order of their events.
     """
 
     streams: tuple[str, ...]
@@ -48,6 +50,7 @@ class Combined(ABC):
     emits_changes = False
     corrects = True
     incremental = False
+    in_order = False
 
     @abstractmethod
     def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
@@ -104,6 +107,7 @@ class OneStream(Combined):
         self.emits_changes = form.emits_changes
         self.corrects = form.corrects
         self.incremental = not form.appends
+        self.in_order = form.in_order
 
     def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
         """As the form."""

@@ -122,6 +122,8 @@ class Form(ABC):
         Whether results can be told before they are closed.
     corrects : bool
         Whether what a late event changes can be told and put right.
+    in_order : bool
+        Whether results of one time come in the order of their events.
     """
 
     kind: str
@@ -129,6 +131,7 @@ class Form(ABC):
     rebuilds = False
     emits_changes = False
     corrects = True
+    in_order = False
 
     def __init__(self, evaluator: Evaluator, columns: tuple[str, ...]) -> None:
         self.evaluator = evaluator

@@ -26,20 +26,33 @@ class RowForm(Form):
     ----------
     evaluator : Evaluator
         With the event's time as :data:`TIME`.
+    name : str, optional
+        A column that names a row, where the events are results that have names.
     """
 
     kind = "rows"
+    in_order = True
 
-    def __init__(self, evaluator: Evaluator, columns: tuple[str, ...], seed: bytes) -> None:
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        columns: tuple[str, ...],
+        seed: bytes,
+        name: str | None = None,
+    ) -> None:
         super().__init__(evaluator, columns)
         self._seed = seed
+        self._name = name
 
     def results(self, snapshot: Snapshot, low: int, high: int, known: int) -> Results:
         """The rows of the events in a range of ticks."""
         start, end = half_open(low, min(high, known))
         table = self.evaluator.over(snapshot, start, end).arrow()
         ticks = ticks_of(table, TIME)
-        names = digests(self._seed, [pa.array(ticks), pa.array(ranks(ticks))])
+        held = [pa.array(ticks), pa.array(ranks(ticks))]
+        if self._name is not None:
+            held = [table.column(self._name)]
+        names = digests(self._seed, held)
         return Results(ticks, names, chosen(table, self.columns))
 
     def changed(self, snapshot: Snapshot, spans: Spans, watermark: int) -> Spans:
