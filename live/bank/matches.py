@@ -77,10 +77,8 @@ class BankMatches:
         sizes = np.diff(self.run_offsets)[chosen]
         per_match = {name: getattr(self, name)[chosen] for name in (*_PER_MATCH, "partition")}
         per_run = {name: getattr(self, name)[runs] for name in _PER_RUN}
-        return replace(
-            self, keys=self.keys.filter(pa.array(chosen)), run_offsets=_offsets(sizes),
-            **per_match, **per_run,
-        )  # fmt: skip
+        keys = self.keys.filter(pa.array(chosen)) if self.keys.num_columns else self.keys
+        return replace(self, keys=keys, run_offsets=_offsets(sizes), **per_match, **per_run)
 
     @staticmethod
     def joined(parts: Sequence[BankMatches]) -> BankMatches:
