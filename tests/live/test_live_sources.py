@@ -1,4 +1,4 @@
-"""Live queries that read several streams: watermarks, marks, what is late, and who may be dropped."""
+"""Live queries that read several streams: watermarks, marks, late events, who may be dropped."""
 
 from __future__ import annotations
 
