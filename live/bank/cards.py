@@ -106,9 +106,7 @@ class Card:
             (bits, tuple(_atom(*atom) for atom in atoms)) for bits, atoms in body["conditions"]
         )
         columns = tuple((name, kind) for name, kind in body["columns"])
-        return cls(
-            Shape(**shape), conditions, tuple(body["partition_by"]), body["within"], columns
-        )
+        return cls(Shape(**shape), conditions, tuple(body["partition_by"]), body["within"], columns)
 
 
 _ATOMS: dict[str, Any] = {kind.__name__: kind for kind in (Range, Member, Null, Residual)}

@@ -132,7 +132,9 @@ class Found:
     place: IntArray
     kept: Kept
 
-    def matches(self, names: Sequence[Hashable], keys: Callable[[IntArray], pa.Table]) -> BankMatches:
+    def matches(
+        self, names: Sequence[Hashable], keys: Callable[[IntArray], pa.Table]
+    ) -> BankMatches:
         """The matches with the names of their patterns."""
         parts = self.parts
         some, query = np.unique(self.query, return_inverse=True)
@@ -324,7 +326,5 @@ class Layer:
         )  # fmt: skip
         m, r = int(state[outcomes.MATCHES]), int(state[outcomes.RUNS])
         tail = {"tick": parts.tick[:r], "among": parts.among[:r]}
-        whole = Parts(
-            **{name: tail.get(name, getattr(parts, name)[:m]) for name in Parts._fields}
-        )
+        whole = Parts(**{name: tail.get(name, getattr(parts, name)[:m]) for name in Parts._fields})
         return Found(parts.query[:m], whole, output.runs[:m], output.place[:r], left)

@@ -354,8 +354,7 @@ def _rejoined(before: Kept, after: Kept, new: _Stretch, is_late: Bools) -> bool:
         return False
     here, there = before.rank[before.first[:-1]], after.rank[after.first[:-1]]
     return bool(
-        (here + shift[before.partition] == there).all()
-        and (there >= behind[after.partition]).all()
+        (here + shift[before.partition] == there).all() and (there >= behind[after.partition]).all()
     )
 
 
