@@ -10,7 +10,7 @@ Marks
 
         sink that is shared      mark of the group, with each commit and else once a second;
                                  a member's own mark says that the group's stands for it
-        sink of one member       its own mark, when it has rows; else renewed in turn, a few a second
+        sink of one member       its own mark, when it has rows; else renewed in turn, few a second
 
     So a member has come as far as its own mark or the group's, whichever is further.  After a
     restart the group begins where the one furthest behind is; what others had put out since is

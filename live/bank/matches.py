@@ -14,7 +14,7 @@ from ...query.pattern.groups import take_ranges
 __all__ = ["BankMatches"]
 
 IntArray = npt.NDArray[np.int64]
-_PER_MATCH = ("query", "first_row", "last_row", "last_tick", "last_rank")
+_PER_MATCH = ("partition", "first_row", "last_row", "last_tick", "last_rank")
 _PER_RUN = ("place", "tick", "rank")
 
 
@@ -75,10 +75,15 @@ class BankMatches:
             return self
         runs = take_ranges(self.run_offsets[:-1][chosen], self.run_offsets[1:][chosen])
         sizes = np.diff(self.run_offsets)[chosen]
-        per_match = {name: getattr(self, name)[chosen] for name in (*_PER_MATCH, "partition")}
+        per_match = {name: getattr(self, name)[chosen] for name in _PER_MATCH}
         per_run = {name: getattr(self, name)[runs] for name in _PER_RUN}
         keys = self.keys.filter(pa.array(chosen)) if self.keys.num_columns else self.keys
-        return replace(self, keys=keys, run_offsets=_offsets(sizes), **per_match, **per_run)
+        some, query = np.unique(self.query[chosen], return_inverse=True)
+        names = tuple(self.names[i] for i in some.tolist())
+        return replace(
+            self, names=names, query=query.astype(np.int64), keys=keys,
+            run_offsets=_offsets(sizes), **per_match, **per_run,
+        )  # fmt: skip
 
     @staticmethod
     def joined(parts: Sequence[BankMatches]) -> BankMatches:

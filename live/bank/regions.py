@@ -1,4 +1,4 @@
-"""What a bank had found and has open, told from the events: for patterns that come, and late events.
+"""What a bank has found and has open, told from the events: where patterns come, or late events.
 
 Purpose
     A bank goes on from the hits of open matches.  :func:`open_at` makes those of patterns that come
