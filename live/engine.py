@@ -21,7 +21,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -40,6 +40,7 @@ from ..query.sql.dialect import error_at, parse_statement
 from ..store import EventStream, Store, StreamOptions
 from ..store.tap import CommitTap
 from .analysis import Analysed, form_of
+from .bank.cards import Card
 from .definition import (
     LiveDefinition,
     keep_definition,
@@ -91,7 +92,7 @@ class LiveQueries:
         self._ended = threading.Event()
         self._deliveries = Deliveries(store.files)
         self._opening = threading.RLock()
-        self._sharing = Sharing(self._writer, self._at_work)
+        self._sharing = Sharing(self._source, self._writer, self._at_work)
         self._resumed = False
         self._thread: threading.Thread | None = None
         self._definitions, self._damaged = kept_definitions(store.files)
@@ -174,17 +175,18 @@ class LiveQueries:
         definition = self.definition(name)
         return SinkReader(self._store.stream(definition.sink), name, definition.columns)
 
-    def _opened(self, definition: LiveDefinition) -> LiveQuery:
-        tree = parse_statement(definition.sql)
-        found = form_of(
-            self._engine, lambda name: self._store.stream(name).snapshot(), tree, definition.sql,
-            definition.columns,
-        )  # fmt: skip
-        sources = {name: self._writer(name) for name in definition.sources}
+    def _opened(self, definition: LiveDefinition, found: Analysed | None = None) -> LiveQuery:
+        if found is None:
+            tree = parse_statement(definition.sql)
+            found = form_of(
+                self._engine, lambda name: self._store.stream(name).snapshot(), tree,
+                definition.sql, definition.columns,
+            )  # fmt: skip
+        sources = {name: self._source(name) for name in definition.sources}
         sink = self._sink(definition, found)
         card = card_of_query(definition, found.form)
-        if card is not None and definition.card != (body := card.to_json()):
-            definition = replace(definition, card=body)
+        if card is not None and Card.from_json(definition.card) != card:
+            definition = replace(definition, card=card.to_json())
             if definition.name in self._definitions and not definition.dropping:
                 self._definitions[definition.name] = definition
                 keep_definition(self._store.files, definition)
@@ -192,11 +194,15 @@ class LiveQueries:
         if definition.webhook is not None and definition.webhook_secret is not None:
             webhook = Webhook(definition.webhook, definition.webhook_secret)
             self._deliveries.add(webhook, sink)
-        for source in sources.values():
-            if source not in self._heard:
-                source.subscribe(lambda _: self._wake.set())
-                self._heard.add(source)
         return query
+
+    def _source(self, name: str) -> EventStream:
+        """A stream whose commits wake the thread."""
+        source = self._writer(name)
+        if source not in self._heard:
+            source.subscribe(lambda _: self._wake.set())
+            self._heard.add(source)
+        return source
 
     def _writer(self, name: str) -> EventStream:
         found = self._store.stream(name)
@@ -243,7 +249,8 @@ class LiveQueries:
             keep_definition(self._store.files, definition)
             self._definitions[definition.name] = definition
             try:
-                self.query(definition.name)
+                with self._opening:
+                    self._queries[definition.name] = self._opened(definition, found)
                 self._sharing.apart[definition.name] = None
             except BaseException:
                 del self._definitions[definition.name]
@@ -479,7 +486,7 @@ class LiveQueries:
             return
         self._resume()
         targets: dict[LiveQuery | PatternGroup, dict[str, int]] = {
-            each: each.sources.positions() for each in (*self._open(), *self._sharing.groups)
+            each: each.sources.positions() for each in self._stepping(self._open())
         }
         self._wake.set()
         with self._stepped:
@@ -488,6 +495,10 @@ class LiveQueries:
             ):
                 late()
                 self._stepped.wait(0.05)
+
+    def _stepping(self, queries: Iterable[LiveQuery]) -> list[LiveQuery | PatternGroup]:
+        """Those that do steps: some queries, and all groups."""
+        return [*self._sharing.groups, *queries]
 
     def _open(self) -> list[LiveQuery]:
         """Those that can be opened, opened."""
@@ -524,7 +535,7 @@ class LiveQueries:
             late()
             more = query.step(at=self._sharing.goal_of(query)) or more
         self._sharing.join(queries)
-        self._forget([*queries, *groups])
+        self._forget(self._stepping(queries))
         with self._stepped:
             self._stepped.notify_all()
         return more
@@ -562,7 +573,7 @@ class LiveQueries:
                 continue
             queries = (self._queries.get(name) for name in list(self._sharing.apart))
             active = [query for query in queries if query is not None and query.active]
-            waits = [each.due_in() for each in (*active, *self._sharing.groups)]
+            waits = [each.due_in() for each in self._stepping(active)]
             due = min((wait for wait in waits if wait is not None), default=IDLE_SECONDS_MAX)
             self._wake.wait(min(due, IDLE_SECONDS_MAX))
 
@@ -575,7 +586,7 @@ class LiveQueries:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
         self._deliveries.close()
-        for each in (*self._sharing.groups, *list(self._queries.values())):
+        for each in self._stepping(self._queries.values()):
             each.close()
 
     @property

@@ -69,8 +69,8 @@ class Sharing:
 
     Parameters
     ----------
-    stream : callable
-        A stream by name.
+    source, sink : callable
+        A stream by name, to be read and to be written.
     opened : callable
         A live query at work, by name.
 
@@ -81,9 +81,13 @@ class Sharing:
     """
 
     def __init__(
-        self, stream: Callable[[str], EventStream], opened: Callable[[str], LiveQuery]
+        self,
+        source: Callable[[str], EventStream],
+        sink: Callable[[str], EventStream],
+        opened: Callable[[str], LiveQuery],
     ) -> None:
-        self._stream = stream
+        self._source = source
+        self._sink = sink
         self._opened = opened
         self._groups: dict[GroupKey, PatternGroup] = {}
         self._group_of: dict[str, PatternGroup] = {}
@@ -124,9 +128,9 @@ class Sharing:
         if card is None or definition.paused or definition.dropping or definition.webhook:
             return None
         (source,) = definition.sources
-        if not card.fits(self._stream(source).schema.arrow):
+        if not card.fits(self._source(source).schema.arrow):
             return None
-        sink = self._stream(definition.sink)
+        sink = self._sink(definition.sink)
         marks = sink.marks()
         found = marks.get(definition.name)
         if found is None:
@@ -138,7 +142,7 @@ class Sharing:
 
     def _begin(self, key: GroupKey, members: list[Member]) -> None:
         """A group from where the member furthest behind is; others have put out more already."""
-        stream = self._stream(key.source)
+        stream = self._source(key.source)
         moment = Sources({key.source: stream}).look()
         snapshot = moment[key.source]
         members.sort(key=lambda member: _watermark(member.mark))
@@ -185,12 +189,12 @@ class Sharing:
             except Exception as error:
                 self._end(group, error)
                 return True
-            for name, (error, mark) in failed.items():
+            for name, (why, mark) in failed.items():
                 self._group_of.pop(name, None)
                 self.apart[name] = None
                 query = self._opened(name)
                 query.part(mark)
-                query.fail(error)
+                query.fail(why)
             return more
 
     def _end(self, group: PatternGroup, error: Exception) -> None:
@@ -228,21 +232,21 @@ class Sharing:
             return None
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = PatternGroup(key, self._stream(key.source), self._opened)
+            group = self._groups[key] = PatternGroup(key, self._source(key.source), self._opened)
         return group
 
     def goal_of(self, query: LiveQuery) -> tuple[Moment, int] | None:
         """What a query by itself takes in so that it comes as far as its group; None: all."""
         group = self.goal(query)
-        if group is None or not group.members or group.mark.watermark is None:
+        if group is None or not group.members:
             return None
         mark, mine = group.mark, query.mark
         if mine.watermark is not None and (
-            mine.watermark > mark.watermark
+            mine.watermark > _watermark(mark)
             or any(p > mark.positions.get(n, 0) for n, p in mine.positions.items())
         ):
             return None
-        return (group.moment, mark.watermark) if _at(group.moment, mark) else None
+        return (group.moment, _watermark(mark)) if _at(group.moment, mark) else None
 
     def join(self, queries: Iterable[LiveQuery]) -> None:
         """Bring those into their groups that have come as far."""

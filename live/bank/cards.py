@@ -98,7 +98,7 @@ class Card:
         """The card of a document; None where it is of another generation, or none."""
         if not isinstance(body, dict) or body.get("generation") != GENERATION:
             return None
-        shape = {
+        shape: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in body["shape"].items()
         }
