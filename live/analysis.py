@@ -41,7 +41,13 @@ from ..query.plan.prepared import PreparedQuery
 from ..query.split.reach import Reach
 from ..query.split.situation_parts import furthest
 from ..query.sql.canonical import canonical
-from ..query.sql.dialect import MatchRelation, SituationRelation, parse_statement, to_text
+from ..query.sql.dialect import (
+    MatchRelation,
+    RecentRelation,
+    SituationRelation,
+    parse_statement,
+    to_text,
+)
 from ..query.sql.gate import AGGREGATES
 from ..query.windows.spec import CountWindows, SessionWindows, TimeWindows
 from ..store.snapshot import Snapshot
@@ -110,9 +116,15 @@ def form_of(
     source = _Source(engine, snapshot(stream), tree, text, stream, schema.time, plain)
     fields = source.fields(frozen)
     columns = tuple(field.name for field in fields)
+    if isinstance(item, RecentRelation):
+        raise source.refuse("a recency join cannot be live: ask for it with a query", item.this)
     if isinstance(item, SituationRelation):
         form = _situations(source, columns)
     elif isinstance(item, MatchRelation):
+        mode = item.args["match"].args.get("mode")
+        if mode is not None:
+            word = f"{mode.name.upper()} MATCH"
+            raise source.refuse(f"{word} cannot be live: ask for it with a query", mode)
         form = _pattern(source, columns)
     elif isinstance(item, exp.Table) and isinstance(item.this, exp.Anonymous):
         form = _windows(source, columns)

@@ -72,6 +72,7 @@ FLOORS = (
     "windows",
     "replay",
     "split",
+    "recent",
     "binding",
     "plan",
     "run",
