@@ -36,7 +36,7 @@ from ..query.binding.window_binding import BoundWindows
 from ..query.binding.window_call import NAMES
 from ..query.conditions.constants import Folder
 from ..query.contract.cancellation import QueryControl
-from ..query.engine import QueryEngine
+from ..query.engine import QueryEngine, Region
 from ..query.plan.prepared import PreparedQuery
 from ..query.split.reach import Reach
 from ..query.split.situation_parts import furthest
@@ -161,8 +161,8 @@ class _Source:
 
     def fields(self, frozen: Sequence[str]) -> tuple[pa.Field, ...]:
         """Columns of the results."""
-        evaluator = Evaluator(self.engine, self.tree, self.text, self.stream)
-        schema = evaluator.over(self.snapshot, 0, 0).arrow().schema
+        nothing = Region({self.stream: self.snapshot}, {self.stream: (0, 0)})
+        schema = self.engine().over(self.plain, nothing).arrow().schema
         names = list(frozen) or schema.names
         doubled = [name for name in names if schema.names.count(name) > 1]
         if doubled:
