@@ -61,6 +61,8 @@ class LiveDefinition:
     paused : bool
     dropping : bool
         It was dropped, and its results may not be gone yet.
+    card : mapping or None
+        What a bank needs to know of its pattern (:mod:`.bank.cards`), if it may share one.
     """
 
     name: str
@@ -80,6 +82,7 @@ class LiveDefinition:
     webhook_secret: str | None = None
     paused: bool = False
     dropping: bool = False
+    card: Mapping[str, Any] | None = None
 
     @property
     def revokes(self) -> bool:

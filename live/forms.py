@@ -124,6 +124,8 @@ class Form(ABC):
         Whether what a late event changes can be told and put right.
     hits : int or None
         Of how many events a condition held, as often as they were read; None where nobody counts.
+    in_order : bool
+        Whether results of one time come in the order of their events.
     """
 
     kind: str
@@ -132,6 +134,7 @@ class Form(ABC):
     emits_changes = False
     corrects = True
     hits: int | None = None
+    in_order = False
 
     def __init__(self, evaluator: Evaluator, columns: tuple[str, ...]) -> None:
         self.evaluator = evaluator

@@ -27,19 +27,27 @@ class RowForm(Form):
     ----------
     evaluator : Evaluator
         With the event's time as :data:`TIME`.
+    name : str, optional
+        A column that names a row, where the events are results that have names.
     plain : PlainRows, optional
         Where few events need no executor.
     """
 
     kind = "rows"
+    in_order = True
     hits: int = 0
 
     def __init__(
-        self, evaluator: Evaluator, columns: tuple[str, ...], seed: bytes,
+        self,
+        evaluator: Evaluator,
+        columns: tuple[str, ...],
+        seed: bytes,
+        name: str | None = None,
         plain: PlainRows | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(evaluator, columns)
         self._seed = seed
+        self._name = name
         self._plain = plain
 
     def results(self, snapshot: Snapshot, low: int, high: int, known: int) -> Results:
@@ -48,7 +56,10 @@ class RowForm(Form):
         table = self._rows(snapshot, start, end)
         ticks = ticks_of(table, TIME)
         self.hits += len(ticks)
-        names = digests(self._seed, [pa.array(ticks), pa.array(ranks(ticks))])
+        held = [pa.array(ticks), pa.array(ranks(ticks))]
+        if self._name is not None:
+            held = [table.column(self._name)]
+        names = digests(self._seed, held)
         return Results(ticks, names, chosen(table, self.columns))
 
     def _rows(self, snapshot: Snapshot, start: int | None, end: int | None) -> pa.Table:
