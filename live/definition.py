@@ -16,11 +16,19 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..errors import ChronicleError
+from ..schema import StreamSchema
 from ..store.catalog import directory_name, stream_name
 from ..store.file_contract import Files
 from ..store.manifest import read_manifest, write_manifest
 
-__all__ = ["DIRECTORY", "LiveDefinition", "keep_definition", "kept_definitions", "lose_definition"]
+__all__ = [
+    "DIRECTORY",
+    "LiveDefinition",
+    "described",
+    "keep_definition",
+    "kept_definitions",
+    "lose_definition",
+]
 
 DIRECTORY = "live"
 
@@ -138,3 +146,26 @@ def kept_definitions(files: Files) -> tuple[dict[str, LiveDefinition], dict[str,
                 f"the live query {name!r} cannot be read: {error}; drop it and create it again"
             )
     return found, damaged
+
+
+def described(definition: LiveDefinition, schema: StreamSchema) -> list[tuple[str, str]]:
+    """What a live query is, for people; ``schema``: of a stream that it reads."""
+    start = definition.start
+    late = "corrects" if definition.correct else "ignored"
+    if definition.correct_for is not None:
+        late += f" for {definition.correct_for} ticks behind the watermark"
+    every, idle = definition.every_ms, definition.idle_ms
+    return [
+        ("name", definition.name),
+        ("query", definition.sql),
+        ("source", ", ".join(definition.sources)),
+        ("sink", definition.sink + (" (shared)" if definition.shared else "")),
+        ("columns", ", ".join(definition.columns)),
+        ("start", "first" if start is None else str(schema.from_ticks(start))),
+        ("delay", f"{definition.delay} ticks"),
+        ("idle", "never" if idle is None else f"after {idle:g} ms"),
+        ("late", late),
+        ("emit", "on close" if every is None else f"on change every {every:g} ms"),
+        ("webhook", definition.webhook or ""),
+        ("options", ", ".join(f"{k} = {v}" for k, v in definition.options.items())),
+    ]

@@ -44,6 +44,7 @@ from .bank.cards import Card
 from .composition import understood
 from .definition import (
     LiveDefinition,
+    described,
     keep_definition,
     kept_definitions,
     lose_definition,
@@ -405,32 +406,16 @@ class LiveQueries:
     def figures(self, name: str) -> dict[str, float]:
         """What one has done since it was opened, for metrics; nothing where it is not at work."""
         with self._lock:
-            query = self._queries.get(name)
-        return {} if query is None else query.figures()
+            query, group = self._queries.get(name), self._sharing.group_of(name)
+            parts = [] if query is None else [query.figures()]
+            parts += [] if group is None else [group.figures(name)]
+        keys = {key for part in parts for key in part}
+        return {key: sum(part.get(key, 0) for part in parts) for key in keys}
 
     def describe(self, name: str) -> list[tuple[str, str]]:
         """What one is: names and texts."""
         definition = self.definition(name)
-        schema = self._store.stream(definition.sources[0]).schema
-        start = definition.start
-        late = "corrects" if definition.correct else "ignored"
-        if definition.correct_for is not None:
-            late += f" for {definition.correct_for} ticks behind the watermark"
-        every, idle = definition.every_ms, definition.idle_ms
-        return [
-            ("name", definition.name),
-            ("query", definition.sql),
-            ("source", ", ".join(definition.sources)),
-            ("sink", definition.sink + (" (shared)" if definition.shared else "")),
-            ("columns", ", ".join(definition.columns)),
-            ("start", "first" if start is None else str(schema.from_ticks(start))),
-            ("delay", f"{definition.delay} ticks"),
-            ("idle", "never" if idle is None else f"after {idle:g} ms"),
-            ("late", late),
-            ("emit", "on close" if every is None else f"on change every {every:g} ms"),
-            ("webhook", definition.webhook or ""),
-            ("options", ", ".join(f"{k} = {v}" for k, v in definition.options.items())),
-        ]
+        return described(definition, self._store.stream(definition.sources[0]).schema)
 
     def explain(self, name: str) -> list[str]:
         """How one is computed, line by line."""

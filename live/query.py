@@ -49,7 +49,7 @@ from .definition import LiveDefinition
 from .forms import added
 from .sink import Mark, Sink
 from .sources import Sources
-from .spent import Spent
+from .spent import Spent, figures
 
 if TYPE_CHECKING:
     from .pattern_group import PatternGroup
@@ -427,14 +427,7 @@ class LiveQuery:
 
     def figures(self) -> dict[str, float]:
         """What was done since it was opened, for metrics."""
-        found: dict[str, float] = {
-            "steps": self.stepping.times,
-            "step_seconds": self.stepping.seconds,
-            "reconciles": self.reconciling.times,
-            "reconcile_seconds": self.reconciling.seconds,
-        }
-        hits = self.form.hits
-        return found if hits is None else {**found, "hits": hits}
+        return figures(self.stepping, self.reconciling, self.form.hits)
 
     def status(self) -> dict[str, Any]:
         """The columns of SHOW LIVE QUERIES."""
