@@ -55,6 +55,7 @@ from .combined import Combined, OneStream
 from .count_form import LAST, NUMBER, CountForm
 from .forms import Evaluator, Form
 from .pattern_form import EVENT, MATCH, PatternForm
+from .plain_rows import plain_rows
 from .refusals import aggregate_in, check_live, refused
 from .row_form import TIME, RowForm
 from .session_form import END, KEPT, SessionForm
@@ -138,7 +139,7 @@ def form_of(
     elif isinstance(item, exp.Table) and isinstance(item.this, exp.Anonymous):
         form = _windows(source, columns)
     else:
-        form = _rows(source, columns, name)
+        form = _rows(source, columns, fields, name)
     return Analysed(OneStream(form, stream), fields, schema.time_type, attribute=schema.time)
 
 
@@ -207,7 +208,9 @@ def _column(name: str, table: str | None = None) -> Any:
 # -- rows -------------------------------------------------------------------------------------
 
 
-def _rows(source: _Source, columns: tuple[str, ...], name: str | None) -> Form:
+def _rows(
+    source: _Source, columns: tuple[str, ...], fields: Sequence[pa.Field], name: str | None
+) -> Form:
     tree = source.tree
     found = aggregate_in(tree)
     if found is not None or tree.args.get("group") or tree.args.get("having"):
@@ -225,7 +228,10 @@ def _rows(source: _Source, columns: tuple[str, ...], name: str | None) -> Form:
     if name is not None:
         added[f"#{name}"] = _column(name, item.alias_or_name)
     evaluator = source.evaluator(columns, added)
-    return RowForm(evaluator, columns, source.seed, None if name is None else f"#{name}")
+    if name is not None:
+        return RowForm(evaluator, columns, source.seed, name=f"#{name}")
+    plain = plain_rows(tree, fields, source.snapshot.schema)
+    return RowForm(evaluator, columns, source.seed, plain)
 
 
 # -- windows ----------------------------------------------------------------------------------
