@@ -16,6 +16,7 @@ import pytest
 import chronicle
 from chronicle.errors import SqlError
 
+from ...rounds import rounds
 from .test_situations_differential import random_case
 
 STRATEGIES = ("none", "all", "greedy", "optimal", "auto")
@@ -62,7 +63,7 @@ def test_every_plan_gives_the_rows_of_a_full_replay(tmp_path: Path, seed: int) -
         s.append(table.slice(10_000))
         if seed == 3:
             s.append(table.slice(6_000, 5))  # late
-        for number in range(1000 * seed, 1000 * seed + 25):
+        for number in range(1000 * seed, 1000 * seed + rounds(10, 25)):
             case = random_case(number)
             window = rng.choice((10, 60, 300))
             text = case.text.replace(f"WITHIN {case.pattern.within}", "")
