@@ -1,7 +1,7 @@
 """Plan to rows: one operator for each node.
 
 Reading order: ``context`` (what operators are opened with), ``scan_relations`` (scans, one-row
-aggregates, and operators as the executor reads them), ``window_operator``, ``match_operator``,
-``situation_operator``, ``net_operator``, ``relational_plan`` (the executor's own plan, for
-EXPLAIN), ``execution``.
+aggregates, and operators as the executor reads them), ``window_operator``, ``clause_operator`` and
+of its kind ``match_operator`` and ``situation_operator``, ``net_operator``, ``relational_plan``
+(the executor's own plan, for EXPLAIN), ``execution``.
 """
