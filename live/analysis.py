@@ -31,6 +31,7 @@ from ..errors import SqlError
 from ..identity import seed_of
 from ..query.binding.binder import is_plain
 from ..query.binding.match_binding import BoundMatch
+from ..query.binding.situation_binding import BoundSituations
 from ..query.binding.window_binding import BoundWindows
 from ..query.binding.window_call import NAMES
 from ..query.conditions.constants import Folder
@@ -38,8 +39,15 @@ from ..query.contract.cancellation import QueryControl
 from ..query.engine import QueryEngine
 from ..query.plan.prepared import PreparedQuery
 from ..query.split.reach import Reach
+from ..query.split.situation_parts import furthest
 from ..query.sql.canonical import canonical
-from ..query.sql.dialect import MatchRelation, SituationRelation, parse_statement, to_text
+from ..query.sql.dialect import (
+    MatchRelation,
+    RecentRelation,
+    SituationRelation,
+    parse_statement,
+    to_text,
+)
 from ..query.sql.gate import AGGREGATES
 from ..query.windows.spec import CountWindows, SessionWindows, TimeWindows
 from ..store.snapshot import Snapshot
@@ -50,6 +58,7 @@ from .pattern_form import EVENT, MATCH, PatternForm
 from .refusals import aggregate_in, check_live, refused
 from .row_form import TIME, RowForm
 from .session_form import END, KEPT, SessionForm
+from .situation_form import SituationForm
 from .window_form import START, WindowForm
 
 __all__ = ["Analysed", "form_of"]
@@ -107,9 +116,15 @@ def form_of(
     source = _Source(engine, snapshot(stream), tree, text, stream, schema.time, plain)
     fields = source.fields(frozen)
     columns = tuple(field.name for field in fields)
+    if isinstance(item, RecentRelation):
+        raise source.refuse("a recency join cannot be live: ask for it with a query", item.this)
     if isinstance(item, SituationRelation):
-        raise source.refuse("situations cannot be live: ask for them with a query", item)
-    if isinstance(item, MatchRelation):
+        form = _situations(source, columns)
+    elif isinstance(item, MatchRelation):
+        mode = item.args["match"].args.get("mode")
+        if mode is not None:
+            word = f"{mode.name.upper()} MATCH"
+            raise source.refuse(f"{word} cannot be live: ask for it with a query", mode)
         form = _pattern(source, columns)
     elif isinstance(item, exp.Table) and isinstance(item.this, exp.Anonymous):
         form = _windows(source, columns)
@@ -331,15 +346,7 @@ def _aggregates(node: Any) -> bool:
 
 
 def _pattern(source: _Source, columns: tuple[str, ...]) -> Form:
-    tree = source.tree
-    relation = tree.args["from_"].this
-    found = aggregate_in(tree)
-    if found is not None or not is_plain(tree):
-        raise source.refuse(
-            "a live query of matches gives a row for each: aggregate in MEASURES, or where it is "
-            "read",
-            found,
-        )
+    relation = _row_for_each(source)
     bound = source.plain.bound.sites[0].operator
     assert isinstance(bound, BoundMatch)
     compiled = bound.compiled
@@ -363,18 +370,37 @@ def _pattern(source: _Source, columns: tuple[str, ...]) -> Form:
         raise source.refuse(
             "a match may reach over any time, and then never be known: add WITHIN", relation
         )
-    made = tree.copy()
-    clause_node = made.args["from_"].this.args["match"]
     functions = {TIME: "MATCH_TIME", MATCH: "MATCH_ID"}
     if clause.rows != "one":
         functions[EVENT] = "MATCH_EVENT"
-    measures = [
+    return PatternForm(_measuring(source, columns, functions), columns, compiled)
+
+
+def _measuring(
+    source: _Source, columns: tuple[str, ...], functions: dict[str, str], measures: Any = None
+) -> Evaluator:
+    """The SELECT with functions of the match as columns of our own, behind its measures."""
+    made = source.tree.copy()
+    node = made.args["from_"].this.args["match"]
+    own = [
         exp.alias_(exp.Anonymous(this=function, expressions=[]), f"@{function}", quoted=True)
         for function in functions.values()
     ]
-    clause_node.set("measures", [*(clause_node.args.get("measures") or ()), *measures])
+    node.set("measures", [*(node.args.get("measures") or measures or ()), *own])
     added = {name: _column(f"@{function}") for name, function in functions.items()}
-    return PatternForm(source.evaluator(columns, added, made), columns, compiled)
+    return source.evaluator(columns, added, made)
+
+
+def _row_for_each(source: _Source) -> Any:
+    """The FROM item of a SELECT that gives a row for each match."""
+    found = aggregate_in(source.tree)
+    if found is not None or not is_plain(source.tree):
+        raise source.refuse(
+            "a live query of matches gives a row for each: aggregate in MEASURES, or where it is "
+            "read",
+            found,
+        )
+    return source.tree.args["from_"].this
 
 
 def _bounded(snapshot: Snapshot, compiled: Any) -> bool:
@@ -382,3 +408,34 @@ def _bounded(snapshot: Snapshot, compiled: Any) -> bool:
         plain = not compiled.partition_by and compiled.clause.selection in (None, "contiguous")
         return bool(plain and compiled.automaton.length_max is not None)
     return Reach(snapshot, compiled).bounded
+
+
+# -- situations ---------------------------------------------------------------------------------
+
+
+def _situations(source: _Source, columns: tuple[str, ...]) -> Form:
+    relation = _row_for_each(source)
+    bound = source.plain.bound.sites[0].operator
+    assert isinstance(bound, BoundSituations)
+    compiled = bound.compiled
+    if bound.stream is None:
+        raise source.refuse("live situations are those of a stream; put conditions into DEFINE",
+                            relation)  # fmt: skip
+    if furthest(compiled) is None:
+        raise source.refuse(
+            "a match may take any time, and all of the past would have to be kept: add WITHIN, or "
+            "upper bounds of durations (LASTING AT MOST)",
+            relation,
+        )
+    functions = {TIME: "DETECTED" if compiled.early else "COMPLETED", MATCH: "MATCH_ID"}
+    measures = None
+    if not compiled.clause.measures:  # those that there are without any said
+        names = [(name, word) for name in compiled.names for word in ("started", "ended")]
+        measures = [
+            exp.alias_(
+                exp.Anonymous(this=word.upper(), expressions=[_column(name)]),
+                f"{name}_{word}".lower(), quoted=True,
+            )
+            for name, word in names
+        ]  # fmt: skip
+    return SituationForm(_measuring(source, columns, functions, measures), columns, compiled)

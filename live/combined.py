@@ -35,13 +35,14 @@ class Combined(ABC):
         That it reads; their times are in one unit.
     columns : tuple of str
         Of its results.
-    appends, emits_changes, corrects : bool
+    appends, rebuilds, emits_changes, corrects : bool
         See :class:`~.forms.Form`.
     """
 
     streams: tuple[str, ...]
     columns: tuple[str, ...]
     appends = True
+    rebuilds = False
     emits_changes = False
     corrects = True
 
@@ -96,6 +97,7 @@ class OneStream(Combined):
         self.streams = (stream,)
         self.columns = form.columns
         self.appends = form.appends
+        self.rebuilds = form.rebuilds
         self.emits_changes = form.emits_changes
         self.corrects = form.corrects
 

@@ -17,6 +17,8 @@ Layout
     counted       of the last event           that is <= W           nothing (LATE IGNORE)
     patterns      of the last event           decided                from t - w to where searches
                                                                      meet again
+    situations    of completion or detection  that is <= W           up to a reach behind t, and
+                                                                     behind the next row
     ============  ==========================  =====================  ==============================
 
 Guarantee
@@ -90,6 +92,7 @@ class Evaluator:
         low: int | None = None,
         high: int | None = None,
         part: Any = None,
+        situations: Any = None,
     ) -> Result:
         """Evaluate over the events with ``low <= t < high``, or the part of the matches."""
         engine = self._engine()
@@ -98,7 +101,7 @@ class Evaluator:
             self._schema = snapshot.schema
         bounds = {} if low is None and high is None else {self._stream: (low, high)}
         return engine.over(
-            self._prepared, Region({self._stream: snapshot}, bounds, part), self.control
+            self._prepared, Region({self._stream: snapshot}, bounds, part, situations), self.control
         )
 
 
@@ -113,6 +116,8 @@ class Form(ABC):
         Columns of its results.
     appends : bool
         Whether results of the region behind the watermark were never put out before.
+    rebuilds : bool
+        Whether making anew what is kept, and going on with it, costs no more than a region.
     emits_changes : bool
         Whether results can be told before they are closed.
     corrects : bool
@@ -121,6 +126,7 @@ class Form(ABC):
 
     kind: str
     appends = True
+    rebuilds = False
     emits_changes = False
     corrects = True
 

@@ -212,7 +212,8 @@ class LiveQuery:
             self.sources.events(moment, before.watermark) != before.events
         ):  # fmt: skip
             self.form.drop_state()
-            return None
+            if before.watermark is None or not self.form.rebuilds:
+                return None
         return self.form.advanced(moment, before.watermark, upto)
 
     def _due(self) -> bool:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from typing import Any
+
+from . import oracles_situations as oracle
 
 Event = tuple[int, str, int]
 Rows = list[tuple[Any, ...]]
@@ -34,8 +37,26 @@ QUERIES = {
     "each": f"SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES FIRST(t) AS f, LAST(t) AS l "
     f"AFTER MATCH SKIP TO NEXT ROW PATTERN (A B? C) WITHIN {WITHIN} "
     "DEFINE A AS x > 5, C AS x < 4)",
+    "situations": "SELECT * FROM s MATCH_SITUATIONS (PARTITION BY k MEASURES STARTED(a) AS f, "
+    f"STARTED(b) AS g, count(a.*) AS n PATTERN (a OVERLAPS | MEETS | DURING b) WITHIN {WITHIN} "
+    f"GAP {GAP} DEFINE a AS x > 5 LASTING AT LEAST 2, b AS x < 8 LASTING AT MOST 9)",
+    "alarms": "SELECT * FROM s MATCH_SITUATIONS (PARTITION BY k MEASURES STARTED(a) AS f, "
+    "STARTED(b) AS g, count(a.*) AS n PATTERN (a DURING | FINISHES | OVERLAPPED BY b) "
+    f"WITHIN {WITHIN} EMIT ON DETECTION DEFINE a AS x > 5 LASTING AT LEAST 3, b AS x < 8)",
 }
 """Live queries of every class."""
+
+SITUATIONS = {
+    "situations": oracle.Pattern(
+        "ab", [("a", "b", frozenset({"OVERLAPS", "MEETS", "DURING"}))], {"a": 2, "b": 0},
+        {"a": None, "b": 9}, WITHIN, GAP,
+    ),
+    "alarms": oracle.Pattern(
+        "ab", [("a", "b", frozenset({"DURING", "FINISHES", "OVERLAPPED BY"}))], {"a": 3, "b": 0},
+        {"a": None, "b": None}, WITHIN,
+    ),
+}  # fmt: skip
+HOLDS: dict[str, Callable[[int], bool]] = {"a": lambda x: x > 5, "b": lambda x: x < 8}
 
 PATTERNS = ("past", "next", "each")
 
@@ -105,10 +126,28 @@ def sessions(events: list[Event], watermark: int) -> Rows:
     return found
 
 
+def matched(name: str, events: list[Event], watermark: int) -> Rows:
+    """Situations that match, known at the watermark."""
+    found = []
+    pattern = SITUATIONS[name]
+    for key in {k for _, k, _ in events}:
+        mine = [(t, x) for t, k, x in in_time(events) if k == key and t <= watermark]
+        situations = {
+            each: oracle.runs([(t, HOLDS[each](x)) for t, x in mine], pattern.gap, watermark)
+            for each in pattern.names
+        }
+        for instant, chosen in oracle.matches(pattern, situations, watermark, name == "alarms"):
+            a = chosen["a"]
+            held = sum(1 for t, _ in mine[a.first : a.last + 1] if t <= instant)
+            found.append((key, a.start, chosen["b"].start, held))
+    return found
+
+
 ORACLES: dict[str, Callable[[list[Event], int], Rows]] = {
     "rows": rows,
     "tumble": tumble,
     "keyed": keyed,
     "hop": hop,
     "sessions": sessions,
+    **{name: partial(matched, name) for name in SITUATIONS},
 }

@@ -74,6 +74,7 @@ FLOORS = (
     "windows",
     "replay",
     "split",
+    "recent",
     "binding",
     "plan",
     "run",

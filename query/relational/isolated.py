@@ -194,21 +194,34 @@ class _Request(NamedTuple):
 class Habits:
     """What each text asks of its small inputs; safe for many threads.
 
-    A text that once asked for something else, with other parameters say, has no habits.
+    The same text may stand for inputs of other columns (``SELECT * EXCLUDE (k) FROM ...`` of two
+    operators), so habits hold for the schemas that they were learned with.  A text that once asked
+    for something else, with other parameters say, has none.
     """
 
     def __init__(self) -> None:
-        self._known: Lru[str, dict[str, _Request]] = Lru(HABITS_MAX)
+        self._known: Lru[str, dict[str, tuple[pa.Schema, _Request]]] = Lru(HABITS_MAX)
 
-    def of(self, sql: str) -> dict[str, _Request]:
-        """By relation."""
-        return self._known.get(sql) or {}
-
-    def learn(self, sql: str, asked: dict[str, _Request]) -> None:
-        """Take note of what a text has asked for."""
+    def of(self, sql: str, schemas: Mapping[str, pa.Schema]) -> dict[str, _Request]:
+        """By relation, of those that have these schemas."""
         known = self._known.get(sql)
-        if len(sql) <= TEXT_MAX and known != asked:
-            self._known.put(sql, asked if known is None else {})
+        if not known or any(schema != schemas.get(name) for name, (schema, _) in known.items()):
+            return {}
+        return {name: asked for name, (_, asked) in known.items()}
+
+    def learn(
+        self, sql: str, schemas: Mapping[str, pa.Schema], asked: Mapping[str, _Request]
+    ) -> None:
+        """Take note of what a text has asked for."""
+        if len(sql) > TEXT_MAX:
+            return
+        known = self._known.get(sql)
+        now = {name: (schemas[name], one) for name, one in asked.items()}
+        others = known is None or any(
+            schema != schemas.get(name) for name, (schema, _) in known.items()
+        )
+        if known != now:
+            self._known.put(sql, now if others else {})
 
 
 class _Scan:
@@ -246,6 +259,7 @@ class _WorkerQuery:
         self._habits = habits
         self._scans: dict[int, _Scan] = {}
         self._region: Region | None = None
+        self._schemas: dict[str, pa.Schema] = {}
         self._asked: dict[str, _Request] = {}
         self._closing = threading.Lock()
         self._done = False
@@ -256,7 +270,10 @@ class _WorkerQuery:
     def begin(self, job: str, given: Mapping[str, pa.Table], **more: Any) -> None:
         """Give the worker its work; what is ``given`` goes with it, in one chunk each."""
         sql, values = self._query.sql, self._query.values
-        inputs = {name: dataset.schema for name, dataset in self._relations.items()}
+        schemas = self._schemas = {
+            name: dataset.schema for name, dataset in self._relations.items()
+        }
+        inputs = dict(schemas)
         pieces: list[memoryview] = []
         nodes: dict[str, Any] = {}
         for name, table in given.items():
@@ -269,9 +286,8 @@ class _WorkerQuery:
                 pieces += more_pieces
         begun = {}
         if self._habits is not None:
-            for name, asked in self._habits.of(sql).items():
-                if name in self._relations:
-                    begun[name] = {"scan": -next(_numbers), **asked._asdict()}
+            for name, asked in self._habits.of(sql, schemas).items():
+                begun[name] = {"scan": -next(_numbers), **asked._asdict()}
         request = {
             "job": job, "sql": sql, "values": dict(values), "inputs": inputs, "given": nodes,
             "begun": begun, "announced": [known["scan"] for known in begun.values()], **more,
@@ -385,7 +401,7 @@ class _WorkerQuery:
     def close(self) -> None:
         """Let go of the worker: back to the others when it is done, else it ends here."""
         if self._done and self._habits is not None:
-            self._habits.learn(self._query.sql, self._asked)
+            self._habits.learn(self._query.sql, self._schemas, self._asked)
         with self._closing:
             scans, self._scans = self._scans, {}
             self._limits.close()

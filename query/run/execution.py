@@ -78,8 +78,9 @@ class Execution:
         self._around = around
         self._analyze = analyze
         self._context = RunContext(
-            around.control, around.snapshot, around.indexes, self._rows, analyze
-        )
+            around.control, around.snapshot, around.indexes, self._rows,
+            lambda leaf: around.openers[type(leaf)](leaf, self._context), analyze,
+        )  # fmt: skip
         self._failures = FailureBox()
         root = plan.root
         self._opened: list[OpenLeaf] = []

@@ -27,6 +27,10 @@ class SituationOperator(ClauseOperator[SituationMatch, SituationRun]):
 
     def _results(self) -> Iterator[pa.RecordBatch]:
         node, check = self._node, self._run.control.check
+        if node.stream is not None and node.part is not None:
+            snapshot, metrics = self._run.snapshot(node.stream), self._done.metrics
+            yield from node.part.run(snapshot, node.compiled, metrics, check=check, limits=LIMITS)
+            return
         if node.stream is not None and node.tree is not None:
             snapshot = self._run.snapshot(node.stream)
             yield from run_tree_runs(snapshot, node.compiled, node.tree, self._done, check, LIMITS)

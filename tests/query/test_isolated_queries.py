@@ -196,6 +196,17 @@ def test_parameters_cross(here: Database, apart: Database) -> None:
     assert apart.sql(sql, values).fetchall() == here.sql(sql, values).fetchall()
 
 
+def test_one_text_over_inputs_of_other_columns(here: Database, apart: Database) -> None:
+    """DuckDB runs the same text for both; what it asked of the first is no habit of the second."""
+    windows = "SELECT * EXCLUDE (n) FROM TUMBLE(Small, n, 10) AS o"
+    matches = (
+        "SELECT * EXCLUDE (n) FROM Small MATCH_RECOGNIZE (ORDER BY n MEASURES A.n AS m ALL ROWS "
+        "PER MATCH PATTERN (A) DEFINE A AS A.n > 7) AS o"
+    )
+    for sql in (windows, windows, matches, windows, matches, matches):
+        assert apart.sql(sql).arrow() == here.sql(sql).arrow()
+
+
 def test_plans_have_the_figures_of_their_scans(apart: Database) -> None:
     text = str(apart.explain("SELECT k, count(*) FROM s WHERE i < 1000 GROUP BY k", analyze=True))
     assert "Scan" in text
