@@ -229,9 +229,9 @@ def _rows(
         added[f"#{name}"] = _column(name, item.alias_or_name)
     evaluator = source.evaluator(columns, added)
     if name is not None:
-        return RowForm(evaluator, columns, source.seed, f"#{name}")
+        return RowForm(evaluator, columns, source.seed, name=f"#{name}")
     plain = plain_rows(tree, fields, source.snapshot.schema)
-    return RowForm(evaluator, columns, source.seed, plain=plain)
+    return RowForm(evaluator, columns, source.seed, plain)
 
 
 # -- windows ----------------------------------------------------------------------------------

@@ -11,24 +11,16 @@ Guarantee
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..errors import ChronicleError
-from ..schema import StreamSchema
 from ..store.catalog import directory_name, stream_name
 from ..store.file_contract import Files
 from ..store.manifest import read_manifest, write_manifest
 
-__all__ = [
-    "DIRECTORY",
-    "LiveDefinition",
-    "described",
-    "keep_definition",
-    "kept_definitions",
-    "lose_definition",
-]
+__all__ = ["DIRECTORY", "LiveDefinition", "keep_definition", "kept_definitions", "lose_definition"]
 
 DIRECTORY = "live"
 
@@ -97,6 +89,27 @@ class LiveDefinition:
         """Whether anything that was put out may be taken back."""
         return self.correct or self.every_ms is not None or self.shared
 
+    def described(self, time: Callable[[int], str]) -> list[tuple[str, str]]:
+        """What it is, for people: names and texts; ``time`` writes a tick."""
+        late = "corrects" if self.correct else "ignored"
+        if self.correct_for is not None:
+            late += f" for {self.correct_for} ticks behind the watermark"
+        every, idle = self.every_ms, self.idle_ms
+        return [
+            ("name", self.name),
+            ("query", self.sql),
+            ("source", ", ".join(self.sources)),
+            ("sink", self.sink + (" (shared)" if self.shared else "")),
+            ("columns", ", ".join(self.columns)),
+            ("start", "first" if self.start is None else time(self.start)),
+            ("delay", f"{self.delay} ticks"),
+            ("idle", "never" if idle is None else f"after {idle:g} ms"),
+            ("late", late),
+            ("emit", "on close" if every is None else f"on change every {every:g} ms"),
+            ("webhook", self.webhook or ""),
+            ("options", ", ".join(f"{k} = {v}" for k, v in self.options.items())),
+        ]
+
     def to_json(self) -> dict[str, Any]:
         """Body of its manifest."""
         lists = {"sources": list(self.sources), "columns": list(self.columns)}
@@ -146,26 +159,3 @@ def kept_definitions(files: Files) -> tuple[dict[str, LiveDefinition], dict[str,
                 f"the live query {name!r} cannot be read: {error}; drop it and create it again"
             )
     return found, damaged
-
-
-def described(definition: LiveDefinition, schema: StreamSchema) -> list[tuple[str, str]]:
-    """What a live query is, for people; ``schema``: of a stream that it reads."""
-    start = definition.start
-    late = "corrects" if definition.correct else "ignored"
-    if definition.correct_for is not None:
-        late += f" for {definition.correct_for} ticks behind the watermark"
-    every, idle = definition.every_ms, definition.idle_ms
-    return [
-        ("name", definition.name),
-        ("query", definition.sql),
-        ("source", ", ".join(definition.sources)),
-        ("sink", definition.sink + (" (shared)" if definition.shared else "")),
-        ("columns", ", ".join(definition.columns)),
-        ("start", "first" if start is None else str(schema.from_ticks(start))),
-        ("delay", f"{definition.delay} ticks"),
-        ("idle", "never" if idle is None else f"after {idle:g} ms"),
-        ("late", late),
-        ("emit", "on close" if every is None else f"on change every {every:g} ms"),
-        ("webhook", definition.webhook or ""),
-        ("options", ", ".join(f"{k} = {v}" for k, v in definition.options.items())),
-    ]

@@ -44,7 +44,6 @@ from .bank.cards import Card
 from .composition import understood
 from .definition import (
     LiveDefinition,
-    described,
     keep_definition,
     kept_definitions,
     lose_definition,
@@ -55,6 +54,7 @@ from .pattern_group import PatternGroup
 from .query import LiveQuery, told
 from .sharing import Sharing, card_of_query
 from .sink import OWNER, QUERY, Sink, SinkReader, sink_schema
+from .spent import together
 from .webhooks import Webhook
 
 __all__ = ["LiveQueries"]
@@ -88,7 +88,7 @@ class LiveQueries:
         self._lock = threading.RLock()
         self._queries: dict[str, LiveQuery] = {}
         self._broken: dict[str, tuple[LiveDefinition, str]] = {}
-        self._heard: dict[str, EventStream] = {}
+        self._heard: set[EventStream] = set()
         self._wake = threading.Event()
         self._stepped = threading.Condition()
         self._ended = threading.Event()
@@ -170,6 +170,17 @@ class LiveQueries:
                     known.share(group)
             return known
 
+    def _committed(self, _: object) -> None:
+        self._wake.set()
+
+    def _unheard(self, definition: LiveDefinition) -> None:
+        """Listen no more to streams that only this one, which is gone, has read."""
+        read = {name for each in self._definitions.values() for name in each.sources}
+        for source in [each for each in self._heard if each.name in definition.sources]:
+            if source.name not in read:
+                source.unsubscribe(self._committed)
+                self._heard.discard(source)
+
     def reader(self, name: str) -> SinkReader:
         """What one has put out, wherever it runs."""
         if self._store.mode == "rw":
@@ -201,20 +212,10 @@ class LiveQueries:
     def _source(self, name: str) -> EventStream:
         """A stream whose commits wake the thread."""
         source = self._writer(name)
-        if self._heard.get(name) is not source:
+        if source not in self._heard:
             source.subscribe(self._committed)
-            self._heard[name] = source
+            self._heard.add(source)
         return source
-
-    def _committed(self, _: object) -> None:
-        self._wake.set()
-
-    def _hear_no_more(self, names: Iterable[str]) -> None:
-        """Of streams that one has read that is gone, unless others read them."""
-        for name in names:
-            read = any(name in each.sources for each in self._definitions.values())
-            if not read and name in self._heard:
-                self._heard.pop(name).unsubscribe(self._committed)
 
     def _writer(self, name: str) -> EventStream:
         found = self._store.stream(name)
@@ -267,7 +268,7 @@ class LiveQueries:
             except BaseException:
                 del self._definitions[definition.name]
                 self._queries.pop(definition.name, None)
-                self._hear_no_more(definition.sources)
+                self._unheard(definition)
                 lose_definition(self._store.files, definition.name)
                 raise
         self._wake.set()
@@ -348,7 +349,7 @@ class LiveQueries:
         elif query is not None and sink in self._store.streams():
             query.sink.put(None, None)
         lose_definition(self._store.files, name)
-        self._hear_no_more(definition.sources)
+        self._unheard(definition)
         if query is not None:
             query.sink.end()
 
@@ -407,15 +408,14 @@ class LiveQueries:
         """What one has done since it was opened, for metrics; nothing where it is not at work."""
         with self._lock:
             query, group = self._queries.get(name), self._sharing.group_of(name)
-            parts = [] if query is None else [query.figures()]
-            parts += [] if group is None else [group.figures(name)]
-        keys = {key for part in parts for key in part}
-        return {key: sum(part.get(key, 0) for part in parts) for key in keys}
+            shared = {} if group is None else group.figures(name)
+        return together(shared, {} if query is None else query.figures())
 
     def describe(self, name: str) -> list[tuple[str, str]]:
         """What one is: names and texts."""
         definition = self.definition(name)
-        return described(definition, self._store.stream(definition.sources[0]).schema)
+        schema = self._store.stream(definition.sources[0]).schema
+        return definition.described(lambda tick: str(schema.from_ticks(tick)))
 
     def explain(self, name: str) -> list[str]:
         """How one is computed, line by line."""

@@ -27,10 +27,10 @@ class RowForm(Form):
     ----------
     evaluator : Evaluator
         With the event's time as :data:`TIME`.
-    name : str, optional
-        A column that names a row, where the events are results that have names.
     plain : PlainRows, optional
         Where few events need no executor.
+    name : str, optional
+        A column that names a row, where the events are results that have names.
     """
 
     kind = "rows"
@@ -42,13 +42,13 @@ class RowForm(Form):
         evaluator: Evaluator,
         columns: tuple[str, ...],
         seed: bytes,
-        name: str | None = None,
         plain: PlainRows | None = None,
+        name: str | None = None,
     ) -> None:
         super().__init__(evaluator, columns)
         self._seed = seed
-        self._name = name
         self._plain = plain
+        self._name = name
 
     def results(self, snapshot: Snapshot, low: int, high: int, known: int) -> Results:
         """The rows of the events in a range of ticks."""

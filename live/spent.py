@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-__all__ = ["Spent", "figures"]
+__all__ = ["Spent", "figures", "together"]
 
 
 @dataclass
@@ -39,3 +39,8 @@ def figures(stepping: Spent, reconciling: Spent, hits: int | None) -> dict[str, 
         "reconciles": reconciling.times, "reconcile_seconds": reconciling.seconds,
     }  # fmt: skip
     return found if hits is None else {**found, "hits": hits}
+
+
+def together(one: dict[str, float], other: dict[str, float]) -> dict[str, float]:
+    """What two have done for one live query."""
+    return {key: one.get(key, 0) + other.get(key, 0) for key in {**one, **other}}
