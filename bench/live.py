@@ -38,6 +38,8 @@ SCHEMA = pa.schema([pa.field("t", pa.timestamp("ms"), False), ("k", pa.int64()),
 COMMIT = 50_000
 RUNS = 3
 MINUTE = 60_000
+NOISE = 0.05
+"""A job of Flink that takes less than this beyond reading says nothing, as a share of reading."""
 MATCH = """PARTITION BY k ORDER BY t MEASURES A.t AS a, C.t AS c ONE ROW PER MATCH
     AFTER MATCH SKIP PAST LAST ROW PATTERN (A B+ C) {within}
     DEFINE A AS {a}v < 10000, B AS {b}v > 500000, C AS {c}v < 200000"""
@@ -59,7 +61,7 @@ class Case:
 
 CASES = (
     Case(
-        "filter, 0.1 %", "SELECT t, k, v FROM s WHERE v < 1000",
+        "filter, 0.1 % (figure 4.8)", "SELECT t, k, v FROM s WHERE v < 1000",
         "SELECT t, k, v FROM s WHERE v < 1000", "t TIMESTAMP(3), k BIGINT, v BIGINT", 100,
     ),
     Case(
@@ -191,12 +193,14 @@ def run(short: bool = False) -> Section:
             mine, theirs = _rows(timed[0][1], end), _rows(answer.rows, end)
             if mine != theirs:
                 raise AssertionError(f"{case.name}: {len(mine)} rows, {len(theirs)} of Flink")
-            other = max(1e-9, answer.seconds - answers[reading].seconds)
+            other = answer.seconds - answers[reading].seconds
+            seen = other > NOISE * answers[reading].seconds
+            reached = None if not seen else other / seconds >= case.bar
             section.rows.append(
                 Row(
                     case.name, f"{rate / 1e6:.2f} M/s",
-                    f"{table.num_rows / other / 1e6:.2f} M/s", f"{other / seconds:.1f}x",
-                    f"{case.bar:g}x", other / seconds >= case.bar,
+                    f"{table.num_rows / other / 1e6:.2f} M/s" if seen else "as reading alone",
+                    f"{other / seconds:.1f}x" if seen else "", f"{case.bar:g}x", reached,
                 )
             )  # fmt: skip
     if not isinstance(answers, FlinkMissing):

@@ -67,7 +67,7 @@ def events(count: int, late: float = 0.0, by_ms: int = 0) -> pa.Table:
     """An event each 10 ms in the order of arrival, a share of them up to so much later."""
     drawn = np.random.default_rng(6)
     t = 1_500_000_000_000 + SPACING_MS * np.arange(count)
-    behind = np.where(drawn.random(count) < late, drawn.integers(1, by_ms + 1, count), 0)
+    behind = np.where(drawn.random(count) < late, drawn.integers(1, by_ms + 2, count), 0)
     held = t - np.minimum(behind, t - t[0])
     values = drawn.integers(0, 100, count), drawn.integers(0, 1_000_000, count)
     return pa.table([pa.array(held, pa.timestamp("ms")), *values], SCHEMA)
