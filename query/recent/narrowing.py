@@ -121,7 +121,7 @@ def narrow(
     regions : Regions
         In ticks of the stream.
     """
-    if not len(regions):
+    if not len(regions) or snapshot.time_range is None:
         none = np.zeros(0, np.int64)
         return Narrowed(part=OpenEndedPart(none, none, none, "@start"), why="no region is left")
     if not _bounded(compiled):
