@@ -211,7 +211,7 @@ def lengths(count: int) -> Iterator[Row]:
     """100 live matches over archives of which one is ten times as long."""
     found = []
     for size in (count // 10, count):
-        u = np.ones(size, np.int64)
+        u = np.random.default_rng(4).integers(1, 10**6, size)
         u[np.linspace(2000, size - 3, 100).astype(int)] = 0
         v = np.random.default_rng(3).integers(0, 10, size)
         with store({"u": u, "v": v}, ("u",)) as database:

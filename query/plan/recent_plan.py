@@ -126,12 +126,16 @@ def _cost(
     planning: Planning, weights: Weights,
 ) -> SideCost:  # fmt: skip
     """A side as the cost model sees it; a sample says how often it matches where nothing does."""
-    compiled, rows = mine.compiled, mine.rows
-    if rows < 0:
+    compiled = mine.compiled
+
+    def rows() -> float:
+        if mine.rows >= 0:
+            return mine.rows
         assert compiled is not None
         assert mine.stream is not None
         snapshot = planning.snapshot(mine.stream)
-        rows = mine.total * rows_per_event(snapshot, compiled, planning.control.check)
+        return mine.total * rows_per_event(snapshot, compiled, planning.control.check)
+
     event = weights.event
     if compiled is not None:
         event = weights.grouped if compiled.partition_by else weights.event

@@ -24,11 +24,11 @@ Guarantee
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["ORDERS", "Choice", "SideCost", "choose", "worthwhile"]
+__all__ = ["Choice", "SideCost", "choose", "worthwhile"]
 
-ORDERS = ("eager", "live_first", "archive_first", "both")
 SMALL_EVENTS = 1 << 15
 """Events of both sides up to which nothing is narrowed: planning would cost as much."""
 WORTH = 0.75
@@ -49,8 +49,8 @@ class SideCost:
         Of one event, in any unit that both sides share.
     total : int
         Events of its stream.
-    rows : float
-        That it is expected to give.
+    rows : callable
+        How many it is expected to give; asked only where that matters, for it may take a sample.
     region : float
         Events of the other side's stream in the region of one row.
     obstacle : str
@@ -60,7 +60,7 @@ class SideCost:
     events: float
     event_cost: float
     total: int
-    rows: float
+    rows: Callable[[], float]
     region: float
     obstacle: str = ""
 
@@ -73,7 +73,7 @@ class SideCost:
         """Of evaluating it in the regions of the other's rows."""
         if not self.total:
             return 0.0
-        union = self.total * -math.expm1(-other.rows * other.region / self.total)
+        union = self.total * -math.expm1(-other.rows() * other.region / self.total)
         return self.event_cost * min(union, self.events)
 
 
@@ -105,19 +105,22 @@ def choose(hint: str, kind: str, live: SideCost, archive: SideCost) -> Choice:
         return Choice("eager", f"neither side can be narrowed: {archive.obstacle}; {why}")
     if archive.obstacle:
         return Choice("archive_first", f"the archive side cannot be narrowed: {archive.obstacle}")
-    costs = {
-        "eager": live.cost + archive.cost,
-        "live_first": live.cost + archive.narrowed(live),
-    }
-    if not whole and not live.obstacle:
-        costs["archive_first"] = archive.cost + live.narrowed(archive)
-        if _few(live) and _few(archive):
-            return Choice("both", "indexes and the coarse map leave little of either side")
-    best = min(costs, key=lambda order: (costs[order], ORDERS.index(order)))
-    if best == "eager":  # narrowing costs nothing where it turns out to be of no use
-        best = min((order for order in costs if order != "eager"), key=lambda order: costs[order])
+    if whole or live.obstacle:
+        why = f"a {kind.upper()} join asks for all live rows" if whole else live.obstacle
+        return Choice("live_first", why)
+    if _few(live) and _few(archive):
+        return Choice("both", "indexes and the coarse map leave little of either side")
+    sides = {"live_first": (live, archive), "archive_first": (archive, live)}
+    costs: dict[str, float] = {}
+    for order in sorted(sides, key=lambda order: sides[order][0].cost):
+        first, second = sides[order]
+        if costs and min(costs.values()) <= first.cost:
+            break  # its first side alone costs more than the other order
+        costs[order] = first.cost + second.narrowed(first)
+    best = min(costs, key=lambda order: costs[order])
+    costs["eager"] = live.cost + archive.cost
     listed = ", ".join(f"{order.replace('_', ' ')} {cost:.3g}" for order, cost in costs.items())
-    return Choice(best, f"expected cost in events: {listed}")
+    return Choice(best, f"expected cost: {listed}")
 
 
 def _few(side: SideCost) -> bool:

@@ -186,7 +186,8 @@ class SideRun:
         hull = regions.hull()
         if not timeline.total or not len(hull):
             return 0.0
-        spans = Spans.of(timeline.lower(hull.low), timeline.upper(hull.high))
+        # what lies between near regions is read with them
+        spans = Spans.of(timeline.lower(hull.low), timeline.upper(hull.high), READ_GAP)
         return spans.total / timeline.total
 
     # -- what was read ------------------------------------------------------------------------
