@@ -46,6 +46,7 @@ from ..replay.replay_plan import ReplayPlan
 from ..replay.tree_runs import TreeRuns
 from ..situations.compiled import CompiledSituations
 from ..split.parts import MatchPart
+from ..split.situation_parts import SituationPart
 from ..windows.cost import Costs
 from ..windows.fields import Aggregate
 from ..windows.spec import Windows
@@ -231,6 +232,8 @@ class SituationMatch:
         Where matches can be; None when that is not known.
     tree : TreeRuns or None
         What the tree is asked in place of reading events; None where they are read.
+    part : SituationPart or None
+        The share of the matches that is looked for; None for all.
     """
 
     compiled: CompiledSituations
@@ -238,6 +241,7 @@ class SituationMatch:
     input: QueryPlan | None = None
     replay: ReplayPlan | None = None
     tree: TreeRuns | None = None
+    part: SituationPart | None = None
 
     @property
     def schema(self) -> pa.Schema:

@@ -35,8 +35,8 @@ from ..replay.cost import Weights
 from ..replay.planning import plan_match
 from ..replay.spans import Spans
 from ..replay.timeline import Timeline
+from .clause_operator import LIMITS
 from .context import Relation, RunContext
-from .match_operator import LIMITS
 from .scan_relations import figures_of
 
 __all__ = ["SideRun", "events_of", "regions_of", "ticks_in"]
