@@ -32,7 +32,8 @@ CLAUSES = {
     "falling": f"{KEYED} {EDGES} PATTERN (A B+) WITHIN 12 DEFINE A AS x > 5, B AS x < PREV(x)",
     "before": f"{KEYED} {EDGES} PATTERN (A B) WITHIN 8 DEFINE A AS x > PREV(x), B AS x > 2",
     "first": f"{KEYED} {EDGES} PATTERN (^ A B*) WITHIN 9 DEFINE B AS x > 3",
-    "packed": f"ORDER BY t {EDGES} PATTERN (A A+ B?) WITHIN 10 DEFINE A AS x > 1, B AS x < 1",
+    "packed": f"ORDER BY t {EDGES} PATTERN (A A+ B?) WITHIN 10 DEFINE A AS x > 1, "
+    "B AS x < 1 AND x < A.x",
     "length": f"ORDER BY t {EDGES} PATTERN (A B? C) DEFINE A AS x > 2, C AS x > A.x",
     "every": f"{KEYED} {EDGES} ALL ROWS PER MATCH PATTERN (A B C?) WITHIN 7 "
     "DEFINE A AS x > 3, B AS x < A.x",
