@@ -526,11 +526,11 @@ class LiveQueries:
         """One step of each; says whether there may be more to do at once."""
         self._resume()
         more = False
-        groups = self._sharing.groups
-        for group in groups:
+        queries = self._open()
+        self._sharing.start(queries)
+        for group in self._sharing.groups:
             late()
             more = self._sharing.step(group) or more
-        queries = self._open()
         for query in queries:
             late()
             more = query.step(at=self._sharing.goal_of(query)) or more

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,6 +36,8 @@ __all__ = ["Sharing", "card_of_query", "why_apart"]
 
 logger = logging.getLogger("chronicle.live")
 
+EVENTS_PER_PLAN = 20_000
+"""Events that a bank searches in the time that a plan of one query takes at least."""
 BARRED_SECONDS = 60.0
 """A group that has failed is not made again before."""
 
@@ -167,7 +169,8 @@ class Sharing:
         ]  # fmt: skip
         group = PatternGroup(key, stream, self._opened)
         with group.lock:
-            group.join([_from(m, base) for m in able], base, moment)
+            joining = [replace(m, mark=_come_to(m.mark, base)) for m in able]
+            group.join(joining, base, moment)
             group.doubt(newest)
         self._take(group, [member.definition.name for member in able])
 
@@ -248,6 +251,26 @@ class Sharing:
             return None
         return (group.moment, _watermark(mark)) if _at(group.moment, mark) else None
 
+    def start(self, queries: Iterable[LiveQuery]) -> None:
+        """Have many that are new go through the history together, where that is cheaper."""
+        new: dict[int, tuple[PatternGroup, list[LiveQuery]]] = {}
+        for query in queries:
+            group = self.goal(query) if query.blank else None
+            if group is not None and not group.members:
+                new.setdefault(id(group), (group, []))[1].append(query)
+        for group, some in new.values():
+            with group.lock:
+                moment = group.sources.look()
+                snapshot = moment[group.key.source]
+                span = snapshot.time_range
+                if span is None or snapshot.count > len(some) * EVENTS_PER_PLAN:
+                    continue
+                before = span[0] - 1
+                mark = Mark(
+                    {group.key.source: snapshot.version}, before, Sources.events(moment, before)
+                )
+                self._join(group, some, mark, moment)
+
     def join(self, queries: Iterable[LiveQuery]) -> None:
         """Bring those into their groups that have come as far."""
         ready: dict[int, tuple[PatternGroup, list[LiveQuery]]] = {}
@@ -263,18 +286,26 @@ class Sharing:
                 able = [q for q in some if _same(q.mark, mark) and _at(moment, mark)]
                 if not able:
                     continue
-                members = [
-                    Member(q.definition, q.card, q.mark, q.sink.stream) for q in able if q.card
-                ]
-                try:
-                    group.join(members, mark, moment)
-                except Exception as error:
-                    self._bar(group.key, error)
-                    continue
-                for query in able:
-                    with query.holding():
-                        query.share(group)
-            self._take(group, [query.definition.name for query in able])
+                self._join(group, able, mark, moment)
+
+    def _join(
+        self, group: PatternGroup, queries: Sequence[LiveQuery], mark: Mark, moment: Moment
+    ) -> None:
+        """Bring queries into a group; its lock is held."""
+        members = [
+            Member(q.definition, q.card, _come_to(q.mark, mark), q.sink.stream)
+            for q in queries
+            if q.card is not None
+        ]
+        try:
+            group.join(members, mark, moment)
+        except Exception as error:  # they go on by themselves
+            self._bar(group.key, error)
+            return
+        for query in queries:
+            with query.holding():
+                query.share(group)
+        self._take(group, [query.definition.name for query in queries])
 
     def leave(self, name: str) -> None:
         """Have a query do its own steps from now on."""
@@ -319,12 +350,9 @@ class Sharing:
             return group.status(name) if name in group.members else None
 
 
-def _from(member: Member, base: Mark) -> Member:
-    """A member that goes on from a mark, with its own counters."""
-    mark = replace(
-        member.mark, positions=base.positions, watermark=base.watermark, events=base.events
-    )
-    return Member(member.definition, member.card, mark, member.sink)
+def _come_to(own: Mark, mark: Mark) -> Mark:
+    """A mark with the counters of one, as far as another."""
+    return replace(own, positions=mark.positions, watermark=mark.watermark, events=mark.events)
 
 
 def _key(definition: LiveDefinition, card: Card) -> GroupKey:
