@@ -39,8 +39,9 @@ from ..query.engine import QueryEngine
 from ..query.sql.dialect import error_at, parse_statement
 from ..store import EventStream, Store, StreamOptions
 from ..store.tap import CommitTap
-from .analysis import Analysed, form_of
+from .analysis import Analysed
 from .bank.cards import Card
+from .composition import understood
 from .definition import (
     LiveDefinition,
     keep_definition,
@@ -168,6 +169,17 @@ class LiveQueries:
                     known.share(group)
             return known
 
+    def _committed(self, _: object) -> None:
+        self._wake.set()
+
+    def _unheard(self, definition: LiveDefinition) -> None:
+        """Listen no more to streams that only this one, which is gone, has read."""
+        read = {name for each in self._definitions.values() for name in each.sources}
+        for source in [each for each in self._heard if each.name in definition.sources]:
+            if source.name not in read:
+                source.unsubscribe(self._committed)
+                self._heard.discard(source)
+
     def reader(self, name: str) -> SinkReader:
         """What one has put out, wherever it runs."""
         if self._store.mode == "rw":
@@ -178,7 +190,7 @@ class LiveQueries:
     def _opened(self, definition: LiveDefinition, found: Analysed | None = None) -> LiveQuery:
         if found is None:
             tree = parse_statement(definition.sql)
-            found = form_of(
+            found = understood(
                 self._engine, lambda name: self._store.stream(name).snapshot(), tree,
                 definition.sql, definition.columns,
             )  # fmt: skip
@@ -200,7 +212,7 @@ class LiveQueries:
         """A stream whose commits wake the thread."""
         source = self._writer(name)
         if source not in self._heard:
-            source.subscribe(lambda _: self._wake.set())
+            source.subscribe(self._committed)
             self._heard.add(source)
         return source
 
@@ -236,7 +248,7 @@ class LiveQueries:
                 if request.exists_ok:
                     return False
                 raise self._wrong(request, f"there is a live query {request.name!r} already")
-            found = form_of(
+            found = understood(
                 self._engine, lambda name: self._store.stream(name).snapshot(), request.tree,
                 request.text,
             )  # fmt: skip
@@ -255,6 +267,7 @@ class LiveQueries:
             except BaseException:
                 del self._definitions[definition.name]
                 self._queries.pop(definition.name, None)
+                self._unheard(definition)
                 lose_definition(self._store.files, definition.name)
                 raise
         self._wake.set()
@@ -262,7 +275,7 @@ class LiveQueries:
 
     def check(self, sql: str) -> None:
         """Refuse a SELECT that cannot be live; raises :class:`SqlError`."""
-        form_of(
+        understood(
             self._engine, lambda name: self._store.stream(name).snapshot(), parse_statement(sql),
             sql,
         )  # fmt: skip
@@ -323,6 +336,7 @@ class LiveQueries:
         self._deliveries.remove(name)
         query = self._queries.pop(name, None)
         del self._definitions[name]
+        self._unheard(definition)
         used = any(each.sink == sink for each in self._definitions.values())
         if not keep_results and sink in self._store.streams():
             if not used:
@@ -336,7 +350,7 @@ class LiveQueries:
             query.sink.put(None, None)
         lose_definition(self._store.files, name)
         if query is not None:
-            query.sink.wake()
+            query.sink.end()
 
     def pause(self, name: str) -> None:
         """Stop one until it is resumed, over restarts, too."""
@@ -389,29 +403,17 @@ class LiveQueries:
             "error": error,
         }  # fmt: skip
 
+    def figures(self, name: str) -> dict[str, float]:
+        """What one has done since it was opened, for metrics; nothing where it is not at work."""
+        with self._lock:
+            query = self._queries.get(name)
+        return {} if query is None else query.figures()
+
     def describe(self, name: str) -> list[tuple[str, str]]:
         """What one is: names and texts."""
         definition = self.definition(name)
         schema = self._store.stream(definition.sources[0]).schema
-        start = definition.start
-        late = "corrects" if definition.correct else "ignored"
-        if definition.correct_for is not None:
-            late += f" for {definition.correct_for} ticks behind the watermark"
-        every, idle = definition.every_ms, definition.idle_ms
-        return [
-            ("name", definition.name),
-            ("query", definition.sql),
-            ("source", ", ".join(definition.sources)),
-            ("sink", definition.sink + (" (shared)" if definition.shared else "")),
-            ("columns", ", ".join(definition.columns)),
-            ("start", "first" if start is None else str(schema.from_ticks(start))),
-            ("delay", f"{definition.delay} ticks"),
-            ("idle", "never" if idle is None else f"after {idle:g} ms"),
-            ("late", late),
-            ("emit", "on close" if every is None else f"on change every {every:g} ms"),
-            ("webhook", definition.webhook or ""),
-            ("options", ", ".join(f"{k} = {v}" for k, v in definition.options.items())),
-        ]
+        return definition.described(lambda tick: str(schema.from_ticks(tick)))
 
     def explain(self, name: str) -> list[str]:
         """How one is computed, line by line."""

@@ -143,6 +143,11 @@ class PatternForm(Form):
         return self._compiled
 
     @property
+    def hits(self) -> int | None:  # type: ignore[override]
+        """Events that some variable may stand for, where searches are kept."""
+        return None if self._state is None else self._state.hits
+
+    @property
     def state_bytes(self) -> int:
         """Memory of the searches."""
         return 0 if self._state is None else self._state.nbytes

@@ -49,6 +49,7 @@ from .definition import LiveDefinition
 from .forms import added
 from .sink import Mark, Sink
 from .sources import Sources
+from .spent import Spent
 
 if TYPE_CHECKING:
     from .pattern_group import PatternGroup
@@ -96,6 +97,7 @@ class LiveQuery:
         self.sink = sink
         self.card = card
         self.error: str | None = None
+        self.stepping, self.reconciling = Spent(), Spent()
         self.lock = threading.RLock()
         self.group: PatternGroup | None = None
         """That does its steps; its lock is the group's then."""
@@ -192,6 +194,12 @@ class LiveQuery:
             self._mark = replace(before, positions=positions)
             self._caught_up = True
             return False
+        with self.stepping.timed():
+            return self._taken_in(moment, known, cancelled)
+
+    def _taken_in(self, moment: Moment, known: int, cancelled: Callable[[], None]) -> bool:
+        """A step to the commits of a moment, and to a watermark."""
+        definition, before = self.definition, self.mark
         form, start = self.form, self._start
         upto = known
         if not self._whole and (form.appends or before.watermark is not None):
@@ -218,7 +226,10 @@ class LiveQuery:
                 low = max(start, form.begin(moment, before.watermark))
             behind = (low, form.closed(upto))
             if form.appends and definition.every_ms is None:
-                parts.append(Changes.added(form.results(moment, *behind, upto)))
+                kept = self._advanced(moment, upto, bool(late)) if form.incremental else None
+                if kept is None:
+                    kept = form.results(moment, *behind, upto)
+                parts.append(Changes.added(kept.where(kept.time >= start)))
             elif (new := self._advanced(moment, upto, bool(late or regions))) is not None:
                 new = new.where(new.time >= start)
                 parts.append(
@@ -284,8 +295,9 @@ class LiveQuery:
 
     def _reconciled(self, moment: Moment, low: int, high: int, known: int) -> Changes:
         """The difference between the query and the sink over a region."""
-        want = self.form.results(moment, low, high, known)
-        return difference(want, self.sink.said(low, high))
+        with self.reconciling.timed():
+            want = self.form.results(moment, low, high, known)
+            return difference(want, self.sink.said(low, high))
 
     def _put(
         self, changes: Changes | None, moment: Moment, upto: int, late: int, windows: int
@@ -417,6 +429,17 @@ class LiveQuery:
             said = self.sink.said(INT64_MIN, INT64_MAX)
             nothing = said.net.where(said.revision < 0)
             self.sink.put(difference(nothing, said), None)
+
+    def figures(self) -> dict[str, float]:
+        """What was done since it was opened, for metrics."""
+        found: dict[str, float] = {
+            "steps": self.stepping.times,
+            "step_seconds": self.stepping.seconds,
+            "reconciles": self.reconciling.times,
+            "reconcile_seconds": self.reconciling.seconds,
+        }
+        hits = self.form.hits
+        return found if hits is None else {**found, "hits": hits}
 
     def status(self) -> dict[str, Any]:
         """The columns of SHOW LIVE QUERIES."""

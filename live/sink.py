@@ -203,7 +203,7 @@ class Sink(SinkReader):
         super().__init__(stream, query, columns)
         self.stream = stream
         self._woken = threading.Condition()
-        self._listening = False
+        self._ended = False
 
     def mark(self, sources: Sequence[str]) -> Mark | None:
         """The mark of the last step; None where there is none."""
@@ -235,25 +235,34 @@ class Sink(SinkReader):
         return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow)
 
     def following(self, after: int, closed: threading.Event) -> Iterator[pa.RecordBatch]:
-        """As :meth:`rows`, and then what is put out, as it is, until ``closed``."""
-        with self._woken:
-            if not self._listening:
-                self.stream.subscribe(lambda _: self.wake())
-                self._listening = True
-        while True:
-            position = self.stream.snapshot().version
-            for batch in self.rows(after):
-                after = batch.column("_seq")[-1].as_py()
-                yield batch
-            with self._woken:
-                while self.stream.snapshot().version == position:
-                    if closed.is_set():
-                        return
-                    self._woken.wait()
+        """As :meth:`rows`, and then what is put out, as it is, until ``closed`` or :meth:`end`."""
+        self.stream.subscribe(self._committed)
+        try:
+            while True:
+                position = self.stream.snapshot().version
+                for batch in self.rows(after):
+                    after = batch.column("_seq")[-1].as_py()
+                    yield batch
+                with self._woken:
+                    while self.stream.snapshot().version == position:
+                        if closed.is_set() or self._ended:
+                            return
+                        self._woken.wait()
+        finally:  # also of one that is not asked for more
+            self.stream.unsubscribe(self._committed)
+
+    def _committed(self, _: object) -> None:
+        self.wake()
 
     def wake(self) -> None:
         """Have those that follow look again."""
         with self._woken:
+            self._woken.notify_all()
+
+    def end(self) -> None:
+        """Have those that follow end when they have told what there is: nothing will follow."""
+        with self._woken:
+            self._ended = True
             self._woken.notify_all()
 
 

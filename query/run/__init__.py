@@ -2,6 +2,7 @@
 
 Reading order: ``context`` (what operators are opened with), ``scan_relations`` (scans, one-row
 aggregates, and operators as the executor reads them), ``window_operator``, ``match_operator``,
-``situation_operator``, ``recent_side`` and ``recent_operator`` (recency joins), ``net_operator``,
-``relational_plan`` (the executor's own plan, for EXPLAIN), ``execution``.
+``side_by_side`` (parts in threads), ``situation_operator``, ``recent_side`` and
+``recent_operator`` (recency joins), ``net_operator``, ``relational_plan`` (the executor's own plan,
+for EXPLAIN), ``execution``.
 """

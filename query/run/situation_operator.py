@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
+from ...store.segment import ScanMetrics
+from ...store.snapshot import Snapshot
 from ..contract.explanation import Operator
 from ..pattern.compiled import MatchLimits
 from ..plan.nodes import SituationMatch
@@ -15,13 +17,18 @@ from ..replay.situation_intervals import SituationRun, run_replayed
 from ..replay.tree_runs import run_tree_runs
 from ..situations.explained import details
 from ..situations.stream import SituationStream
+from ..split.situation_parts import SituationRange
+from ..split.situation_split import situation_ranges
 from .context import RunContext
 from .scan_relations import figures_of
+from .side_by_side import Task, processors, side_by_side
 
 __all__ = ["SituationOperator"]
 
 LIMITS = MatchLimits()
 """Budgets of every query."""
+RANGE_EVENTS = 1 << 21
+"""Events of a range that a thread is worth."""
 
 
 class SituationOperator:
@@ -60,6 +67,10 @@ class SituationOperator:
         if node.stream is not None:
             plan = node.replay or ReplayPlan("replay", "planned elsewhere")
             snapshot = self._run.snapshot(node.stream)
+            ranges = _ranges(node, snapshot) if plan.intervals is None else ()
+            if len(ranges) > 1:
+                yield from self._in_threads(snapshot, ranges)
+                return
             yield from run_replayed(snapshot, node.compiled, plan, self._done, check, LIMITS)
             return
         stream = SituationStream(node.compiled, LIMITS, check)
@@ -67,6 +78,22 @@ class SituationOperator:
             yield from stream.feed(batch)
         yield from stream.finish()
         self._done.figures = stream.figures()
+
+    def _in_threads(
+        self, snapshot: Snapshot, ranges: Sequence[SituationRange]
+    ) -> Iterator[pa.RecordBatch]:
+        """Ranges of time side by side: matches come by their instants, so do those of ranges."""
+        compiled, metrics = self._node.compiled, [ScanMetrics() for _ in ranges]
+
+        def task(number: int) -> Task:
+            part, own = ranges[number], metrics[number]
+            return lambda check: part.run(snapshot, compiled, own, check=check, limits=LIMITS)
+
+        threads = min(processors(), len(ranges))
+        yield from side_by_side([*map(task, range(len(ranges)))], threads, self._run.control)
+        for own in metrics:
+            self._done.metrics.add(own)
+        self._done.figures = (("ranges_of_time", len(ranges)), ("threads", threads))
 
     def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         """Run from the start; rows of the named columns."""
@@ -103,3 +130,10 @@ class SituationOperator:
             read = (("events_read", self._done.events),) if self._run.analyze else ()
             source = Operator("TreeRuns", known, read, (source,))
         return Operator("MatchSituations", details(node.compiled), figures, (source,))
+
+
+def _ranges(node: SituationMatch, snapshot: Snapshot) -> tuple[SituationRange, ...]:
+    """Ranges of time to be run side by side; none where one thread is enough."""
+    if processors() < 2 or snapshot.count < 2 * RANGE_EVENTS:
+        return ()
+    return situation_ranges(snapshot, node.compiled, snapshot.count // RANGE_EVENTS)

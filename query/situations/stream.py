@@ -133,7 +133,7 @@ class SituationStream:
 
     def precede(self, rows: pa.Table) -> None:
         """Take rows of partitions that have had none yet, earlier than any match begins."""
-        self.deriver.take(rows.select(self.inputs), INT64_MIN)
+        self.deriver.take(rows.select(self.inputs).cast(self.schema), INT64_MIN)
 
     def advance(self, rows: pa.Table, watermark: int) -> Iterator[pa.RecordBatch]:
         """Take the rows up to a watermark, in the order of time; yields what is known by then.

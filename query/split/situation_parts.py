@@ -46,10 +46,13 @@ from ..conditions.ranges import tail_start
 from ..pattern.buffers import row_words
 from ..pattern.columns import flat, numbers
 from ..pattern.compiled import MatchLimits
+from ..replay.replay_plan import ReplayPlan
+from ..replay.situation_intervals import SituationRun, run_replayed
 from ..situations.certifying import Before, Certifier
 from ..situations.compiled import CompiledSituations
 from ..situations.deriving import Partitions
 from ..situations.stream import SituationStream
+from .parts import SpanPart
 from .rows_before import RowsBefore
 from .shares import of_share
 
@@ -58,6 +61,7 @@ __all__ = [
     "SituationPart",
     "SituationRange",
     "SituationShare",
+    "SituationSpans",
     "furthest",
 ]
 
@@ -198,6 +202,42 @@ class SituationShare(SituationPart):
 
     def describe(self) -> str:
         return f"partitions of share {self.share} of {self.shares}"
+
+
+@dataclass(frozen=True, eq=False)
+class SituationSpans(SituationPart):
+    """Some of the intervals of a replay plan.
+
+    Attributes
+    ----------
+    spans : SpanPart
+    """
+
+    spans: SpanPart
+
+    @property
+    def ticks(self) -> tuple[int | None, int | None]:
+        # the rows before an interval may lie anywhere; the one behind it says how far it goes
+        return None, None
+
+    def run(
+        self,
+        snapshot: Snapshot,
+        compiled: CompiledSituations,
+        metrics: ScanMetrics,
+        *,
+        check: Check = None,
+        limits: MatchLimits | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        intervals, timeline = self.spans.placed(snapshot)
+        plan = ReplayPlan("replay", intervals=intervals, timeline=timeline)
+        done = SituationRun(metrics)
+        yield from run_replayed(
+            snapshot, compiled, plan, done, check or (lambda: None), limits or MatchLimits()
+        )
+
+    def describe(self) -> str:
+        return self.spans.describe()
 
 
 class FromTick:
