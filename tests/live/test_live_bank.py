@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from chronicle.database import Database
 from chronicle.live.engine import LiveQueries
 from chronicle.store import Store
+from chronicle.store.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.store.memory_files import MemoryFiles
 
 SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.int64())])
@@ -236,3 +238,43 @@ def test_after_a_restart_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) ->
     check(db)
     assert any("in a bank with" in line for line in queries.explain("q0"))
     db.close()
+
+
+@pytest.mark.parametrize(
+    ("fault", "mode"),
+    [("crash_before", "lose"), ("crash_halfway", "tear"), ("crash_after", "keep")],
+)
+def test_a_crash_at_any_write_of_a_step_of_many(fault: Fault, mode: Any) -> None:
+    start = MemoryFiles()
+    db = opened(start)
+    stream = Stream(db, 11)
+    for i in range(5):
+        create(db, i)
+    stream.append(db, 60, late=0)
+    db.run_live()
+    db.run_live()
+    assert len(shared(db)) == 5
+    for number in range(1, 60):
+        memory = start.kill()
+        files = FaultyFiles(memory, None)
+        db = opened(files)
+        db.run_live()
+        assert len(shared(db)) == 5
+        again = Stream.__new__(Stream)
+        again.random, again.t = random.Random(2), stream.t
+        again.append(db, 40, late=0.2)
+        files.plan = FaultPlan(fault, files.operations + number)
+        with contextlib.suppress(SimulatedCrash):
+            db.run_live()
+        struck = files.struck
+        after = opened(memory.crash(random.Random(number), mode))
+        after.run_live()
+        check(after)
+        assert after.check().ok
+        again.append(after, 30)
+        after.run_live()
+        check(after)
+        if not struck:
+            assert number > 3
+            return
+    raise AssertionError("no step without a fault")
