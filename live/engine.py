@@ -369,11 +369,11 @@ class LiveQueries:
             keep_definition(self._store.files, definition)
             self._definitions[name] = definition
             self._broken.pop(name, None)
-            if paused:
-                self._sharing.leave(name)
             query = self._queries.get(name)
         if query is not None:
             query.take(definition)
+        if paused:
+            self._sharing.leave(name)
 
     def refresh(self, name: str, start: object = None, end: object = None) -> None:
         """Make the results with times in ``[start, end)`` anew."""
