@@ -20,9 +20,17 @@ from ..store.catalog import directory_name, stream_name
 from ..store.file_contract import Files
 from ..store.manifest import read_manifest, write_manifest
 
-__all__ = ["DIRECTORY", "LiveDefinition", "keep_definition", "kept_definitions", "lose_definition"]
+__all__ = [
+    "DIRECTORY",
+    "STATE_BYTES_MAX",
+    "LiveDefinition",
+    "keep_definition",
+    "kept_definitions",
+    "lose_definition",
+]
 
 DIRECTORY = "live"
+STATE_BYTES_MAX = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -54,6 +62,14 @@ class LiveDefinition:
         Open windows are put out as they change, at most this often; None: when they close.
     options : mapping
         Of the sink: ``retention``, ``durability``.
+    lag_events_max : int or None
+        An append that leaves more events behind waits for a step; None: appends never wait.
+    state_bytes_max : int
+        Memory that may be kept from step to step.
+    on_truncate : {"refresh", "stop"}
+        What a truncation of a source does.
+    store : bool
+        Whether results are kept; else they are only told to those who follow.
     columns : tuple of str
         Of the results, as they were when it was made.
     webhook, webhook_secret : str or None
@@ -76,6 +92,10 @@ class LiveDefinition:
     every_ms: float | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     columns: tuple[str, ...] = ()
+    lag_events_max: int | None = None
+    state_bytes_max: int = STATE_BYTES_MAX
+    on_truncate: str = "refresh"
+    store: bool = True
     webhook: str | None = None
     webhook_secret: str | None = None
     paused: bool = False
