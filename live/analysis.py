@@ -36,7 +36,7 @@ from ..query.binding.window_binding import BoundWindows
 from ..query.binding.window_call import NAMES
 from ..query.conditions.constants import Folder
 from ..query.contract.cancellation import QueryControl
-from ..query.engine import QueryEngine
+from ..query.engine import QueryEngine, Region
 from ..query.plan.prepared import PreparedQuery
 from ..query.split.reach import Reach
 from ..query.split.situation_parts import furthest
@@ -55,6 +55,7 @@ from .combined import Combined, OneStream
 from .count_form import LAST, NUMBER, CountForm
 from .forms import Evaluator, Form
 from .pattern_form import EVENT, MATCH, PatternForm
+from .plain_rows import plain_rows
 from .refusals import aggregate_in, check_live, refused
 from .row_form import TIME, RowForm
 from .session_form import END, KEPT, SessionForm
@@ -138,7 +139,7 @@ def form_of(
     elif isinstance(item, exp.Table) and isinstance(item.this, exp.Anonymous):
         form = _windows(source, columns)
     else:
-        form = _rows(source, columns, name)
+        form = _rows(source, columns, fields, name)
     return Analysed(OneStream(form, stream), fields, schema.time_type, attribute=schema.time)
 
 
@@ -161,8 +162,8 @@ class _Source:
 
     def fields(self, frozen: Sequence[str]) -> tuple[pa.Field, ...]:
         """Columns of the results."""
-        evaluator = Evaluator(self.engine, self.tree, self.text, self.stream)
-        schema = evaluator.over(self.snapshot, 0, 0).arrow().schema
+        nothing = Region({self.stream: self.snapshot}, {self.stream: (0, 0)})
+        schema = self.engine().over(self.plain, nothing).arrow().schema
         names = list(frozen) or schema.names
         doubled = [name for name in names if schema.names.count(name) > 1]
         if doubled:
@@ -207,7 +208,9 @@ def _column(name: str, table: str | None = None) -> Any:
 # -- rows -------------------------------------------------------------------------------------
 
 
-def _rows(source: _Source, columns: tuple[str, ...], name: str | None) -> Form:
+def _rows(
+    source: _Source, columns: tuple[str, ...], fields: Sequence[pa.Field], name: str | None
+) -> Form:
     tree = source.tree
     found = aggregate_in(tree)
     if found is not None or tree.args.get("group") or tree.args.get("having"):
@@ -225,7 +228,10 @@ def _rows(source: _Source, columns: tuple[str, ...], name: str | None) -> Form:
     if name is not None:
         added[f"#{name}"] = _column(name, item.alias_or_name)
     evaluator = source.evaluator(columns, added)
-    return RowForm(evaluator, columns, source.seed, None if name is None else f"#{name}")
+    if name is not None:
+        return RowForm(evaluator, columns, source.seed, name=f"#{name}")
+    plain = plain_rows(tree, fields, source.snapshot.schema)
+    return RowForm(evaluator, columns, source.seed, plain)
 
 
 # -- windows ----------------------------------------------------------------------------------

@@ -52,6 +52,11 @@ class Combined(ABC):
     incremental = False
     in_order = False
 
+    @property
+    def hits(self) -> int | None:
+        """Of how many events a condition held; None where nobody counts."""
+        return None
+
     @abstractmethod
     def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
         """The results with a time from ``low`` to ``high`` that are closed at ``known``."""
@@ -112,6 +117,11 @@ class OneStream(Combined):
     def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
         """As the form."""
         return self.form.results(moment[self.stream], low, high, known)
+
+    @property
+    def hits(self) -> int | None:
+        """As the form."""
+        return self.form.hits
 
     def advanced(self, moment: Moment, since: int, known: int) -> Results | None:
         """As the form."""

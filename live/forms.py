@@ -124,6 +124,8 @@ class Form(ABC):
         Whether what a late event changes can be told and put right.
     in_order : bool
         Whether results of one time come in the order of their events.
+    hits : int or None
+        Of how many events a condition held, as often as they were read; None where nobody counts.
     """
 
     kind: str
@@ -132,6 +134,7 @@ class Form(ABC):
     emits_changes = False
     corrects = True
     in_order = False
+    hits: int | None = None
 
     def __init__(self, evaluator: Evaluator, columns: tuple[str, ...]) -> None:
         self.evaluator = evaluator

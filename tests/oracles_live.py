@@ -47,17 +47,6 @@ QUERIES = {
 }
 """Live queries of every class."""
 
-SITUATIONS = {
-    "situations": oracle.Pattern(
-        "ab", [("a", "b", frozenset({"OVERLAPS", "MEETS", "DURING"}))], {"a": 2, "b": 0},
-        {"a": None, "b": 9}, WITHIN, GAP,
-    ),
-    "alarms": oracle.Pattern(
-        "ab", [("a", "b", frozenset({"DURING", "FINISHES", "OVERLAPPED BY"}))], {"a": 3, "b": 0},
-        {"a": None, "b": None}, WITHIN,
-    ),
-}  # fmt: skip
-HOLDS: dict[str, Callable[[int], bool]] = {"a": lambda x: x > 5, "b": lambda x: x < 8}
 BEFORE, BEHIND = 5, 3
 
 JOINED = {
@@ -77,6 +66,18 @@ JOINED = {
     "UNION ALL SELECT k, t, x FROM s WHERE x > 5",
 }
 """Joins and unions, of ``s`` and ``r``."""
+
+SITUATIONS = {
+    "situations": oracle.Pattern(
+        "ab", [("a", "b", frozenset({"OVERLAPS", "MEETS", "DURING"}))], {"a": 2, "b": 0},
+        {"a": None, "b": 9}, WITHIN, GAP,
+    ),
+    "alarms": oracle.Pattern(
+        "ab", [("a", "b", frozenset({"DURING", "FINISHES", "OVERLAPPED BY"}))], {"a": 3, "b": 0},
+        {"a": None, "b": None}, WITHIN,
+    ),
+}  # fmt: skip
+HOLDS: dict[str, Callable[[int], bool]] = {"a": lambda x: x > 5, "b": lambda x: x < 8}
 
 PATTERNS = ("past", "next", "each")
 

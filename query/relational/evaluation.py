@@ -20,6 +20,7 @@ Limits
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -122,6 +123,7 @@ def _cursor() -> Any:
         return _instance.cursor()
 
 
+@atexit.register  # else kernels, which outlive the interpreter, hold on to it through this module
 def _replace() -> None:
     global _instance
     with _guard:

@@ -104,7 +104,8 @@ def test_any_order_of_commits_and_steps(db: Any, seed: int) -> None:
          "(ORDER BY x MEASURES A.x AS y PATTERN (A) WITHIN 3 DEFINE A AS true)",
          "ORDER BY one of its columns for that .window_start"),
         ("SELECT * FROM (SELECT k, x FROM s) MATCH_RECOGNIZE (ORDER BY x MEASURES A.x AS y "
-         "PATTERN (A) WITHIN 3 DEFINE A AS x > 1)", "select the time, window_start or window_end"),
+         "PATTERN (A) WITHIN 3 DEFINE A AS x > 1)",
+         "select the time, window_start or window_end there"),
         (f"SELECT * FROM {TUMBLED} MATCH_RECOGNIZE (PARTITION BY k ORDER BY window_start "
          "PATTERN (A B) DEFINE A AS n > 1)", "add WITHIN"),
         ("SELECT * FROM (SELECT t, x FROM s WHERE x > 2) MATCH_RECOGNIZE (ORDER BY t MEASURES "

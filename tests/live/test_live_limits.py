@@ -124,9 +124,9 @@ def test_an_append_waits_for_a_query_that_may_not_lag(
 ) -> None:
     step = LiveQuery._step
 
-    def slow(self: LiveQuery, cancelled: Any) -> bool:
+    def slow(self: LiveQuery, *given: Any) -> bool:
         time.sleep(0.02)
-        return step(self, cancelled)
+        return step(self, *given)
 
     monkeypatch.setattr(LiveQuery, "_step", slow)
     with chronicle.open(tmp_path / "store", live=True) as db:
