@@ -57,6 +57,8 @@ def why_apart(definition: LiveDefinition, form: Combined) -> str:
         return "it has no WITHIN"
     if definition.correct_for is not None:
         return "LATE CORRECT FOR"
+    if definition.limited:
+        return "limits of its own"
     skip = compiled.clause.skip
     if skip is not None and skip.mode not in ("past last", "next"):
         return "AFTER MATCH SKIP TO a variable"
