@@ -239,8 +239,8 @@ def _matches(
 def _situations(
     plan: QueryPlan, leaf: SituationMatch, snapshot: Snapshot, wanted: Callable[[float], int]
 ) -> Division:
-    if leaf.tree is not None:
-        return _whole(plan, "runs come from the tree")
+    if leaf.tree is not None or leaf.part is not None:
+        return _whole(plan, "few events are read")
     assert leaf.replay is not None
     split = split_situations(snapshot, leaf.compiled, leaf.replay, wanted)
     reason = split.reason

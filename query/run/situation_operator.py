@@ -120,6 +120,8 @@ class SituationOperator:
             figures += self._done.figures
             below = figures_of(self._done.metrics) if node.stream is not None else ()
         source = Operator("Subquery" if node.stream is None else "Scan", scan, below)
+        if node.part is not None:
+            source = Operator("RangeOfTime", (("gives", node.part.describe()),), (), (source,))
         if node.replay is not None:
             plan = node.replay
             given = self._done.given if plan.spans is not None else None

@@ -124,12 +124,10 @@ class SituationRange(SituationPart):
     def of(
         cls, snapshot: Snapshot, compiled: CompiledSituations, low: int, high: int
     ) -> SituationRange:
-        """The matches of a clause with a bound that become known in a range."""
+        """The matches that become known in a range; without a bound all before it is read."""
         reach, span = furthest(compiled), snapshot.time_range
-        assert reach is not None
         assert span is not None
-        begin = max(INT64_MIN, low - reach)
-        lowest = None
+        begin, lowest = INT64_MIN if reach is None else max(INT64_MIN, low - reach), None
         if not compiled.partition_by:
             lowest = tail_start(snapshot, span[0], begin - 1, compiled.history + 1)
         elif compiled.gap is not None and not compiled.history:
@@ -139,6 +137,11 @@ class SituationRange(SituationPart):
     @property
     def ticks(self) -> tuple[int | None, int | None]:
         return self.lowest, None if self.high >= INT64_MAX else self.high + 1
+
+    def events(self, snapshot: Snapshot) -> int:
+        """How many events it reads, without those before."""
+        begin = None if self.begin <= INT64_MIN else self.begin
+        return int(snapshot.aggregate((), begin, self.ticks[1]).count)
 
     def run(
         self,
