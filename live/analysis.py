@@ -20,8 +20,8 @@ Guarantee
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -36,7 +36,7 @@ from ..query.binding.window_binding import BoundWindows
 from ..query.binding.window_call import NAMES
 from ..query.conditions.constants import Folder
 from ..query.contract.cancellation import QueryControl
-from ..query.engine import QueryEngine
+from ..query.engine import QueryEngine, Region
 from ..query.plan.prepared import PreparedQuery
 from ..query.replay.situation_ticks import furthest
 from ..query.split.reach import Reach
@@ -55,6 +55,7 @@ from .combined import Combined, OneStream
 from .count_form import LAST, NUMBER, CountForm
 from .forms import Evaluator, Form
 from .pattern_form import EVENT, MATCH, PatternForm
+from .plain_rows import plain_rows
 from .refusals import aggregate_in, check_live, refused
 from .row_form import TIME, RowForm
 from .session_form import END, KEPT, SessionForm
@@ -75,11 +76,17 @@ class Analysed:
         Columns of its results.
     time : pyarrow.DataType
         Of its ``_time``.
+    times : mapping of str to int
+        Columns that are a result's time, so many ticks later.
+    attribute : str
+        The time of the stream that it reads, where that is one.
     """
 
     form: Combined
     fields: tuple[pa.Field, ...]
     time: pa.DataType
+    times: Mapping[str, int] = field(default_factory=dict)
+    attribute: str = ""
 
 
 def form_of(
@@ -88,8 +95,9 @@ def form_of(
     tree: Any,
     text: str,
     frozen: Sequence[str] = (),
+    name: str | None = None,
 ) -> Analysed:
-    """Understand a SELECT.
+    """Understand a SELECT from one stream.
 
     Parameters
     ----------
@@ -101,6 +109,8 @@ def form_of(
         What it was parsed from.
     frozen : sequence of str
         Columns that ``*`` stood for when the live query was made; all now where not given.
+    name : str, optional
+        Column that names the events, where they are results of another query.
 
     Raises
     ------
@@ -129,8 +139,8 @@ def form_of(
     elif isinstance(item, exp.Table) and isinstance(item.this, exp.Anonymous):
         form = _windows(source, columns)
     else:
-        form = _rows(source, columns)
-    return Analysed(OneStream(form, stream), fields, schema.time_type)
+        form = _rows(source, columns, fields, name)
+    return Analysed(OneStream(form, stream), fields, schema.time_type, attribute=schema.time)
 
 
 @dataclass(frozen=True)
@@ -152,8 +162,8 @@ class _Source:
 
     def fields(self, frozen: Sequence[str]) -> tuple[pa.Field, ...]:
         """Columns of the results."""
-        evaluator = Evaluator(self.engine, self.tree, self.text, self.stream)
-        schema = evaluator.over(self.snapshot, 0, 0).arrow().schema
+        nothing = Region({self.stream: self.snapshot}, {self.stream: (0, 0)})
+        schema = self.engine().over(self.plain, nothing).arrow().schema
         names = list(frozen) or schema.names
         doubled = [name for name in names if schema.names.count(name) > 1]
         if doubled:
@@ -198,7 +208,9 @@ def _column(name: str, table: str | None = None) -> Any:
 # -- rows -------------------------------------------------------------------------------------
 
 
-def _rows(source: _Source, columns: tuple[str, ...]) -> Form:
+def _rows(
+    source: _Source, columns: tuple[str, ...], fields: Sequence[pa.Field], name: str | None
+) -> Form:
     tree = source.tree
     found = aggregate_in(tree)
     if found is not None or tree.args.get("group") or tree.args.get("having"):
@@ -212,8 +224,14 @@ def _rows(source: _Source, columns: tuple[str, ...]) -> Form:
             "a live query of events gives one row for each: unnest where it is read"
         )
     item = tree.args["from_"].this
-    evaluator = source.evaluator(columns, {TIME: _column(source.time, item.alias_or_name)})
-    return RowForm(evaluator, columns, source.seed)
+    added = {TIME: _column(source.time, item.alias_or_name)}
+    if name is not None:
+        added[f"#{name}"] = _column(name, item.alias_or_name)
+    evaluator = source.evaluator(columns, added)
+    if name is not None:
+        return RowForm(evaluator, columns, source.seed, name=f"#{name}")
+    plain = plain_rows(tree, fields, source.snapshot.schema)
+    return RowForm(evaluator, columns, source.seed, plain)
 
 
 # -- windows ----------------------------------------------------------------------------------

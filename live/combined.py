@@ -37,6 +37,10 @@ class Combined(ABC):
         Of its results.
     appends, rebuilds, emits_changes, corrects : bool
         See :class:`~.forms.Form`.
+    incremental : bool
+        Whether :meth:`advanced` may know.
+    in_order : bool
+        Whether results of one time come in the order of their events.
     """
 
     streams: tuple[str, ...]
@@ -45,6 +49,13 @@ class Combined(ABC):
     rebuilds = False
     emits_changes = False
     corrects = True
+    incremental = False
+    in_order = False
+
+    @property
+    def hits(self) -> int | None:
+        """Of how many events a condition held; None where nobody counts."""
+        return None
 
     @abstractmethod
     def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
@@ -100,10 +111,17 @@ class OneStream(Combined):
         self.rebuilds = form.rebuilds
         self.emits_changes = form.emits_changes
         self.corrects = form.corrects
+        self.incremental = not form.appends
+        self.in_order = form.in_order
 
     def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
         """As the form."""
         return self.form.results(moment[self.stream], low, high, known)
+
+    @property
+    def hits(self) -> int | None:
+        """As the form."""
+        return self.form.hits
 
     def advanced(self, moment: Moment, since: int, known: int) -> Results | None:
         """As the form."""

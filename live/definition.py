@@ -11,7 +11,7 @@ Guarantee
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -61,6 +61,8 @@ class LiveDefinition:
     paused : bool
     dropping : bool
         It was dropped, and its results may not be gone yet.
+    card : mapping or None
+        What a bank needs to know of its pattern (:mod:`.bank.cards`), if it may share one.
     """
 
     name: str
@@ -80,11 +82,33 @@ class LiveDefinition:
     webhook_secret: str | None = None
     paused: bool = False
     dropping: bool = False
+    card: Mapping[str, Any] | None = None
 
     @property
     def revokes(self) -> bool:
         """Whether anything that was put out may be taken back."""
         return self.correct or self.every_ms is not None or self.shared
+
+    def described(self, time: Callable[[int], str]) -> list[tuple[str, str]]:
+        """What it is, for people: names and texts; ``time`` writes a tick."""
+        late = "corrects" if self.correct else "ignored"
+        if self.correct_for is not None:
+            late += f" for {self.correct_for} ticks behind the watermark"
+        every, idle = self.every_ms, self.idle_ms
+        return [
+            ("name", self.name),
+            ("query", self.sql),
+            ("source", ", ".join(self.sources)),
+            ("sink", self.sink + (" (shared)" if self.shared else "")),
+            ("columns", ", ".join(self.columns)),
+            ("start", "first" if self.start is None else time(self.start)),
+            ("delay", f"{self.delay} ticks"),
+            ("idle", "never" if idle is None else f"after {idle:g} ms"),
+            ("late", late),
+            ("emit", "on close" if every is None else f"on change every {every:g} ms"),
+            ("webhook", self.webhook or ""),
+            ("options", ", ".join(f"{k} = {v}" for k, v in self.options.items())),
+        ]
 
     def to_json(self) -> dict[str, Any]:
         """Body of its manifest."""

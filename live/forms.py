@@ -122,6 +122,10 @@ class Form(ABC):
         Whether results can be told before they are closed.
     corrects : bool
         Whether what a late event changes can be told and put right.
+    in_order : bool
+        Whether results of one time come in the order of their events.
+    hits : int or None
+        Of how many events a condition held, as often as they were read; None where nobody counts.
     """
 
     kind: str
@@ -129,6 +133,8 @@ class Form(ABC):
     rebuilds = False
     emits_changes = False
     corrects = True
+    in_order = False
+    hits: int | None = None
 
     def __init__(self, evaluator: Evaluator, columns: tuple[str, ...]) -> None:
         self.evaluator = evaluator

@@ -141,23 +141,21 @@ class Sources:
         if watermark is None:
             return 0, {}
         count, found = 0, {}
-        held: dict[str, int] | None = None
         for name, snapshot in moment.items():
             arrivals = self.taps[name].between(mark.positions.get(name, 0), snapshot.version)
             spans: Spans = ((INT64_MIN, watermark),)
-            if arrivals is None:
-                held = self.events(moment, watermark) if held is None else held
-                if held[name] == mark.events.get(name):
-                    arrivals = []  # of commits that nobody has heard of, none was late
             if arrivals is not None:
-                mine = [each for each in arrivals if any(low <= watermark for low, _ in each.spans)]
-                count += sum(each.late_events for each in mine)
                 spans = tuple(
                     (low, min(high, watermark))
-                    for each in mine
+                    for each in arrivals
                     for low, high in each.spans
                     if low <= watermark
                 )
+            if spans:
+                more = self.events({name: snapshot}, watermark)[name] - mark.events.get(name, 0)
+                if arrivals is None and not more:
+                    spans = ()  # of commits that nobody has heard of, none was late
+                count += max(0, more)
             if definition.correct_for is not None:
                 bound = added(watermark, 1 - definition.correct_for)
                 spans = tuple((max(low, bound), high) for low, high in spans if high >= bound)

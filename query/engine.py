@@ -147,6 +147,13 @@ class QueryEngine:
         view.catalog = VisibleStreams(self.catalog, visible)
         return view
 
+    def over_catalog(self, catalog: Catalog) -> QueryEngine:
+        """The engine for another catalog; it shares everything but what was prepared."""
+        view = copy.copy(self)
+        view.catalog = catalog
+        view._prepared = StatementCache()
+        return view
+
     # ------------------------------------------------------------------- statements
 
     def access(self, text: str) -> Access:

@@ -12,11 +12,12 @@ import pytest
 import chronicle
 from chronicle.errors import SqlError
 
+from ...rounds import rounds
 from .test_situations_differential import random_case
 from .test_situations_replay import SCHEMA, stream
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(rounds(2, 3, 10)))
 def test_the_rows_are_those_of_all_matches(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     narrowed = seen = 0
@@ -27,11 +28,11 @@ def test_the_rows_are_those_of_all_matches(tmp_path: Path, seed: int) -> None:
         s.append(table)
         if seed == 1:
             s.append(table.slice(6_000, 5))  # late
-        for number in range(3000 * seed, 3000 * seed + 25):
+        for number in range(3000 * seed, 3000 * seed + rounds(16, 30)):
             case = random_case(number)
             text = case.text.replace(f"WITHIN {case.pattern.within} ", "")
             gap = "" if case.pattern.gap is None else f"GAP {case.pattern.gap} "
-            within = f" WITHIN {rng.choice((20, 200))} {gap}EMIT"
+            within = f" WITHIN {rng.choice((20, 60))} {gap}EMIT"
             text = text.replace(gap, "").replace(" EMIT", within)
             if rng.random() < 0.2:
                 text = text.replace("a = 1", "a >= PREV(b)")
@@ -57,8 +58,8 @@ def test_the_rows_are_those_of_all_matches(tmp_path: Path, seed: int) -> None:
             ), (number, query)
             narrowed += "RangeOfTime" in str(result.plan)
             seen += wanted.num_rows
-    assert narrowed > 10
-    assert seen > 20
+    assert narrowed > 5
+    assert seen > 5
 
 
 def test_what_is_read_and_what_is_not_a_time(tmp_path: Path) -> None:
