@@ -195,9 +195,9 @@ class PatternGroup:
                     marks[name] = asdict(self.mark_of(name))
             else:
                 self._quiet.append(name)
+        self._columns = self._read_by(self.bank.layers)
         for stream, marks in sinks.values():
             leave_marks(stream, marks)
-        self._columns = self._read_by(self.bank.layers)
         self._doubtful = max(self._doubtful, mark.watermark)
 
     def doubt(self, watermark: int) -> None:
