@@ -56,7 +56,8 @@ def sawtooth(count: int) -> npt.NDArray[np.float64]:
     steps = np.full(50, 1.0)
     steps[:3] = 0.0, -1.0, -2.0
     at = np.arange(count)
-    return at // 50 + steps[at % 50]
+    prices: npt.NDArray[np.float64] = at // 50 + steps[at % 50]
+    return prices
 
 
 def walk(count: int) -> npt.NDArray[np.float64]:

@@ -160,12 +160,12 @@ def _inputs(
     """What each side reads, and the order that it is run in."""
     sources = (bound.live.source, bound.archive.source)
     if chosen.order == "both":
-        found = _both(bound, outlooks, distance, planning, weights)
-        if found is not None:
-            return found
+        narrowed = _both(bound, outlooks, distance, planning, weights)
+        if narrowed is not None:
+            return narrowed
         chosen = Choice("live_first", "both sides are not row patterns that something bounds")
     later = {"live_first": 1, "archive_first": 0}.get(chosen.order)
-    found = []
+    found: list[Any] = []
     for number, (source, outlook) in enumerate(zip(sources, outlooks, strict=True)):
         if number == later and outlook.compiled is not None and not outlook.obstacle:
             found.append(Match(outlook.compiled, outlook.stream))

@@ -94,11 +94,11 @@ class RecentOperator:
             )
             return self._live.read(needed, regions), archive
         live = self._live.read(needed)
-        regions = None
-        if node.order == "live_first":
-            regions = regions_of(
-                self._live, self._archive, live, node.keys, node.distance, node.unit, True
-            )
+        if node.order == "eager":
+            return live, self._archive.read(needed)
+        regions = regions_of(
+            self._live, self._archive, live, node.keys, node.distance, node.unit, True
+        )
         return live, self._archive.read(needed, regions)
 
     def _partnered(self, pairing: Pairing, live: pa.Table, archive: pa.Table, count: int) -> Mask:

@@ -134,12 +134,11 @@ class SideRun:
         if not len(hull):
             return []
         if snapshot.dirty_ranges() or not timeline.total:
-            low, high = max(node.low, int(hull.low[0])), min(node.high, int(hull.high[-1]))
-            return [(low, high)] if low <= high else []
+            first, last = max(node.low, int(hull.low[0])), min(node.high, int(hull.high[-1]))
+            return [(first, last)] if first <= last else []
         spans = Spans.of(timeline.lower(hull.low), timeline.upper(hull.high), READ_GAP)
-        low, high = timeline.ticks_at(spans.starts), timeline.ticks_at(spans.ends - 1)
-        kept = Spans.of(low, high + 1)  # ticks of events: the greatest is below 2**63 - 1
-        pairs = zip(kept.starts.tolist(), (kept.ends - 1).tolist(), strict=True)
+        kept = Regions.of(timeline.ticks_at(spans.starts), timeline.ticks_at(spans.ends - 1))
+        pairs = zip(kept.low.tolist(), kept.high.tolist(), strict=True)
         bounded = [(max(low, node.low), min(high, node.high)) for low, high in pairs]
         return [(low, high) for low, high in bounded if low <= high]
 
@@ -240,15 +239,15 @@ def ticks_in(column: pa.ChunkedArray, unit: pa.DataType) -> Ints:
     """Times of any unit as ticks of a finer one; what goes beyond 64 bits is their bound."""
     type_ = column.type
     try:
-        ticks = column.cast(pa.int64()).fill_null(0).to_numpy()
+        found = column.cast(pa.int64()).fill_null(0).to_numpy()
     except pa.ArrowInvalid as error:
         raise SqlError(f"a time of a recency join does not fit into 64 bits: {error}") from None
-    ticks = np.ascontiguousarray(ticks, np.int64)
+    ticks: Ints = np.ascontiguousarray(found, np.int64)
     factor = factor_of(type_, unit)
     if factor == 1:
         return ticks
     bound = INT64_MAX // factor
-    scaled = np.clip(ticks, -bound, bound) * factor
+    scaled: Ints = np.clip(ticks, -bound, bound) * factor
     scaled[ticks > bound] = INT64_MAX
     scaled[ticks < -bound] = INT64_MIN
     return scaled

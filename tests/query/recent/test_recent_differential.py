@@ -24,7 +24,7 @@ from ... import oracles_patterns
 from ... import oracles_recent as oracle
 
 NIGHTLY = os.environ.get("CHRONICLE_HYPOTHESIS") == "nightly"
-CASES = 400 if NIGHTLY else 24
+CASES = 400 if NIGHTLY else 16
 NARROWED: Counter[str] = Counter()
 ORDERS = ("eager", "live_first", "archive_first", "both")
 SCHEMA = pa.schema([("t", pa.int64()), ("id", pa.int64()), ("k", pa.string()), ("x", pa.int64())])
