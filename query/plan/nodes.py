@@ -318,6 +318,8 @@ class RecentJoin:
         Why that.
     weights : Weights
         What things cost, for what is planned while it runs.
+    ends : (int or None, int or None)
+        Half-open range of ticks of the live side: only live rows that end there.
     """
 
     live: RecentSide
@@ -333,6 +335,7 @@ class RecentJoin:
     order: str
     why: str
     weights: Weights
+    ends: tuple[int | None, int | None] = (None, None)
 
 
 Leaf = (

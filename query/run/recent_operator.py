@@ -86,6 +86,12 @@ class RecentOperator:
     def _read(self, needed: list[str]) -> tuple[pa.Table, pa.Table]:
         """The rows of both sides; those of the second near the first, in a lazy order."""
         node = self._node
+        if node.ends != (None, None):
+            live = self._live.ending(needed, node.ends)
+            regions = regions_of(
+                self._live, self._archive, live, node.keys, node.distance, node.unit, True
+            )
+            return live, self._archive.read(needed, regions)
         if node.order == "archive_first":
             archive = self._archive.read(needed)
             keys = [(other, one) for one, other in node.keys]

@@ -98,7 +98,31 @@ class SideRun:
             table = pa.Table.from_batches(batches).combine_chunks()
         else:
             table = pa.schema([self._schema().field(name) for name in columns]).empty_table()
+        return self._taken(table, names)
+
+    def ending(self, wanted: Sequence[str], ends: tuple[int | None, int | None]) -> pa.Table:
+        """The rows that end in a half-open range of ticks of a pattern with WITHIN."""
+        node = self.side.input
+        assert isinstance(node, Match)
+        within = node.compiled.within
+        assert within is not None
+        low = INT64_MIN if ends[0] is None else ends[0]
+        high = INT64_MAX if ends[1] is None else ends[1] - 1
+        region = Regions.of(np.array([low], np.int64), np.array([high], np.int64))
+        self.read(wanted, region.widened(within, 0))
+        assert self.rows is not None
+        ticks = ticks_in(self.rows.column(self.side.end), self.time)
+        known = self.rows.column(self.side.end).is_valid().to_numpy()
+        # a row without times ends nowhere: the first part has it
+        mine = np.where(known, (ticks >= low) & (ticks <= high), ends[0] is None)
+        own = dict(self.side.columns)
+        names = [name for name in own if name in wanted]
+        return self._taken(self.rows.filter(pa.array(mine)), names)
+
+    def _taken(self, table: pa.Table, names: Sequence[str]) -> pa.Table:
+        """Keep the rows of the side; columns of the relation."""
         self.rows = table
+        own = dict(self.side.columns)
         return pa.table({name: table.column(own[name]) for name in names}) if names else table
 
     def _schema(self) -> pa.Schema:

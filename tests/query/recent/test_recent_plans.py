@@ -5,6 +5,7 @@ Also against DuckDB's own join of the two relations: a second oracle, in SQL.
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -14,9 +15,11 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.query.plan.division import divide
 from chronicle.query.recent import choice
 from chronicle.query.recent.choice import SideCost, choose
 from chronicle.query.run import recent_side
+from chronicle.query.sql.dialect import parse_statement
 
 from .conftest import ARCHIVE, LIVE
 
@@ -168,3 +171,25 @@ def test_the_rarer_and_the_cheaper_side_first(
     assert choose("eager", kind, cost(**live), cost(**archive)).order == "eager"
     assert choice.worthwhile(10, 100)
     assert not choice.worthwhile(80, 100)
+
+
+@pytest.mark.parametrize("kind", ["RECENT", "RECENT LAST 2", "RECENT LEFT", "RECENT ANTI"])
+@pytest.mark.parametrize("skip", ["AFTER MATCH SKIP TO NEXT ROW", "", "INCREMENTAL MATCH"])
+def test_parts_give_each_row_once(db: Any, kind: str, skip: str) -> None:
+    clause = f"PARTITION BY symbol ORDER BY t MEASURES LAST(price) AS p {skip} PATTERN (A B+)"
+    live = f"known MATCH_RECOGNIZE ({clause} WITHIN 30 DEFINE B AS price < PREV(price)) AS l"
+    shown = "match_start(l), match_end(l), l.p" + ("" if "ANTI" in kind else ", match_start(a)")
+    text = f"SELECT {shown} FROM {live} {kind} JOIN {ARCHIVE} ON a.symbol = l.symbol WITHIN 200"
+    engine = db._query_engine()
+    plan = engine.plan(parse_statement(text), text)
+    division = divide(plan, db.snapshot, lambda size: 5)
+    assert division.kind == "recent"
+    assert len(division.parts) > 2
+    found: list[Any] = []
+    for part in division.parts:
+        again = pickle.loads(pickle.dumps(part)).plan
+        found += engine.run_plan(again).fetchall()
+    key = [tuple((value is None, value) for value in row) for row in found]
+    wanted = [tuple((value is None, value) for value in row) for row in db.sql(text).fetchall()]
+    assert sorted(key, key=repr) == sorted(wanted, key=repr)
+    assert found
