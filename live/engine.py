@@ -55,6 +55,7 @@ from .query import LiveQuery, told
 from .sharing import Sharing, card_of_query
 from .sink import SinkReader
 from .sinks import Sinks, wrong
+from .spent import together
 from .webhooks import Webhook
 
 __all__ = ["LiveQueries"]
@@ -294,7 +295,6 @@ class LiveQueries:
         self._deliveries.remove(name)
         query = self._queries.pop(name, None)
         del self._definitions[name]
-        self._unheard(definition)
         used = any(each.sink == sink for each in self._definitions.values())
         if not definition.store:
             self._sinks.drop_passing(name)
@@ -309,6 +309,7 @@ class LiveQueries:
         elif query is not None and sink in self._store.streams():
             query.sink.put(None, None)
         lose_definition(self._store.files, name)
+        self._unheard(definition)
         if query is not None:
             query.sink.end()
 
@@ -329,11 +330,11 @@ class LiveQueries:
             keep_definition(self._store.files, definition)
             self._definitions[name] = definition
             self._broken.pop(name, None)
-            if paused:
-                self._sharing.leave(name)
             query = self._queries.get(name)
         if query is not None:
             query.take(definition)
+        if paused:
+            self._sharing.leave(name)
 
     def refresh(self, name: str, start: object = None, end: object = None) -> None:
         """Make the results with times in ``[start, end)`` anew."""
@@ -366,8 +367,9 @@ class LiveQueries:
     def figures(self, name: str) -> dict[str, float]:
         """What one has done since it was opened, for metrics; nothing where it is not at work."""
         with self._lock:
-            query = self._queries.get(name)
-        return {} if query is None else query.figures()
+            query, group = self._queries.get(name), self._sharing.group_of(name)
+            shared = {} if group is None else group.figures(name)
+        return together(shared, {} if query is None else query.figures())
 
     def describe(self, name: str) -> list[tuple[str, str]]:
         """What one is: names and texts."""
@@ -508,11 +510,11 @@ class LiveQueries:
         """One step of each; says whether there may be more to do at once."""
         self._resume()
         more = False
-        groups = self._sharing.groups
-        for group in groups:
+        queries = self._open()
+        self._sharing.start(queries)
+        for group in self._sharing.groups:
             late()
             more = self._sharing.step(group) or more
-        queries = self._open()
         for query in queries:
             late()
             more = query.step(at=self._sharing.goal_of(query)) or more

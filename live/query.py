@@ -49,7 +49,7 @@ from .definition import LiveDefinition
 from .forms import added
 from .sink import Mark, Sink
 from .sources import Sources
-from .spent import Spent
+from .spent import Spent, figures
 
 if TYPE_CHECKING:
     from .pattern_group import PatternGroup
@@ -396,6 +396,11 @@ class LiveQuery:
         self.lock = threading.RLock()
 
     @property
+    def blank(self) -> bool:
+        """Whether it has not begun."""
+        return self.active and not self._whole and self._mark.watermark is None
+
+    @property
     def settled(self) -> bool:
         """Whether it has come somewhere, and nothing is to be compared."""
         return self.active and not self._whole and self._caught_up
@@ -488,14 +493,7 @@ class LiveQuery:
 
     def figures(self) -> dict[str, float]:
         """What was done since it was opened, for metrics."""
-        found: dict[str, float] = {
-            "steps": self.stepping.times,
-            "step_seconds": self.stepping.seconds,
-            "reconciles": self.reconciling.times,
-            "reconcile_seconds": self.reconciling.seconds,
-        }
-        hits = self.form.hits
-        return found if hits is None else {**found, "hits": hits}
+        return figures(self.stepping, self.reconciling, self.form.hits)
 
     def status(self) -> dict[str, Any]:
         """The columns of SHOW LIVE QUERIES."""

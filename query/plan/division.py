@@ -24,7 +24,8 @@ from ..conditions.ranges import half_open
 from ..replay.replay_plan import ReplayIntervals, ReplayPlan
 from ..split.intervals import interval_parts
 from ..split.planning import split_match
-from ..split.situation_split import situation_spans, split_situations
+from ..split.situation_parts import SituationSpans
+from ..split.situation_split import split_situations
 from ..windows.spec import TimeWindows
 from .nodes import (
     Leaf,
@@ -151,9 +152,9 @@ def _portable_situations(leaf: SituationMatch) -> SituationMatch:
         return replace(leaf, input=_portable(leaf.input), replay=None)
     if leaf.replay is None or leaf.replay.spans is None:
         return replace(leaf, replay=None)
-    found = situation_spans(leaf.replay, 1)
+    found = interval_parts(leaf.replay, 1)
     if found:
-        return replace(leaf, replay=None, part=found[0])
+        return replace(leaf, replay=None, part=SituationSpans(found[0]))
     nowhere = ReplayPlan(leaf.replay.strategy, intervals=ReplayIntervals(leaf.replay.spans))
     return replace(leaf, replay=nowhere)
 
@@ -239,8 +240,8 @@ def _matches(
 def _situations(
     plan: QueryPlan, leaf: SituationMatch, snapshot: Snapshot, wanted: Callable[[float], int]
 ) -> Division:
-    if leaf.tree is not None:
-        return _whole(plan, "runs come from the tree")
+    if leaf.tree is not None or leaf.part is not None:
+        return _whole(plan, "few events are read")
     assert leaf.replay is not None
     split = split_situations(snapshot, leaf.compiled, leaf.replay, wanted)
     reason = split.reason

@@ -29,7 +29,7 @@ from ..conditions.ranges import tail_start
 from ..contract.cancellation import QueryControl
 from ..contract.catalog import Catalog
 from ..pattern.compiled import CompiledMatch
-from ..relational.interface import RelationalExecutor
+from ..relational.interface import RelationalExecutor, RelationalQuery
 from ..situations.compiled import CompiledSituations
 from ..split.parts import MatchPart
 from ..split.situation_parts import SituationPart
@@ -214,10 +214,9 @@ def _root(
             from ..relational.datasets import without_rows
 
         relations = {site.relation: without_rows(site.columns) for site in sites}
-        found = planning.executor.columns(
-            written.sql, relations, planning.given(written.parameters), planning.text
-        )
-        return [name for name, _ in found]
+        values = planning.given(written.parameters)
+        query = RelationalQuery(written.sql, relations, values, planning.text)
+        return [name for name, _ in planning.executor.columns(query)]
 
     written = prepared.write(answered, names)
     outputs = prepared.bound.outputs

@@ -29,8 +29,7 @@ import pyarrow as pa
 
 from ...ownership import LOADING, ModuleLock, leave_to_parent
 from ..contract.cancellation import Held, QueryControl
-from .interface import RelationalExecutor, translated
-from .scans import FailureBox
+from .interface import RelationalExecutor, RelationalQuery, translated
 
 __all__ = ["evaluate", "evaluate_here", "evaluated_by"]
 
@@ -106,7 +105,7 @@ def evaluate_here(query: str, tables: Mapping[str, pa.Table]) -> pa.Table:
             raise
         if failure.kind == "broken":
             _replace()
-        raise translated(failure, "", QueryControl(), FailureBox()) from None
+        raise translated(failure, RelationalQuery("")) from None
     finally:
         cursor.close()
 

@@ -8,7 +8,7 @@ without an index), ``candidates`` (Algorithm 3.1), ``rates`` and ``offers`` (ter
 ``replay_plan`` (the outcome), ``pricing``, ``term_selection`` (Algorithm 3.2), ``choosing``,
 ``lookups``, ``intervals``, ``stream_intervals``, ``partition_intervals``, ``late_ranges``,
 ``planning`` (all of it in order); ``column_gather``, ``reader``, ``partition_reader``,
-``interval_stream`` and ``run_plan`` (the replay itself); ``situation_outline``,
-``situation_intervals`` and ``tree_runs`` (patterns of situations); ``filtering`` (WHERE through
-indexes), ``subqueries``, ``calibration``.
+``interval_stream`` and ``run_plan`` (the replay itself); ``situation_outline``, ``rows_before``,
+``situation_ticks``, ``situation_intervals`` and ``tree_runs`` (patterns of situations);
+``filtering`` (WHERE through indexes), ``subqueries``, ``calibration``.
 """

@@ -22,8 +22,8 @@ from ..conditions.ranges import half_open, range_text
 from ..contract.explanation import Operator
 from ..plan.nodes import QueryPlan, RecentSide, Scan
 from ..recent.pairs import Events
+from .clause_operator import LIMITS
 from .context import Relation, RunContext
-from .match_operator import LIMITS
 from .scan_relations import figures_of
 
 __all__ = ["SideRun", "events_of", "ticks_in"]

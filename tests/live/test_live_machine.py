@@ -22,6 +22,7 @@ from chronicle.store import Store
 from chronicle.store.memory_files import MemoryFiles
 
 from .. import oracles_live as oracles
+from ..rounds import rounds
 
 SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.int64())])
 
@@ -185,7 +186,7 @@ class LiveMachine(RuleBasedStateMachine):
 
 
 LiveMachine.TestCase.settings = settings(
-    max_examples=12,
+    max_examples=rounds(6, 12),
     stateful_step_count=14,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -29,7 +29,8 @@ from .conftest import wait_until
 PROGRAM = """
 import sys
 from chronicle.errors import ChronicleError, outside
-from chronicle.server import load_settings, serve
+from chronicle.server import load_settings, serve, warmup
+warmup.warm_up = lambda stop: True  # three seconds of work that nothing here is about
 try:
     serve(load_settings(store=sys.argv[1], port=int(sys.argv[2])))
 except ChronicleError as error:
