@@ -102,7 +102,7 @@ def as_float(value: int | float | Decimal) -> float:
         return math.inf if value > 0 else -math.inf
 
 
-def exact_bounds(name: str, operator: str, value: Fraction) -> Compiled:
+def exact_bounds(name: str, operator: str, value: int | Decimal | Fraction) -> Compiled:
     """Bounds on a column of whole numbers."""
     floor, ceiling = math.floor(value), math.ceil(value)
     whole = floor == ceiling

@@ -185,10 +185,13 @@ class Folder:
         return constant_of_scalar(self._evaluate(node))
 
     def _fold(self, node: Any) -> Constant:
-        if isinstance(node, exp.Paren):
-            return self._fold(node.this)
         if isinstance(node, exp.Literal):
             return _literal(node)
+        if isinstance(node, exp.Placeholder):
+            name = node.name
+            return constant_of_python(self._values[name]) if name in self._values else UNKNOWN
+        if isinstance(node, exp.Paren):
+            return self._fold(node.this)
         if isinstance(node, exp.Null):
             return NULL
         if isinstance(node, exp.Boolean):
@@ -198,9 +201,6 @@ class Folder:
             if inner.kind in (Kind.EXACT, Kind.FLOAT, Kind.INTERVAL):
                 return replace(inner, value=-inner.value)
             return UNKNOWN
-        if isinstance(node, exp.Placeholder):
-            name = node.name
-            return constant_of_python(self._values[name]) if name in self._values else UNKNOWN
         if isinstance(node, exp.CurrentTimestamp) or (
             isinstance(node, exp.Anonymous)
             and node.name.lower() in _NOW_FUNCTIONS

@@ -113,6 +113,9 @@ class PredicateCompiler:
     def _compile(self, node: Any, truth: bool) -> Compiled:
         if node.args.get("negate"):  # NOT LIKE and NOT ILIKE are one node, negated
             truth = not truth
+        if type(node) in _COMPARISONS:
+            operator = _COMPARISONS[type(node)]
+            return self._comparison(node.this, operator, node.expression, truth)
         if isinstance(node, exp.Paren):
             return self._compile(node.this, truth)
         if isinstance(node, exp.Not):
@@ -120,9 +123,6 @@ class PredicateCompiler:
         if isinstance(node, (exp.And, exp.Or)):
             parts = [self._compile(node.this, truth), self._compile(node.expression, truth)]
             return all_of(parts) if isinstance(node, exp.And) == truth else any_of(parts)
-        if type(node) in _COMPARISONS:
-            operator = _COMPARISONS[type(node)]
-            return self._comparison(node.this, operator, node.expression, truth)
         if isinstance(node, exp.Between):
             if node.args.get("symmetric"):
                 return NOTHING
@@ -159,15 +159,20 @@ class PredicateCompiler:
     # ------------------------------------------------------------------ comparisons
 
     def _comparison(self, left: Any, operator: str, right: Any, truth: bool) -> Compiled:
-        if self._side(left) is None:
-            left, operator, right = right, _FLIPPED[operator], left
-        return self._comparisons(left, [(operator, right)], truth)[0]
+        column = self._side(left)
+        if column is None:
+            operator, right, column = _FLIPPED[operator], left, self._side(right)
+        return self._compared(column, [(operator, right)], truth)[0]
 
     def _comparisons(
         self, subject: Any, others: list[tuple[str, Any]], truth: bool
     ) -> list[Compiled]:
         """Comparisons of one subject with several values that are all made in one type."""
-        column = self._side(subject)
+        return self._compared(self._side(subject), others, truth)
+
+    def _compared(
+        self, column: tuple[str, Any] | None, others: list[tuple[str, Any]], truth: bool
+    ) -> list[Compiled]:
         if column is None:
             return [NOTHING] * len(others)
         attribute, wrapper = self._schema.attribute(column[0]), column[1]
@@ -240,7 +245,7 @@ class PredicateCompiler:
             if constant.kind is Kind.TEXT:
                 constant = self._folder.cast_text(constant.value, _sql_integer(type_))
             if constant.kind is Kind.EXACT:
-                return exact_bounds(attribute.name, operator, Fraction(constant.value))
+                return exact_bounds(attribute.name, operator, constant.value)
             if constant.kind is Kind.FLOAT:
                 # whole numbers up to here keep their values where both sides become floats
                 if abs(constant.value) < (2.0**24 if constant.is_single else 2.0**53):
@@ -270,7 +275,9 @@ class PredicateCompiler:
                 constant = Constant(Kind.TIME, nanoseconds)
         if constant.kind is not Kind.TIME:
             return NOTHING
-        return exact_bounds(attribute.name, operator, Fraction(constant.value, ns_per_tick))
+        ticks, rest = divmod(constant.value, ns_per_tick)
+        value = Fraction(constant.value, ns_per_tick) if rest else ticks
+        return exact_bounds(attribute.name, operator, value)
 
     def _wrapped(
         self, attribute: Attribute, wrapper: Any, operator: str, constant: Constant

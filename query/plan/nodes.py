@@ -326,8 +326,11 @@ class QueryPlan:
 def notes_of(plan: QueryPlan) -> tuple[str, ...]:
     """What the operators of a plan, and of those below it, have to say about their clauses."""
     root = plan.root
-    leaves = root.input if isinstance(root, PassThrough) else None
-    listed = [leaf for _, leaf in root.inputs] if isinstance(root, Relational) else [leaves]
+    listed: list[Leaf] = []
+    if isinstance(root, Relational):
+        listed = [leaf for _, leaf in root.inputs]
+    elif isinstance(root, PassThrough):
+        listed = [root.input]
     found: list[str] = []
     for leaf in listed:
         if isinstance(leaf, SituationMatch):

@@ -82,12 +82,12 @@ def _accepts_nulls(prune: Prune) -> bool:
 
 def _covers_where(site: Site) -> bool:
     """Whether every conjunct of the SELECT's WHERE is among the site's conditions."""
-    if site.select is None:
-        return False
-    where = site.select.args.get("where")
-    parts = list(conjuncts(where.this)) if where is not None else []
-    attached = {id(condition.node) for condition in site.conditions}
-    return all(id(part) in attached for part in parts)
+    if site.covered is None:
+        where = None if site.select is None else site.select.args.get("where")
+        parts = [] if where is None else list(conjuncts(where.this))
+        attached = {id(condition.node) for condition in site.conditions}
+        site.covered = site.select is not None and all(id(part) in attached for part in parts)
+    return site.covered
 
 
 def _without_time(prune: Prune | None, schema: StreamSchema) -> Prune | None:
