@@ -27,11 +27,11 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
 
 import pyarrow as pa
 
 from .errors import AttributeNotFound, InvalidArgument, SchemaMismatch, UnsupportedType
+from .lazy import lazy
 from .suggestion import did_you_mean
 from .ticks import INT64_MAX, INT64_MIN, NS_PER_SECOND, TICKS_PER_SECOND
 
@@ -200,7 +200,7 @@ class StreamSchema:
         self._by_name = {attribute.name: attribute for attribute in attributes}
         self._folded = folded
 
-    @cached_property
+    @lazy
     def arrow(self) -> pa.Schema:
         """The Arrow schema of scanned batches."""
         return pa.schema([pa.field(a.name, a.type, a.nullable) for a in self.attributes])
@@ -227,7 +227,7 @@ class StreamSchema:
         unit = self.time_unit
         return None if unit is None else TICKS_PER_SECOND[unit]
 
-    @cached_property
+    @lazy
     def payload(self) -> tuple[Attribute, ...]:
         """Every attribute but time."""
         return tuple(a for a in self.attributes if a.name != self.time)

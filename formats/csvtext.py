@@ -25,7 +25,6 @@ import csv
 import io
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +34,7 @@ import pyarrow.csv as pa_csv
 
 from ..compiled import kernel
 from ..errors import InvalidArgument, InvalidData
+from ..lazy import lazy
 from .badrows import BadRow
 from .chunks import CHUNK_BYTES, SAMPLE_BYTES, LineNumbers, Texts
 from .sources import ByteSource
@@ -213,7 +213,7 @@ class CsvChunk:
                     found[record] = f"expected UTF-8 text, found {error.reason}"
         return found
 
-    @cached_property
+    @lazy
     def _lines(self) -> LineNumbers:
         return LineNumbers(self.data, self.first_line)
 

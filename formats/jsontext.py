@@ -28,7 +28,6 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping
-from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -38,6 +37,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
 from ..errors import InvalidData
+from ..lazy import lazy
 from .badrows import BadRow, shown
 from .chunks import CHUNK_BYTES, SAMPLE_BYTES, LineNumbers, Texts
 from .jsonscan import (
@@ -238,7 +238,7 @@ class JsonChunk:
         text = self.data[start:end].strip().decode(errors="replace")
         return BadRow(self.source, self.first_row + record, "", line=line, record=text)
 
-    @cached_property
+    @lazy
     def _lines(self) -> LineNumbers | None:
         return None if self.first_line is None else LineNumbers(self.data, self.first_line)
 

@@ -17,9 +17,10 @@ history; a live query reads of it what results in question are made of, with the
 answer any other query.  What a pattern keeps from step to step is a cache (``pattern_state``).
 
 Reading order: ``definition`` (what is kept), ``changes`` (differences), ``sink``, ``forms`` (what a
-class of queries must say of itself), ``row_form``, ``window_form``, ``session_form``,
-``count_form``, ``pattern_state``, ``pattern_form``, ``refusals``, ``analysis`` (from a SELECT to
-its form), ``watermark``, ``webhooks`` (one request), ``delivery`` (all of them), ``options``,
-``requests`` (what Python asks for), ``query`` (one at work), ``engine`` (all of them), ``handle``
-(one, for Python).
+class of queries must say of itself), ``combined`` (the same of any number of streams),
+``row_form``, ``window_form``, ``session_form``, ``count_form``, ``pattern_state``,
+``pattern_form``, ``refusals``, ``analysis`` (from a SELECT to its form), ``watermark``,
+``webhooks`` (one request), ``delivery`` (all of them), ``options``, ``requests`` (what Python asks
+for), ``sources`` (the streams of one), ``query`` (one at work), ``engine`` (all of them),
+``handle`` (one, for Python).
 """

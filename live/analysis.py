@@ -43,6 +43,7 @@ from ..query.sql.dialect import MatchRelation, SituationRelation, parse_statemen
 from ..query.sql.gate import AGGREGATES
 from ..query.windows.spec import CountWindows, SessionWindows, TimeWindows
 from ..store.snapshot import Snapshot
+from .combined import Combined, OneStream
 from .count_form import LAST, NUMBER, CountForm
 from .forms import Evaluator, Form
 from .pattern_form import EVENT, MATCH, PatternForm
@@ -60,16 +61,16 @@ class Analysed:
 
     Attributes
     ----------
-    form : Form
-    stream : str
-        That it reads.
+    form : Combined
     fields : tuple of pyarrow.Field
         Columns of its results.
+    time : pyarrow.DataType
+        Of its ``_time``.
     """
 
-    form: Form
-    stream: str
+    form: Combined
     fields: tuple[pa.Field, ...]
+    time: pa.DataType
 
 
 def form_of(
@@ -114,7 +115,7 @@ def form_of(
         form = _windows(source, columns)
     else:
         form = _rows(source, columns)
-    return Analysed(form, stream, fields)
+    return Analysed(OneStream(form, stream), fields, schema.time_type)
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,8 @@ class LiveDefinition:
     name : str
     sql : str
         The SELECT, as it was written.
-    source : str
-        The stream that it reads.
+    sources : tuple of str
+        The streams that it reads.
     sink : str
         The stream that takes its results.
     shared : bool
@@ -65,7 +65,7 @@ class LiveDefinition:
 
     name: str
     sql: str
-    source: str
+    sources: tuple[str, ...]
     sink: str
     shared: bool = False
     start: int | None = None
@@ -88,12 +88,16 @@ class LiveDefinition:
 
     def to_json(self) -> dict[str, Any]:
         """Body of its manifest."""
-        return {**asdict(self), "options": dict(self.options), "columns": list(self.columns)}
+        lists = {"sources": list(self.sources), "columns": list(self.columns)}
+        return {**asdict(self), "options": dict(self.options), **lists}
 
     @classmethod
     def from_json(cls, body: dict[str, Any]) -> LiveDefinition:
         """Read what :meth:`to_json` wrote."""
-        return cls(**{**body, "columns": tuple(body["columns"])})
+        known = dict(body)
+        sources = known.pop("sources", None) or [known.pop("source")]  # one, before there were more
+        known.update(sources=tuple(sources), columns=tuple(known["columns"]))
+        return cls(**known)
 
 
 def _place(name: str) -> str:

@@ -38,7 +38,8 @@ from ..query.contract.live import LiveRequest
 from ..query.engine import QueryEngine
 from ..query.sql.dialect import error_at, parse_statement
 from ..store import EventStream, Store, StreamOptions
-from .analysis import form_of
+from ..store.tap import CommitTap
+from .analysis import Analysed, form_of
 from .definition import (
     LiveDefinition,
     keep_definition,
@@ -162,20 +163,21 @@ class LiveQueries:
         return SinkReader(self._store.stream(definition.sink), name, definition.columns)
 
     def _opened(self, definition: LiveDefinition) -> LiveQuery:
-        source = self._writer(definition.source)
         tree = parse_statement(definition.sql)
         found = form_of(
             self._engine, lambda name: self._store.stream(name).snapshot(), tree, definition.sql,
             definition.columns,
         )  # fmt: skip
-        sink = self._sink(definition, source, found.fields)
-        query = LiveQuery(definition, found.form, source, sink)
+        sources = {name: self._writer(name) for name in definition.sources}
+        sink = self._sink(definition, found)
+        query = LiveQuery(definition, found.form, sources, sink)
         if definition.webhook is not None and definition.webhook_secret is not None:
             webhook = Webhook(definition.webhook, definition.webhook_secret)
             self._deliveries.add(webhook, sink)
-        if source not in self._heard:
-            source.subscribe(lambda _: self._wake.set())
-            self._heard.add(source)
+        for source in sources.values():
+            if source not in self._heard:
+                source.subscribe(lambda _: self._wake.set())
+                self._heard.add(source)
         return query
 
     def _writer(self, name: str) -> EventStream:
@@ -183,9 +185,9 @@ class LiveQueries:
         assert isinstance(found, EventStream)
         return found
 
-    def _sink(self, definition: LiveDefinition, source: EventStream, fields: Any) -> Sink:
+    def _sink(self, definition: LiveDefinition, found: Analysed) -> Sink:
         schema = sink_schema(
-            source.schema.time_type, fields, revokes=definition.revokes, shared=definition.shared
+            found.time, found.fields, revokes=definition.revokes, shared=definition.shared
         )
         if definition.sink in self._store.streams():
             stream = self._writer(definition.sink)
@@ -214,9 +216,9 @@ class LiveQueries:
                 self._engine, lambda name: self._store.stream(name).snapshot(), request.tree,
                 request.text,
             )  # fmt: skip
-            source = self._writer(found.stream)
-            definition = defined(request, found, source)
-            self._check_sink(request, definition, source, found.fields)
+            sources = [self._writer(name) for name in found.form.streams]
+            definition = defined(request, found, sources)
+            self._check_sink(request, definition, found)
             keep_definition(self._store.files, definition)
             self._definitions[definition.name] = definition
             try:
@@ -237,10 +239,10 @@ class LiveQueries:
         )  # fmt: skip
 
     def _check_sink(
-        self, request: LiveRequest, definition: LiveDefinition, source: EventStream, fields: Any
+        self, request: LiveRequest, definition: LiveDefinition, found: Analysed
     ) -> None:
         schema = sink_schema(
-            source.schema.time_type, fields, revokes=definition.revokes, shared=definition.shared
+            found.time, found.fields, revokes=definition.revokes, shared=definition.shared
         )
         streams = self._store.streams()
         taken = definition.sink in streams
@@ -331,7 +333,7 @@ class LiveQueries:
         """Make the results with times in ``[start, end)`` anew."""
         self._check_writable()
         query = self.query(name)
-        schema = query.source.schema
+        schema = self._store.stream(query.definition.sources[0]).schema
         low = None if start is None else schema.to_ticks(start)
         high = None if end is None else schema.to_ticks(end) - 1
         query.refresh(low, high)
@@ -340,7 +342,7 @@ class LiveQueries:
         """How one does: the columns of SHOW LIVE QUERIES."""
         sink, sources = self.sink_of(name), []
         try:
-            sources = [self.definition(name).source]
+            sources = list(self.definition(name).sources)
             status = self.query(name).status()
             webhook = self._deliveries.status(name)
             return status if webhook is None else {**status, "webhook": webhook}
@@ -358,7 +360,7 @@ class LiveQueries:
     def describe(self, name: str) -> list[tuple[str, str]]:
         """What one is: names and texts."""
         definition = self.definition(name)
-        schema = self._store.stream(definition.source).schema
+        schema = self._store.stream(definition.sources[0]).schema
         start = definition.start
         late = "corrects" if definition.correct else "ignored"
         if definition.correct_for is not None:
@@ -367,7 +369,7 @@ class LiveQueries:
         return [
             ("name", definition.name),
             ("query", definition.sql),
-            ("source", definition.source),
+            ("source", ", ".join(definition.sources)),
             ("sink", definition.sink + (" (shared)" if definition.shared else "")),
             ("columns", ", ".join(definition.columns)),
             ("start", "first" if start is None else str(schema.from_ticks(start))),
@@ -401,7 +403,7 @@ class LiveQueries:
         """
         with self._lock:
             every = self._definitions.values()
-            readers = [each.name for each in every if each.source == stream]
+            readers = [each.name for each in every if stream in each.sources]
             writers = [each.name for each in every if each.sink == stream]
         if readers or writers:
             what = "read by" if readers else "the sink of"
@@ -449,11 +451,11 @@ class LiveQueries:
             while self._round(late):
                 pass
             return
-        targets = {query: query.source.snapshot().version for query in self._open()}
+        targets = {query: query.sources.positions() for query in self._open()}
         self._wake.set()
         with self._stepped:
             while any(
-                query.active and not query.taken(position) for query, position in targets.items()
+                query.active and not query.taken(positions) for query, positions in targets.items()
             ):
                 late()
                 self._stepped.wait(0.05)
@@ -494,13 +496,14 @@ class LiveQueries:
 
     def _forget(self, queries: list[LiveQuery]) -> None:
         """Let taps drop what every reader has taken in; one that is paused does without."""
-        least: dict[int, tuple[LiveQuery, int]] = {}
+        least: dict[int, tuple[CommitTap, int]] = {}
         for query in queries:
-            key, position = id(query.tap), query.mark.position
-            if query.active and (key not in least or position < least[key][1]):
-                least[key] = (query, position)
-        for query, position in least.values():
-            query.tap.forget(position)
+            for name, tap in query.sources.taps.items() if query.active else ():
+                position = query.mark.positions.get(name, 0)
+                if id(tap) not in least or position < least[id(tap)][1]:
+                    least[id(tap)] = (tap, position)
+        for tap, position in least.values():
+            tap.forget(position)
 
     def _loop(self) -> None:
         while not self._ended.is_set():

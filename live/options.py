@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from ..suggestion import did_you_mean
 from .analysis import Analysed
 from .definition import LiveDefinition
 from .forms import added
-from .watermark import watermark_of
+from .watermark import combined_watermark
 from .webhooks import check_webhook
 
 __all__ = ["OPTIONS", "defined"]
@@ -28,7 +29,9 @@ IDLE_MS = 1000.0
 _NS_PER_MS = 1_000_000
 
 
-def defined(request: LiveRequest, found: Analysed, source: EventStream) -> LiveDefinition:
+def defined(
+    request: LiveRequest, found: Analysed, sources: Sequence[EventStream]
+) -> LiveDefinition:
     """The definition that a request comes to.
 
     Raises
@@ -36,7 +39,7 @@ def defined(request: LiveRequest, found: Analysed, source: EventStream) -> LiveD
     SqlError, InvalidArgument
         An option that does not fit, with its position where the request has a text.
     """
-    name = request.name
+    name, source = request.name, sources[0]
     if not found.form.corrects and request.late == "correct":
         raise _wrong(
             request, None, "windows of so many events shift with every late event, which cannot be "
@@ -59,10 +62,10 @@ def defined(request: LiveRequest, found: Analysed, source: EventStream) -> LiveD
     return LiveDefinition(
         name,
         request.sql,
-        found.stream,
+        found.form.streams,
         sink,
         shared=request.into is not None,
-        start=_start(request, source, delay or 0),
+        start=_start(request, sources, delay or 0),
         delay=delay or 0,
         idle_ms=_idle(request),
         correct=request.late == "correct",
@@ -125,27 +128,28 @@ def _idle(request: LiveRequest) -> float | None:
     return _wall(request, request.idle, "IDLE AFTER")
 
 
-def _start(request: LiveRequest, source: EventStream, delay: int) -> int | None:
+def _start(request: LiveRequest, sources: Sequence[EventStream], delay: int) -> int | None:
     if request.start == "first":
         return None
-    snapshot = source.snapshot()
+    snapshots = [source.snapshot() for source in sources]
     if request.start == "now":
-        known = watermark_of(snapshot, delay, idle=False)
+        known = combined_watermark(((snapshot, False) for snapshot in snapshots), delay)
         return None if known is None else added(known, 1)
     assert isinstance(request.start, Given)
     try:
-        start = source.schema.to_ticks(request.start.value)
+        start = sources[0].schema.to_ticks(request.start.value)
     except ChronicleError as error:
         raise _wrong(
             request, request.start, f"START AT takes FIRST, NOW or a time: {error}"
         ) from None
-    span = snapshot.time_range
-    if span is not None and snapshot.state.dropped and start < span[0]:
-        raise _wrong(
-            request, request.start, f"{source.name} holds events from "
-            f"{source.schema.from_ticks(span[0])} on, the earlier ones were dropped by retention: "
-            "start there, or later"
-        )  # fmt: skip
+    for source, snapshot in zip(sources, snapshots, strict=True):
+        span = snapshot.time_range
+        if span is not None and snapshot.state.dropped and start < span[0]:
+            raise _wrong(
+                request, request.start, f"{source.name} holds events from "
+                f"{source.schema.from_ticks(span[0])} on, the earlier ones were dropped by "
+                "retention: start there, or later"
+            )  # fmt: skip
     return int(start)
 
 

@@ -19,8 +19,9 @@ Guarantee
 
 from __future__ import annotations
 
+import dataclasses
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -49,12 +50,12 @@ class Mark:
 
     Attributes
     ----------
-    position : int
-        Commit of the source that its results are of.
+    positions : mapping of str to int
+        Commit of each source that its results are of.
     watermark : int or None
         Every event up to it was taken in; None before the first.
-    events : int
-        Events of the source up to the watermark, those that retention has dropped among them.
+    events : mapping of str to int
+        Events of each source up to the watermark, those that retention has dropped among them.
     windows : int
         Number of the next window of so many events.
     step : int
@@ -62,15 +63,24 @@ class Mark:
         Counters, for people.
     """
 
-    position: int = 0
+    positions: Mapping[str, int] = dataclasses.field(default_factory=dict)
     watermark: int | None = None
-    events: int = 0
+    events: Mapping[str, int] = dataclasses.field(default_factory=dict)
     windows: int = 0
     step: int = 0
     rows: int = 0
     retractions: int = 0
     late: int = 0
     ignored: int = 0
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any], sources: Sequence[str]) -> Mark:
+        """Read one; it was written of one source alone before there were more."""
+        known = dict(found)
+        if "position" in known:
+            known["positions"] = {sources[0]: known.pop("position")}
+            known["events"] = {sources[0]: known["events"]}
+        return cls(**known)
 
 
 def sink_schema(
@@ -183,10 +193,10 @@ class Sink(SinkReader):
         self._woken = threading.Condition()
         self._listening = False
 
-    def mark(self) -> Mark | None:
+    def mark(self, sources: Sequence[str]) -> Mark | None:
         """The mark of the last step; None where there is none."""
         found = self.stream.marks().get(self.query)
-        return None if found is None else Mark(**found)
+        return None if found is None else Mark.of(found, sources)
 
     def _next(self) -> int:
         """The next ``_seq``; the stream's lock is held."""

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 
 from ..store.snapshot import Snapshot
 from .forms import added
 
-__all__ = ["AHEAD_SECONDS", "watermark_of"]
+__all__ = ["AHEAD_SECONDS", "combined_watermark", "watermark_of"]
 
 AHEAD_SECONDS = 3600.0
 """Default of ``CHRONICLE_LIVE_AHEAD_SECONDS``."""
@@ -51,3 +52,18 @@ def watermark_of(snapshot: Snapshot, delay: int, idle: bool) -> int | None:
     if last is None:
         return None
     return added(last, -delay - (0 if idle else 1))
+
+
+def combined_watermark(sources: Iterable[tuple[Snapshot, bool]], delay: int) -> int | None:
+    """The watermark of several sources, each with whether it has been quiet for long enough.
+
+    A quiet one does not hold the others back; where all are, all that there is is known.
+    """
+    waiting: list[int | None] = []
+    quiet: list[int | None] = []
+    for snapshot, idle in sources:
+        (quiet if idle else waiting).append(watermark_of(snapshot, delay, idle))
+    known = [each for each in waiting or quiet if each is not None]
+    if waiting:
+        return min(known) if len(known) == len(waiting) else None
+    return max(known, default=None)

@@ -27,6 +27,7 @@ LAYERS: dict[str, int] = {
     "soundness": 1,
     "durations": 1,
     "lru": 2,
+    "lazy": 0,
     "store": 3,
     "indexes": 4,
     "query": 5,
@@ -244,6 +245,12 @@ def test_modules_are_imported_by_statements() -> None:
         if "import_module(" in path.read_text(encoding="utf-8")
     }
     assert by_name == IMPORTED_BY_NAME
+
+
+def test_nothing_holds_the_lock_of_a_cached_property() -> None:
+    """Up to Python 3.11 all instances share it; ``lazy`` says what that did."""
+    for path in sources():
+        assert "import cached_property" not in path.read_text(), path
 
 
 def test_a_package_names_its_modules_in_a_reading_order() -> None:

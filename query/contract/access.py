@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from ...errors import StreamNotFound
+from ...lazy import lazy
 from ...schema import StreamSchema
 from ...store.snapshot import Snapshot
 from .catalog import Catalog
@@ -54,7 +54,7 @@ class Access:
     target: str | None = None
     find_reads: Callable[[], frozenset[str]] = frozenset
 
-    @cached_property
+    @lazy
     def reads(self) -> frozenset[str]:
         """Streams that it reads."""
         return self.find_reads()

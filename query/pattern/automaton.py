@@ -24,12 +24,12 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from ...errors import ResourceLimit
+from ...lazy import lazy
 from ..contract.cancellation import alone, checkpoint
 from .program import Program
 
@@ -88,7 +88,7 @@ class Automaton:
         """Whether the pattern can match no event at all."""
         return any(edge.target == ACCEPT for edge in self.edges[0])
 
-    @cached_property
+    @lazy
     def tables(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """``first``, ``target`` and ``flags`` (anchor in the low two bits, absences above)."""
         counts = [len(edges) for edges in self.edges]
@@ -98,7 +98,7 @@ class Automaton:
         flags = np.array([edge.anchor | (edge.absent << 2) for edge in flat], dtype=np.int64)
         return first, target, flags
 
-    @cached_property
+    @lazy
     def length_max(self) -> int | None:
         """Most events a match can have; None when there is no bound."""
         longest = [0] * len(self.names)

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from ...errors import ChronicleError, ResourceLimit, SqlError
+from ...lazy import lazy
 from . import outcomes as m
 from . import rowtests as rt
 from .any_choice import Selecting, choose
@@ -126,12 +126,12 @@ class Matches:
     begin: IntArray
     place: IntArray
 
-    @cached_property
+    @lazy
     def first(self) -> IntArray:
         """Entries of match ``i`` in :attr:`rows` and :attr:`places`: ``first[i] .. first[i+1]``."""
         return np.concatenate([[0], np.cumsum(self.length)]).astype(np.int64)
 
-    @cached_property
+    @lazy
     def last_row(self) -> IntArray:
         """Last row of each match; of an empty one its start."""
         if not len(self.row):
@@ -141,7 +141,7 @@ class Matches:
             self.length > 0, self.row[last] + self.length - 1 - self.begin[last], self.start
         )
 
-    @cached_property
+    @lazy
     def rows(self) -> IntArray:
         """Row of every event of every match.  Use only what was made with ``labels``."""
         run = self._run_of_entry
@@ -149,20 +149,20 @@ class Matches:
             return self.row
         return self.row[run] + self._index_of_entry - self.begin[run]
 
-    @cached_property
+    @lazy
     def places(self) -> IntArray:
         """Position of every event of every match.  Use only what was made with ``labels``."""
         run = self._run_of_entry
         return self.place if len(run) == len(self.row) else self.place[run]
 
-    @cached_property
+    @lazy
     def _run_of_entry(self) -> IntArray:
         ends = np.append(self.begin[1:], 0)
         full = self.length > 0
         ends[self.runs[1:][full] - 1] = self.length[full]
         return np.repeat(np.arange(len(self.row)), ends - self.begin)
 
-    @cached_property
+    @lazy
     def _index_of_entry(self) -> IntArray:
         return np.arange(self.first[-1]) - np.repeat(self.first[:-1], self.length)
 

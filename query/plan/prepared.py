@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from sqlglot import exp
 
+from ...lazy import lazy
 from ...schema import StreamSchema
 from ..binding.binder import BoundQuery, bind, is_plain
 from ..binding.from_operator import Binders
@@ -136,7 +136,7 @@ class PreparedQuery:
             found = self._written[answered] = Written.of(root, self.text)
         return found
 
-    @cached_property
+    @lazy
     def picked(self) -> tuple[tuple[str, str], ...] | None:
         """Columns that the query picks of its only operator, when that is all it does."""
         sites = self.bound.sites

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
+from ...lazy import lazy
 from .coarse import CoarseMap
 from .context import PlanContext
 from .cost import BlockCosts, CostModel, Model, PartitionedModel
@@ -164,7 +164,7 @@ class Pricing:
             return self.context.total
         return chunks[-1].end - chunks[0].start
 
-    @cached_property
+    @lazy
     def crowd(self) -> float:
         """Partitions whose events lie between one another: about how many a window meets."""
         context, allowed, sizes = self.context, self.coarse.allowed, []

@@ -36,11 +36,11 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 from sqlglot import exp
 
+from ...lazy import lazy
 from ...schema import Storage, StreamSchema
 from ...store.prune import AllOf, AnyOf, IsNull, Never, NotNull, Prune, Range
 from ..conditions.constants import Folder
@@ -77,12 +77,12 @@ class Term:
 
     atoms: tuple[Atom, ...]
 
-    @cached_property
+    @lazy
     def attributes(self) -> tuple[str, ...]:
         """Attributes that it needs indexes on."""
         return tuple(dict.fromkeys(atom.column for atom in self.atoms))
 
-    @cached_property
+    @lazy
     def _hashed(self) -> int:
         return hash(self.atoms)
 

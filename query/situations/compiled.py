@@ -18,7 +18,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from ...errors import AttributeNotFound, SqlError
+from ...lazy import lazy
 from ..pattern.binding import Binder, Bound, Navigation
 from ..pattern.compiled import InputColumns, MatchLimits
 from ..pattern.conditions import RowTests, row_tests
@@ -108,7 +108,7 @@ class CompiledSituations:
         """EMIT ON DETECTION."""
         return self.durations.early
 
-    @cached_property
+    @lazy
     def output_schema(self) -> pa.Schema:
         """PARTITION BY columns, then the measures."""
         from .results import measured_types

@@ -29,8 +29,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
+from ...lazy import lazy
 from ...store.layout import (
     NODE_FANOUT,
     PAGE_EVENTS,
@@ -136,7 +136,7 @@ class Costs:
     columns: int
     calibration: Calibration
 
-    @cached_property
+    @lazy
     def break_even(self) -> float | None:
         """Slide, in the windows' own unit, from which on the index is cheaper.
 

@@ -292,7 +292,7 @@ async def refresh_live(
     def refresh() -> dict[str, Any]:
         definition = _definition(server, principal, name, "admin")
         live = server.database.live_statements
-        schema = server.database.stream(definition.source).event_schema
+        schema = server.database.stream(definition.sources[0]).event_schema
         bounds = (to_ticks(schema, text, precision) for text in (start, end))
         live.refresh(name, *bounds)
         return _told(server, name)

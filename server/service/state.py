@@ -13,9 +13,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from starlette.requests import HTTPConnection, Request
@@ -93,6 +93,8 @@ class Server:
         self.drops = Drops()
         self.ready = False
         self.stopping = False
+        self._reader: IsolatedReader | None = None
+        self._one_reader = threading.Lock()
         wait_s = settings.queue_timeout_ms / 1000
         self.queries = Gate(
             "queries",
@@ -213,14 +215,15 @@ class Server:
         except StreamNotFound:
             return None
 
-    @cached_property
+    @property
     def reader(self) -> IsolatedReader | None:
         """What reads bodies outside of this process; None where that is not wanted."""
-        if self.settings.isolation == "none":
-            return None
-        from ...formats.isolated import IsolatedReader
+        with self._one_reader:
+            if self._reader is None and self.settings.isolation != "none":
+                from ...formats.isolated import IsolatedReader
 
-        return IsolatedReader(self.settings.body_memory_bytes)
+                self._reader = IsolatedReader(self.settings.body_memory_bytes)
+            return self._reader
 
     def warm_workers(self) -> None:
         """Have worker processes wait for work; blocks until they do."""
@@ -230,7 +233,8 @@ class Server:
 
     def close_workers(self) -> None:
         """End the processes that read bodies; those of queries are the database's."""
-        reader = self.__dict__.pop("reader", None)
+        with self._one_reader:
+            reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from chronicle.database import Database
-from chronicle.live import query as query_module
+from chronicle.live import sources as sources_module
 from chronicle.store import Store
 from chronicle.store.memory_files import MemoryFiles
 
@@ -63,7 +63,7 @@ def test_steps_do_not_matter() -> None:
 def test_large_steps_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     batches = commits(9)
     once = ended(batches, lambda _: False)
-    monkeypatch.setattr(query_module, "EVENTS_PER_STEP", 40)
+    monkeypatch.setattr(sources_module, "EVENTS_PER_STEP", 40)
     assert ended(batches, lambda n: n % 7 == 0) == once
 
 

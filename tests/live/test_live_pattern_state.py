@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from chronicle.database import Database
 from chronicle.errors import ResourceLimit
 from chronicle.live import pattern_state
+from chronicle.live.combined import OneStream
 from chronicle.live.pattern_form import PatternForm
 from chronicle.query.pattern.advancing import AdvancingMatch
 from chronicle.store import Store
@@ -49,7 +50,9 @@ values = st.lists(
 
 
 def form_of(db: Database, name: str) -> PatternForm:
-    form = db.live_statements.query(name).form
+    combined = db.live_statements.query(name).form
+    assert isinstance(combined, OneStream)
+    form = combined.form
     assert isinstance(form, PatternForm)
     return form
 

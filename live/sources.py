@@ -1,0 +1,197 @@
+"""The streams that a live query reads: how far each has come, and what came late.
+
+Watermark
+    ::
+
+        of one stream       newest tick in order - DELAY - 1        a function of its history
+                            newest tick in order - DELAY            quiet for IDLE AFTER
+        of several          the least, of those that are not quiet
+                            the greatest, where all are quiet
+
+    A stream without events holds the others back until it counts as quiet.  What a quiet one brings
+    later, before the watermark, is late.
+
+Guarantee
+    Of each stream, an event up to the watermark of the step before is told as late exactly when it
+    was committed after that step; never less is told, and more where the commits are not known.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+
+from ..store import EventStream
+from ..store.options import retention_limits
+from ..store.snapshot import Snapshot
+from ..store.tap import Spans, united
+from ..ticks import INT64_MIN
+from .combined import Combined, Moment
+from .definition import LiveDefinition
+from .forms import added
+from .sink import Mark
+from .watermark import combined_watermark
+
+__all__ = ["Sources"]
+
+EVENTS_PER_STEP = 1 << 20
+
+
+class Sources:
+    """The streams of one live query.
+
+    Parameters
+    ----------
+    streams : mapping of str to EventStream
+    """
+
+    def __init__(self, streams: Mapping[str, EventStream]) -> None:
+        self.streams = dict(streams)
+        self.taps = {name: stream.tap() for name, stream in streams.items()}
+        now = time.monotonic()
+        self.moment: dict[str, Snapshot] = {n: s.snapshot() for n, s in self.streams.items()}
+        self._heard = dict.fromkeys(self.streams, now)
+
+    # -- what there is ----------------------------------------------------------------------------
+
+    def positions(self) -> dict[str, int]:
+        """The newest commit of each."""
+        return {name: stream.snapshot().version for name, stream in self.streams.items()}
+
+    def look(self) -> Moment:
+        """Each as it is now."""
+        for name, stream in self.streams.items():
+            snapshot = stream.snapshot()
+            if snapshot.version != self.moment[name].version:
+                self._heard[name] = time.monotonic()
+            self.moment[name] = snapshot
+        return dict(self.moment)
+
+    @property
+    def heard(self) -> float:
+        """When a commit was seen last, on the monotonic clock."""
+        return max(self._heard.values())
+
+    # -- watermarks -------------------------------------------------------------------------------
+
+    def watermark(self, definition: LiveDefinition) -> int | None:
+        """Up to which tick every event is taken as known; None for none yet."""
+        waits = self._waits(definition)
+        return self._known(definition, [name for name, wait in waits.items() if wait <= 0])
+
+    def idle_in(self, definition: LiveDefinition, watermark: int | None) -> float | None:
+        """Seconds until quiet alone moves the watermark; None for never."""
+        waits = self._waits(definition)
+        for wait in sorted(waits.values()):
+            quiet = [name for name, other in waits.items() if other <= wait]
+            known = self._known(definition, quiet)
+            if known is not None and (watermark is None or known > watermark):
+                return max(0.0, wait)
+        return None
+
+    def _waits(self, definition: LiveDefinition) -> dict[str, float]:
+        """Seconds until each counts as quiet."""
+        if definition.idle_ms is None:
+            return {}
+        after, now = definition.idle_ms / 1000, time.monotonic()
+        return {name: heard + after - now for name, heard in self._heard.items()}
+
+    def _known(self, definition: LiveDefinition, quiet: Iterable[str]) -> int | None:
+        held = frozenset(quiet)
+        return combined_watermark(
+            ((snapshot, name in held) for name, snapshot in self.moment.items()), definition.delay
+        )
+
+    # -- steps ------------------------------------------------------------------------------------
+
+    def cut(self, moment: Moment, before: int | None, known: int) -> int:
+        """How far a step goes: as many events as one may take."""
+        low = None if before is None else added(before, 1)
+
+        def events(upto: int) -> int:
+            each = (s.aggregate((), low, added(upto, 1)).count for s in moment.values())
+            return sum(int(count) for count in each)
+
+        if events(known) <= EVENTS_PER_STEP:
+            return known
+        begun = [s.time_range[0] for s in moment.values() if s.time_range is not None]
+        first, last = min(begun) if low is None else max(low, min(begun)), known
+        while first < last:  # the greatest tick up to which there are not too many
+            middle = (first + last + 1) // 2
+            if events(middle) <= EVENTS_PER_STEP:
+                first = middle
+            else:
+                last = middle - 1
+        return first
+
+    @staticmethod
+    def events(moment: Moment, watermark: int) -> dict[str, int]:
+        """Events of each up to a watermark, with those that are gone."""
+        after = added(watermark, 1)
+        return {
+            name: int(snapshot.aggregate((), None, after).count) + snapshot.state.dropped
+            for name, snapshot in moment.items()
+        }
+
+    def late(
+        self, moment: Moment, mark: Mark, definition: LiveDefinition
+    ) -> tuple[int, dict[str, Spans]]:
+        """How many events came late since a step, and the ticks to be looked at, by stream."""
+        watermark = mark.watermark
+        if watermark is None:
+            return 0, {}
+        count, found = 0, {}
+        held: dict[str, int] | None = None
+        for name, snapshot in moment.items():
+            arrivals = self.taps[name].between(mark.positions.get(name, 0), snapshot.version)
+            spans: Spans = ((INT64_MIN, watermark),)
+            if arrivals is None:
+                held = self.events(moment, watermark) if held is None else held
+                if held[name] == mark.events.get(name):
+                    arrivals = []  # of commits that nobody has heard of, none was late
+            if arrivals is not None:
+                mine = [each for each in arrivals if any(low <= watermark for low, _ in each.spans)]
+                count += sum(each.late_events for each in mine)
+                spans = tuple(
+                    (low, min(high, watermark))
+                    for each in mine
+                    for low, high in each.spans
+                    if low <= watermark
+                )
+            if definition.correct_for is not None:
+                bound = added(watermark, 1 - definition.correct_for)
+                spans = tuple((max(low, bound), high) for low, high in spans if high >= bound)
+            if spans:
+                found[name] = united(spans)
+        return count, found
+
+    def frozen(self, moment: Moment, form: Combined, watermark: int) -> int | None:
+        """Greatest time of results made of what retention may have dropped; None without any."""
+        found: list[int] = []
+        for name, snapshot in moment.items():
+            state = snapshot.state
+            if not state.dropped or state.last is None:
+                continue
+            gone = INT64_MIN  # no event behind it was dropped
+            if state.segments:
+                gone = state.segments[0].first
+            elif state.tail is not None:
+                gone = state.tail().first
+            age, _ = retention_limits(self.streams[name].options.retention, snapshot.schema)
+            if age is not None:
+                gone = max(gone, added(state.last, -age))
+            lost = form.changed(moment, {name: ((gone, gone),)}, watermark)
+            found += [high for _, high in lost]
+        return max(found, default=None)
+
+    # -- for people -------------------------------------------------------------------------------
+
+    def lag_events(self, watermark: int | None) -> int:
+        """Events behind a watermark."""
+        after = None if watermark is None else added(watermark, 1)
+        each = (s.snapshot().aggregate((), after, None).count for s in self.streams.values())
+        return sum(int(count) for count in each)
+
+    def lag_ms(self) -> float:
+        """Wall clock since the last commit that was seen."""
+        return (time.monotonic() - self.heard) * 1000

@@ -1,0 +1,58 @@
+"""Properties that are computed once."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+from chronicle.lazy import lazy
+from chronicle.query.contract.access import Access
+
+
+@dataclass(frozen=True)
+class Square:
+    side: int
+    asked: list[int] = field(default_factory=list)
+
+    @lazy
+    def area(self) -> int:
+        """Its area."""
+        self.asked.append(self.side)
+        return self.side**2
+
+
+def test_it_is_computed_once_for_each_object() -> None:
+    one, other = Square(2), Square(3)
+    assert [one.area, other.area, one.area, other.area] == [4, 9, 4, 9]
+    assert (one.asked, other.asked) == ([2], [3])
+    assert Square.__dict__["area"].__doc__ == "Its area."
+
+
+def test_one_that_takes_long_keeps_nobody_waiting() -> None:
+    """Of two statements, the one that is bound at once is answered while the other is bound."""
+    begun, end = threading.Event(), threading.Event()
+
+    def long() -> frozenset[str]:
+        begun.set()
+        assert end.wait(60)
+        return frozenset({"long"})
+
+    found: list[Any] = []
+    slow = threading.Thread(target=lambda: found.append(Access("Select", "read", None, long).reads))
+    quick = threading.Thread(
+        target=lambda: found.append(
+            Access("Select", "read", None, lambda: frozenset({"short"})).reads
+        ),
+        daemon=True,
+    )
+    slow.start()
+    assert begun.wait(60)
+    quick.start()
+    quick.join(10)
+    answered = list(found)
+    end.set()
+    slow.join(60)
+    quick.join(60)
+    assert answered == [frozenset({"short"})]
+    assert len(found) == 2
