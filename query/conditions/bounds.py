@@ -132,7 +132,7 @@ def float_bounds(attribute: Attribute, operator: str, constant: Constant) -> Com
         return widened_bounds(attribute.name, operator, value)
     if operator == "<>":
         return Compiled(NotNull(attribute.name))
-    return ordered_bounds(attribute.name, operator, value, exact=False)
+    return ordered_bounds(attribute.name, operator, value, exact=True)
 
 
 def widened_bounds(name: str, operator: str, value: float, single: bool = False) -> Compiled:

@@ -79,6 +79,10 @@ class Scan:
         What else is known of the events that count, without the range of time.
     exact : bool
         Whether the range alone decides which events pass: nothing else is asked of them.
+    decided : bool
+        Whether range and ``prune`` together decide which events pass.
+    applied : bool
+        Whether the scan has to apply ``prune``, exactly, because nothing above it does.
     limit : int or None
         Events after which a scan may stop.
     """
@@ -89,6 +93,8 @@ class Scan:
     high: int
     prune: Prune | None = None
     exact: bool = True
+    decided: bool = True
+    applied: bool = False
     limit: int | None = None
 
 
@@ -293,10 +299,13 @@ class PassThrough:
     input : Leaf
     columns : tuple of (str, str)
         Name in the result, and column of the leaf.
+    skip : int
+        Rows left out at the beginning.
     """
 
     input: Leaf
     columns: tuple[tuple[str, str], ...]
+    skip: int = 0
 
 
 Root = Relational | PassThrough | TreeAggregate
