@@ -126,7 +126,7 @@ def float_bounds(attribute: Attribute, operator: str, constant: Constant) -> Com
     value = as_float(constant.value)
     if constant.kind is Kind.EXACT:
         held = float(np.float32(value)) if single else value
-        if not math.isfinite(held) or Fraction(held) != Fraction(constant.value):
+        if not math.isfinite(held) or held != constant.value:  # compared exactly
             return widened_bounds(attribute.name, operator, value, single)
     if math.isnan(value):
         return widened_bounds(attribute.name, operator, value)

@@ -73,6 +73,7 @@ _TRUNCATED_NS = {
 }
 """Greatest distance between a time and its date_trunc, by unit."""
 
+_NUMBERS, _TEXTS = frozenset((Kind.EXACT, Kind.FLOAT)), frozenset((Kind.TEXT,))
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>"}
 _NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "=": "<>", "<>": "="}
 _COMPARISONS: dict[type, str] = {
@@ -199,7 +200,7 @@ class PredicateCompiler:
                 return [_whole_time(constant, ns_per_tick) for constant in known]
             sound = len(kinds) == 1
         elif _is_number(attribute):
-            sound = kinds <= {Kind.EXACT, Kind.FLOAT} or kinds == {Kind.TEXT}
+            sound = kinds <= _NUMBERS or kinds == _TEXTS
         else:
             sound = len(kinds) == 1
         if not sound and kinds:

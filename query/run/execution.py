@@ -131,7 +131,8 @@ class Execution:
         """Columns of the only leaf as it delivers them."""
         leaf, control = self._leaf, self._around.control
         columns = list(dict.fromkeys(column for _, column in root.columns))
-        places = [columns.index(column) for _, column in root.columns]
+        place_of = {column: place for place, column in enumerate(columns)}
+        places = [place_of[column] for _, column in root.columns]
         fields = [pa.field(name, leaf.schema.field(column).type) for name, column in root.columns]
         schema = pa.schema(fields)
 
