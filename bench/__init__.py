@@ -5,5 +5,6 @@ Reading order: ``harness`` (what all share), ``figures`` (their pictures), ``sta
 ``skip_till_any``, ``situations``, ``factory``, ``crimes``, ``pattern_stream`` and
 ``pattern_indexes`` (patterns by replay intervals),
 ``spark_connector``, ``spark_patterns``, ``isolation`` (what worker processes cost),
-``live_bank`` (many live patterns), ``chapter4`` (kernels).
+``served`` (a server and its clients as processes), ``live``, ``live_latency`` and ``live_load``
+(live queries), ``live_bank`` (many live patterns), ``chapter4`` (kernels).
 """

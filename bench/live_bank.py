@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ..live.bank.cards import card_of
 from ..live.bank.pattern_bank import PatternBank
 from ..query.pattern.advancing import AdvancingMatch
 from .harness import Row, Section
@@ -103,5 +104,5 @@ def run(short: bool = False) -> Section:
 def _bank(patterns: list[Any]) -> PatternBank:
     bank = PatternBank(SCHEMA, "t")
     for i, each in enumerate(patterns):
-        bank.add(i, each)
+        bank.add(i, card_of(each))
     return bank

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import InvalidData, StoreLocked, in_words_of
-from .connection import connection_of
-from .options import StoreOption, TokenOption, UrlOption
+from .connection import Connection
+from .options import connected
 from .terminal import IngestBar, human_bytes, say, warn
 
 if TYPE_CHECKING:
@@ -30,7 +30,9 @@ def _listed(items: list[str] | None) -> list[str] | None:
     return [name.strip() for item in items for name in item.split(",") if name.strip()]
 
 
+@connected
 def ingest(
+    connection: Connection,
     inputs: Annotated[
         list[str],
         typer.Argument(
@@ -218,9 +220,6 @@ def ingest(
     json_report: Annotated[
         bool, typer.Option("--json", help="Print the report as JSON on stdout.")
     ] = False,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
 ) -> None:
     """Append the events of files to a stream.
 
@@ -239,7 +238,7 @@ def ingest(
     from ..ingest import IngestRequest
     from ..ingest import ingest as run
 
-    target = connection_of(store, url, token).target()
+    target = connection.target()
     request = IngestRequest(
         inputs=inputs,
         stream=stream,

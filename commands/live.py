@@ -10,8 +10,8 @@ from urllib.parse import quote
 import typer
 
 from ..errors import InvalidArgument
-from .connection import Connection, connection_of
-from .options import FormatOption, StoreOption, TokenOption, UrlOption
+from .connection import Connection
+from .options import FormatOption, connected
 from .output import check_format, write_rows
 from .tail import FollowOption, TailFormatOption, check_tail_format, write_feed
 
@@ -47,7 +47,9 @@ def _path(name: str, of: str = "") -> str:
 
 
 @live.command("create")
+@connected
 def create(
+    connection: Connection,
     name: NameArgument,
     sql: Annotated[str, typer.Argument(help="The SELECT.")],
     into: Annotated[
@@ -77,9 +79,6 @@ def create(
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Do nothing where it exists.")
     ] = False,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
 ) -> None:
     """Save a query that goes on, and take in what is stored already.
 
@@ -106,7 +105,6 @@ def create(
         "options": options,
         "if_not_exists": if_not_exists,
     }
-    connection = connection_of(store, url, token)
     if connection.url is not None:
         connection.ask("POST", "/v1/live", body={"name": name, "sql": sql, **said})
     else:
@@ -121,15 +119,10 @@ def _number(text: str | None) -> int | str | None:
 
 
 @live.command("list")
-def list_live(
-    format: FormatOption = "table",
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
-) -> None:
+@connected
+def list_live(connection: Connection, format: FormatOption = "table") -> None:
     """List the live queries and how they do."""
     chosen = check_format(format, None)
-    connection = connection_of(store, url, token)
     if connection.url is not None:
         found = connection.ask("GET", "/v1/live")["live"]
     else:
@@ -146,16 +139,10 @@ def _shown(status: dict[str, Any]) -> dict[str, Any]:
 
 
 @live.command("show")
-def show(
-    name: NameArgument,
-    format: FormatOption = "table",
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
-) -> None:
+@connected
+def show(connection: Connection, name: NameArgument, format: FormatOption = "table") -> None:
     """Show what a live query is and how it does."""
     chosen = check_format(format, None)
-    connection = connection_of(store, url, token)
     if connection.url is not None:
         told = connection.ask("GET", _path(name))
         definition = told.pop("definition")
@@ -173,20 +160,18 @@ def show(
 
 
 @live.command("tail")
+@connected
 def tail_live(
+    connection: Connection,
     name: NameArgument,
     follow: FollowOption = False,
     after: Annotated[
         int, typer.Option("--after", min=0, metavar="SEQ", help="The last _seq that is known.")
     ] = 0,
     format: TailFormatOption = "table",
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
 ) -> None:
     """Show what a live query has put out and taken back, in the order of _seq."""
     check_tail_format(format)
-    connection = connection_of(store, url, token)
     if connection.url is not None:
         from ..client import RemoteFeed
 
@@ -224,31 +209,25 @@ def _change(connection: Connection, name: str, what: str) -> None:
 
 
 @live.command("pause")
-def pause(
-    name: NameArgument,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
-) -> None:
+@connected
+def pause(connection: Connection, name: NameArgument) -> None:
     """Stop a live query until it is resumed."""
-    _change(connection_of(store, url, token), name, "pause")
+    _change(connection, name, "pause")
     print(f"live query {name} paused")
 
 
 @live.command("resume")
-def resume(
-    name: NameArgument,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
-) -> None:
+@connected
+def resume(connection: Connection, name: NameArgument) -> None:
     """Have a live query go on where it stopped, after a failure as well."""
-    _change(connection_of(store, url, token), name, "resume")
+    _change(connection, name, "resume")
     print(f"live query {name} resumed")
 
 
 @live.command("refresh")
+@connected
 def refresh(
+    connection: Connection,
     name: NameArgument,
     start: Annotated[
         str | None, typer.Option("--from", metavar="TIME", help="Results from this time on.")
@@ -256,12 +235,8 @@ def refresh(
     end: Annotated[
         str | None, typer.Option("--to", metavar="TIME", help="Results before this time.")
     ] = None,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
 ) -> None:
     """Compare the results of a live query with the query, and put them right."""
-    connection = connection_of(store, url, token)
     if connection.url is not None:
         connection.ask("POST", _path(name, "/refresh"), query={"start": start, "end": end})
     else:
@@ -271,14 +246,9 @@ def refresh(
 
 
 @live.command("verify")
-def verify(
-    name: NameArgument,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
-) -> None:
+@connected
+def verify(connection: Connection, name: NameArgument) -> None:
     """Compare the results of a live query with the query; code 1 when one is missing or wrong."""
-    connection = connection_of(store, url, token)
     if connection.url is not None:
         wrong = int(connection.ask("POST", _path(name, "/verify"))["differences"])
     else:
@@ -291,17 +261,15 @@ def verify(
 
 
 @live.command("drop")
+@connected
 def drop(
+    connection: Connection,
     name: NameArgument,
     keep_results: Annotated[
         bool, typer.Option("--keep-results", help="Leave the stream of its results.")
     ] = False,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
 ) -> None:
     """End a live query, and remove its results."""
-    connection = connection_of(store, url, token)
     if connection.url is not None:
         query = {"keep_results": str(keep_results).lower()}
         connection.ask("DELETE", _path(name), query=query)

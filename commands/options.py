@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-__all__ = ["FormatOption", "StoreOption", "TokenOption", "UrlOption"]
+from .connection import connection_of
+
+__all__ = ["FormatOption", "StoreOption", "connected"]
 
 StoreOption = Annotated[
     Path | None,
@@ -20,14 +25,14 @@ StoreOption = Annotated[
     ),
 ]
 
-UrlOption = Annotated[
+_UrlOption = Annotated[
     str | None,
     typer.Option(
         "--url", metavar="URL", help="Talk to a server instead, e.g. http://127.0.0.1:8000."
     ),
 ]
 
-TokenOption = Annotated[
+_TokenOption = Annotated[
     str | None,
     typer.Option(
         "--token",
@@ -47,3 +52,24 @@ FormatOption = Annotated[
         help="table, json, ndjson, csv, arrow or parquet.",
     ),
 ]
+
+_WHERE = {"store": StoreOption, "url": _UrlOption, "token": _TokenOption}
+
+
+def connected(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command ``--store``, ``--url`` and ``--token``; it gets their ``connection``."""
+    signature = inspect.signature(command, eval_str=True)
+    own = [each for each in signature.parameters.values() if each.name != "connection"]
+    more = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
+        for name, option in _WHERE.items()
+    ]
+
+    @wraps(command)
+    def run(*, store: Path | None, url: str | None, token: str | None, **given: Any) -> None:
+        command(connection=connection_of(store, url, token), **given)
+
+    # Typer reads these
+    vars(run)["__signature__"] = signature.replace(parameters=[*own, *more])
+    run.__annotations__ = {each.name: each.annotation for each in (*own, *more)}
+    return run

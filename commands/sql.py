@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InvalidArgument
-from .connection import connection_of
-from .options import StoreOption, TokenOption, UrlOption
+from .connection import Connection
+from .options import connected
 from .output import check_format, write_answer
 from .plots import draw, plot_format
 from .session import Session
@@ -47,7 +47,9 @@ def _value(text: str) -> Any:
     return text
 
 
+@connected
 def sql(
+    connection: Connection,
     query: Annotated[
         str | None,
         typer.Argument(
@@ -93,9 +95,6 @@ def sql(
             show_default=False,
         ),
     ] = None,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
 ) -> None:
     """Run SQL and print the answer; without SQL, a prompt.
 
@@ -112,7 +111,6 @@ def sql(
 
       chronicle sql < script.sql
     """
-    connection = connection_of(store, url, token)
     drawn = plot_format(format, plot, output)
     chosen = "table" if drawn else check_format(format, output)
     values = parameters(param or [])

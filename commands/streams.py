@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InvalidArgument
-from .connection import Connection, connection_of
-from .options import FormatOption, StoreOption, TokenOption, UrlOption
+from .connection import Connection
+from .options import FormatOption, connected
 from .output import check_format, write_rows
 from .sql import parameters
 from .terminal import human_bytes, is_terminal, warn
@@ -91,16 +91,12 @@ def _described(connection: Connection, names: list[str] | None) -> Iterator[dict
             }
 
 
-def streams(
-    format: FormatOption = "table",
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
-) -> None:
+@connected
+def streams(connection: Connection, format: FormatOption = "table") -> None:
     """List the streams of a store: events, first and last time."""
     chosen = check_format(format, None)
     rows = []
-    for found in _described(connection_of(store, url, token), None):
+    for found in _described(connection, None):
         if "damage" in found:
             warn(found["damage"])
         span = found.get("time_range") or {}
@@ -117,19 +113,18 @@ def streams(
     write_rows(rows, _STREAMS, chosen)
 
 
+@connected
 def describe(
+    connection: Connection,
     stream: Annotated[str, typer.Argument(help="Name of the stream.")],
     format: FormatOption = "table",
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
 ) -> None:
     """Show a stream: its columns, and how much is in it.
 
     With a --format other than table: the columns only.
     """
     chosen = check_format(format, None)
-    found = next(iter(_described(connection_of(store, url, token), [stream])))
+    found = next(iter(_described(connection, [stream])))
     indexed = {str(item.get("attribute")) for item in found.get("indexes") or ()}
     rows = []
     for column in found["schema"]:
@@ -161,16 +156,14 @@ index = typer.Typer(help="Secondary indexes: list, create, drop.", no_args_is_he
 
 
 @index.command("list")
+@connected
 def list_indexes(
+    connection: Connection,
     stream: Annotated[str | None, typer.Argument(help="Of this stream only.")] = None,
     format: FormatOption = "table",
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
 ) -> None:
     """List the secondary indexes."""
     chosen = check_format(format, None)
-    connection = connection_of(store, url, token)
     if connection.url is not None:
         quoted = None if stream is None else stream.replace('"', '""')
         statement = "SHOW INDEXES" if quoted is None else f'SHOW INDEXES ON "{quoted}"'
@@ -188,7 +181,9 @@ def list_indexes(
 
 
 @index.command("create")
+@connected
 def create_index(
+    connection: Connection,
     stream: Annotated[str, typer.Argument(help="The stream.")],
     attribute: Annotated[str, typer.Argument(help="The attribute to index.")],
     lag_events_max: Annotated[
@@ -200,12 +195,8 @@ def create_index(
             help="Events that may wait for the index before appends wait for it; else any number.",
         ),
     ] = None,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
 ) -> None:
     """Build a secondary index on an attribute; returns when it is complete."""
-    connection = connection_of(store, url, token)
     if connection.url is not None:
         connection.stream(stream).create_index(attribute, lag_events_max)
     else:
@@ -215,15 +206,13 @@ def create_index(
 
 
 @index.command("drop")
+@connected
 def drop_index(
+    connection: Connection,
     stream: Annotated[str, typer.Argument(help="The stream.")],
     attribute: Annotated[str, typer.Argument(help="The indexed attribute.")],
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
 ) -> None:
     """Remove a secondary index."""
-    connection = connection_of(store, url, token)
     if connection.url is not None:
         connection.stream(stream).drop_index(attribute)
     else:
@@ -232,7 +221,9 @@ def drop_index(
     print(f"index on {stream} ({attribute}) dropped")
 
 
+@connected
 def explain(
+    connection: Connection,
     query: Annotated[str, typer.Argument(help="The query.")],
     analyze: Annotated[
         bool, typer.Option("--analyze", help="Run it, and say what it read.")
@@ -242,14 +233,10 @@ def explain(
         list[str] | None,
         typer.Option("--param", "-p", metavar="NAME=VALUE", help="Value for $NAME; repeatable."),
     ] = None,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
 ) -> None:
     """Show how a query would run; with --analyze, how it ran."""
     if format not in ("text", "json"):
         raise InvalidArgument(f"--format is text or json, found {format!r}")
-    connection = connection_of(store, url, token)
     values = parameters(param or [])
     if connection.url is not None:
         body = {"sql": query, "analyze": analyze, **({"params": values} if values else {})}

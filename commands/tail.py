@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import InvalidArgument
-from .connection import Connection, connection_of
-from .options import StoreOption, TokenOption, UrlOption
+from .connection import Connection
+from .options import connected
 from .output import write_answer
 from .session import Session
 from .terminal import is_terminal
@@ -42,7 +42,9 @@ TailFormatOption = Annotated[
 ]
 
 
+@connected
 def tail(
+    connection: Connection,
     stream: Annotated[str, typer.Argument(help="Name of the stream.")],
     follow: FollowOption = False,
     lines: Annotated[
@@ -69,9 +71,6 @@ def tail(
         str | None, typer.Option("--columns", metavar="A,B", help="These columns, in this order.")
     ] = None,
     format: TailFormatOption = "table",
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token: TokenOption = None,
 ) -> None:
     """Show the latest events of a stream by time; with --follow, those that are committed from now.
 
@@ -84,7 +83,6 @@ def tail(
       chronicle tail flights --follow --where "altitude > 10000" --url http://127.0.0.1:8000
     """  # fmt: skip
     check_tail_format(format)
-    connection = connection_of(store, url, token)
     names = None if columns is None else [name.strip() for name in columns.split(",")]
     if lines is not None and (follow or after is not None):
         raise InvalidArgument(

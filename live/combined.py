@@ -35,15 +35,27 @@ class Combined(ABC):
         That it reads; their times are in one unit.
     columns : tuple of str
         Of its results.
-    appends, emits_changes, corrects : bool
+    appends, rebuilds, emits_changes, corrects : bool
         See :class:`~.forms.Form`.
+    incremental : bool
+        Whether :meth:`advanced` may know.
+    in_order : bool
+        Whether results of one time come in the order of their events.
     """
 
     streams: tuple[str, ...]
     columns: tuple[str, ...]
     appends = True
+    rebuilds = False
     emits_changes = False
     corrects = True
+    incremental = False
+    in_order = False
+
+    @property
+    def hits(self) -> int | None:
+        """Of how many events a condition held; None where nobody counts."""
+        return None
 
     @abstractmethod
     def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
@@ -96,12 +108,20 @@ class OneStream(Combined):
         self.streams = (stream,)
         self.columns = form.columns
         self.appends = form.appends
+        self.rebuilds = form.rebuilds
         self.emits_changes = form.emits_changes
         self.corrects = form.corrects
+        self.incremental = not form.appends
+        self.in_order = form.in_order
 
     def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
         """As the form."""
         return self.form.results(moment[self.stream], low, high, known)
+
+    @property
+    def hits(self) -> int | None:
+        """As the form."""
+        return self.form.hits
 
     def advanced(self, moment: Moment, since: int, known: int) -> Results | None:
         """As the form."""

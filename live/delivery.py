@@ -35,7 +35,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 from urllib.parse import quote
@@ -43,7 +42,6 @@ from urllib.parse import quote
 import numpy as np
 import pyarrow as pa
 
-from ..errors import ChronicleError
 from ..formats.jsonout import json_bytes
 from ..store import EventStream
 from ..store.atomic_file import replace_file
@@ -227,8 +225,12 @@ class Deliveries:
         """Deliver nothing more of a live query."""
         with self._lock:
             found = self._deliveries.pop(name, None)
-            if found is not None:
-                found.dropped = True
+            if found is None:
+                return
+            found.dropped = True
+            stream = found.sink.stream
+            if not any(each.sink.stream is stream for each in self._deliveries.values()):
+                stream.unsubscribe(self._heard.pop(stream))
 
     def resume(self, name: str) -> None:
         """Have a delivery that was parked, or waits, go on at once."""
@@ -259,8 +261,7 @@ class Deliveries:
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
         for stream, listener in self._heard.items():
-            with suppress(ChronicleError, ValueError):
-                stream.unsubscribe(listener)
+            stream.unsubscribe(listener)
 
     def _loop(self) -> None:
         assert self._pool is not None

@@ -21,7 +21,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,10 +36,12 @@ from ..errors import (
 )
 from ..query.contract.live import LiveRequest
 from ..query.engine import QueryEngine
-from ..query.sql.dialect import error_at, parse_statement
-from ..store import EventStream, Store, StreamOptions
+from ..query.sql.dialect import parse_statement
+from ..store import EventStream, Store
 from ..store.tap import CommitTap
-from .analysis import Analysed, form_of
+from .analysis import Analysed
+from .bank.cards import Card
+from .composition import understood
 from .definition import (
     LiveDefinition,
     keep_definition,
@@ -48,8 +50,12 @@ from .definition import (
 )
 from .delivery import Deliveries
 from .options import defined
+from .pattern_group import PatternGroup
 from .query import LiveQuery, told
-from .sink import OWNER, QUERY, Sink, SinkReader, sink_schema
+from .sharing import Sharing, card_of_query
+from .sink import SinkReader
+from .sinks import Sinks, wrong
+from .spent import together
 from .webhooks import Webhook
 
 __all__ = ["LiveQueries"]
@@ -88,7 +94,11 @@ class LiveQueries:
         self._stepped = threading.Condition()
         self._ended = threading.Event()
         self._deliveries = Deliveries(store.files)
+        self._opening = threading.RLock()
+        self._sharing = Sharing(self._source, self._writer, self._at_work)
+        self._resumed = False
         self._thread: threading.Thread | None = None
+        self._sinks = Sinks(store)
         self._definitions, self._damaged = kept_definitions(store.files)
         if store.mode == "rw":
             for definition in list(self._definitions.values()):
@@ -144,63 +154,79 @@ class LiveQueries:
         """
         with self._lock:
             definition = self.definition(name)
+        if self._store.mode != "rw":
+            raise ReadOnlyStore(
+                f"the live query {name!r} runs where the store is open for writing; its "
+                f"results can be read here: SELECT ... FROM {definition.sink}"
+            )
+        return self._at_work(name)
+
+    def _at_work(self, name: str) -> LiveQuery:
+        """One that there is, opened when it is asked for first."""
+        with self._opening:
             known = self._queries.get(name)
-            if known is not None:
-                return known
-            if self._store.mode != "rw":
-                raise ReadOnlyStore(
-                    f"the live query {name!r} runs where the store is open for writing; its "
-                    f"results can be read here: SELECT ... FROM {definition.sink}"
-                )
-            made = self._queries[name] = self._opened(definition)
-            return made
+            if known is None:
+                known = self._queries[name] = self._opened(self._definitions[name])
+                group = self._sharing.group_of(name)
+                if group is not None:
+                    known.share(group)
+            return known
+
+    def _committed(self, _: object) -> None:
+        self._wake.set()
+
+    def _unheard(self, definition: LiveDefinition) -> None:
+        """Listen no more to streams that only this one, which is gone, has read."""
+        read = {name for each in self._definitions.values() for name in each.sources}
+        for source in [each for each in self._heard if each.name in definition.sources]:
+            if source.name not in read:
+                source.unsubscribe(self._committed)
+                self._heard.discard(source)
 
     def reader(self, name: str) -> SinkReader:
         """What one has put out, wherever it runs."""
         if self._store.mode == "rw":
             return self.query(name).sink
         definition = self.definition(name)
+        if not definition.store:
+            raise InvalidArgument(
+                f"the live query {name!r} stores nothing: follow it where it runs"
+            )
         return SinkReader(self._store.stream(definition.sink), name, definition.columns)
 
-    def _opened(self, definition: LiveDefinition) -> LiveQuery:
-        tree = parse_statement(definition.sql)
-        found = form_of(
-            self._engine, lambda name: self._store.stream(name).snapshot(), tree, definition.sql,
-            definition.columns,
-        )  # fmt: skip
-        sources = {name: self._writer(name) for name in definition.sources}
-        sink = self._sink(definition, found)
-        query = LiveQuery(definition, found.form, sources, sink)
+    def _opened(self, definition: LiveDefinition, found: Analysed | None = None) -> LiveQuery:
+        if found is None:
+            tree = parse_statement(definition.sql)
+            found = understood(
+                self._engine, lambda name: self._store.stream(name).snapshot(), tree,
+                definition.sql, definition.columns,
+            )  # fmt: skip
+        sources = {name: self._source(name) for name in definition.sources}
+        sink = self._sinks.opened(definition, found)
+        card = card_of_query(definition, found.form)
+        if card is not None and Card.from_json(definition.card) != card:
+            definition = replace(definition, card=card.to_json())
+            if definition.name in self._definitions and not definition.dropping:
+                self._definitions[definition.name] = definition
+                keep_definition(self._store.files, definition)
+        query = LiveQuery(definition, found.form, sources, sink, card)
         if definition.webhook is not None and definition.webhook_secret is not None:
             webhook = Webhook(definition.webhook, definition.webhook_secret)
             self._deliveries.add(webhook, sink)
-        for source in sources.values():
-            if source not in self._heard:
-                source.subscribe(lambda _: self._wake.set())
-                self._heard.add(source)
         return query
+
+    def _source(self, name: str) -> EventStream:
+        """A stream whose commits wake the thread."""
+        source = self._writer(name)
+        if source not in self._heard:
+            source.subscribe(self._committed)
+            self._heard.add(source)
+        return source
 
     def _writer(self, name: str) -> EventStream:
         found = self._store.stream(name)
         assert isinstance(found, EventStream)
         return found
-
-    def _sink(self, definition: LiveDefinition, found: Analysed) -> Sink:
-        schema = sink_schema(
-            found.time, found.fields, revokes=definition.revokes, shared=definition.shared
-        )
-        if definition.sink in self._store.streams():
-            stream = self._writer(definition.sink)
-            if stream.schema != schema:
-                raise InvalidArgument(
-                    f"the stream {definition.sink!r} does not have the columns that results of "
-                    f"{definition.name!r} have now; drop the live query and create it again"
-                )
-        else:
-            stream = self._store.create_stream(
-                definition.sink, schema, StreamOptions(**definition.options), owner=OWNER
-            )
-        return Sink(stream, definition.name, definition.columns)
 
     # -- statements -------------------------------------------------------------------------------
 
@@ -211,21 +237,27 @@ class LiveQueries:
             if request.name in self.names():
                 if request.exists_ok:
                     return False
-                raise self._wrong(request, f"there is a live query {request.name!r} already")
-            found = form_of(
+                raise wrong(request, f"there is a live query {request.name!r} already")
+            found = understood(
                 self._engine, lambda name: self._store.stream(name).snapshot(), request.tree,
                 request.text,
             )  # fmt: skip
             sources = [self._writer(name) for name in found.form.streams]
             definition = defined(request, found, sources)
-            self._check_sink(request, definition, found)
+            self._sinks.check(request, definition, found)
+            card = card_of_query(definition, found.form)
+            if card is not None:
+                definition = replace(definition, card=card.to_json())
             keep_definition(self._store.files, definition)
             self._definitions[definition.name] = definition
             try:
-                self.query(definition.name)
+                with self._opening:
+                    self._queries[definition.name] = self._opened(definition, found)
+                self._sharing.apart[definition.name] = None
             except BaseException:
                 del self._definitions[definition.name]
                 self._queries.pop(definition.name, None)
+                self._unheard(definition)
                 lose_definition(self._store.files, definition.name)
                 raise
         self._wake.set()
@@ -233,41 +265,10 @@ class LiveQueries:
 
     def check(self, sql: str) -> None:
         """Refuse a SELECT that cannot be live; raises :class:`SqlError`."""
-        form_of(
+        understood(
             self._engine, lambda name: self._store.stream(name).snapshot(), parse_statement(sql),
             sql,
         )  # fmt: skip
-
-    def _check_sink(
-        self, request: LiveRequest, definition: LiveDefinition, found: Analysed
-    ) -> None:
-        schema = sink_schema(
-            found.time, found.fields, revokes=definition.revokes, shared=definition.shared
-        )
-        streams = self._store.streams()
-        taken = definition.sink in streams
-        if definition.shared and definition.name in streams:
-            raise self._wrong(request, f"there is a stream {definition.name!r} already")
-        if not taken:
-            return
-        if not definition.shared:
-            raise self._wrong(
-                request, f"there is a stream {definition.sink!r} already; choose another name"
-            )
-        stream = self._writer(definition.sink)
-        if self._store.owner_of(definition.sink) != OWNER or QUERY not in stream.schema:
-            raise self._wrong(
-                request, f"{definition.sink!r} is no stream that live queries share; choose another"
-            )
-        if stream.schema != schema:
-            columns = ", ".join(stream.schema.names)
-            raise self._wrong(
-                request, f"the sink {definition.sink!r} has other columns ({columns}): those that "
-                "share one have the same, in name and type"
-            )  # fmt: skip
-
-    def _wrong(self, request: LiveRequest, what: str) -> ChronicleError:
-        return error_at(request.text, request.at, what) if request.text else InvalidArgument(what)
 
     def drop(self, name: str, keep_results: bool = False) -> None:
         """End a live query, and unless they are kept remove its results."""
@@ -280,8 +281,9 @@ class LiveQueries:
             query = None
             with contextlib.suppress(ChronicleError):  # what cannot be opened can be dropped
                 query = self.query(name)
+            self._sharing.forget(name)
             if query is not None:
-                with query.lock:
+                with query.holding():
                     query.definition = replace(definition, paused=True)
             if not keep_results:
                 definition = replace(definition, dropping=True)
@@ -294,7 +296,9 @@ class LiveQueries:
         query = self._queries.pop(name, None)
         del self._definitions[name]
         used = any(each.sink == sink for each in self._definitions.values())
-        if not keep_results and sink in self._store.streams():
+        if not definition.store:
+            self._sinks.drop_passing(name)
+        elif not keep_results and sink in self._store.streams():
             if not used:
                 self._drop_stream(sink)
             elif query is not None:
@@ -305,8 +309,9 @@ class LiveQueries:
         elif query is not None and sink in self._store.streams():
             query.sink.put(None, None)
         lose_definition(self._store.files, name)
+        self._unheard(definition)
         if query is not None:
-            query.sink.wake()
+            query.sink.end()
 
     def pause(self, name: str) -> None:
         """Stop one until it is resumed, over restarts, too."""
@@ -325,6 +330,8 @@ class LiveQueries:
             keep_definition(self._store.files, definition)
             self._definitions[name] = definition
             self._broken.pop(name, None)
+            if paused:
+                self._sharing.leave(name)
             query = self._queries.get(name)
         if query is not None:
             query.take(definition)
@@ -343,7 +350,7 @@ class LiveQueries:
         sink, sources = self.sink_of(name), []
         try:
             sources = list(self.definition(name).sources)
-            status = self.query(name).status()
+            status = self._sharing.status(name) or self.query(name).status()
             webhook = self._deliveries.status(name)
             return status if webhook is None else {**status, "webhook": webhook}
         except ReadOnlyStore:
@@ -357,35 +364,25 @@ class LiveQueries:
             "error": error,
         }  # fmt: skip
 
+    def figures(self, name: str) -> dict[str, float]:
+        """What one has done since it was opened, for metrics; nothing where it is not at work."""
+        with self._lock:
+            query, group = self._queries.get(name), self._sharing.group_of(name)
+            shared = {} if group is None else group.figures(name)
+        return together(shared, {} if query is None else query.figures())
+
     def describe(self, name: str) -> list[tuple[str, str]]:
         """What one is: names and texts."""
         definition = self.definition(name)
         schema = self._store.stream(definition.sources[0]).schema
-        start = definition.start
-        late = "corrects" if definition.correct else "ignored"
-        if definition.correct_for is not None:
-            late += f" for {definition.correct_for} ticks behind the watermark"
-        every, idle = definition.every_ms, definition.idle_ms
-        return [
-            ("name", definition.name),
-            ("query", definition.sql),
-            ("source", ", ".join(definition.sources)),
-            ("sink", definition.sink + (" (shared)" if definition.shared else "")),
-            ("columns", ", ".join(definition.columns)),
-            ("start", "first" if start is None else str(schema.from_ticks(start))),
-            ("delay", f"{definition.delay} ticks"),
-            ("idle", "never" if idle is None else f"after {idle:g} ms"),
-            ("late", late),
-            ("emit", "on close" if every is None else f"on change every {every:g} ms"),
-            ("webhook", definition.webhook or ""),
-            ("options", ", ".join(f"{k} = {v}" for k, v in definition.options.items())),
-        ]
+        return definition.described(lambda tick: str(schema.from_ticks(tick)))
 
     def explain(self, name: str) -> list[str]:
         """How one is computed, line by line."""
         query = self.query(name)
         lines = [f"LiveQuery {name}"]
-        lines += [f"  {key}: {value}" for key, value in query.form.explain()]
+        told_ = [*query.form.explain(), *self._sharing.explain(name, query)]
+        lines += [f"  {key}: {value}" for key, value in told_]
         lines.append("  after a restart: goes on from its mark; what is kept is read again")
         lines.append("  query:")
         plan = self._engine().explain(query.definition.sql)
@@ -404,7 +401,7 @@ class LiveQueries:
         with self._lock:
             every = self._definitions.values()
             readers = [each.name for each in every if stream in each.sources]
-            writers = [each.name for each in every if each.sink == stream]
+            writers = [each.name for each in every if each.sink == stream and each.store]
         if readers or writers:
             what = "read by" if readers else "the sink of"
             named = ", ".join(readers or writers)
@@ -451,19 +448,46 @@ class LiveQueries:
             while self._round(late):
                 pass
             return
-        targets = {query: query.sources.positions() for query in self._open()}
+        self._resume()
+        targets: dict[LiveQuery | PatternGroup, dict[str, int]] = {
+            each: each.sources.positions() for each in self._stepping(self._open())
+        }
         self._wake.set()
         with self._stepped:
             while any(
-                query.active and not query.taken(positions) for query, positions in targets.items()
+                each.active and not each.taken(positions) for each, positions in targets.items()
             ):
                 late()
                 self._stepped.wait(0.05)
 
+    def keep_up(self, stream: str) -> None:
+        """Return when no query with a limit on its lag is further behind a stream than that.
+
+        At once where nobody does the steps, in this process or for now.
+        """
+        if self._thread is None or self._thread is threading.current_thread():
+            return
+        limited = [
+            (query, query.definition.lag_events_max)
+            for query in list(self._queries.values())
+            if query.definition.lag_events_max is not None and stream in query.sources.streams
+        ]
+        if not limited:
+            return
+        with self._stepped:
+            while not self._ended.is_set() and any(
+                query.active and most is not None and query.lag() > most for query, most in limited
+            ):
+                self._stepped.wait(0.05)
+
+    def _stepping(self, queries: Iterable[LiveQuery]) -> list[LiveQuery | PatternGroup]:
+        """Those that do steps: some queries, and all groups."""
+        return [*self._sharing.groups, *queries]
+
     def _open(self) -> list[LiveQuery]:
         """Those that can be opened, opened."""
         found = []
-        for name in list(self._definitions):
+        for name in list(self._sharing.apart):
             if name in self._broken and self._broken[name][0] == self._definitions.get(name):
                 continue
             try:
@@ -484,17 +508,32 @@ class LiveQueries:
 
     def _round(self, late: Callable[[], None] = lambda: None) -> bool:
         """One step of each; says whether there may be more to do at once."""
+        self._resume()
         more = False
+        groups = self._sharing.groups
+        for group in groups:
+            late()
+            more = self._sharing.step(group) or more
         queries = self._open()
         for query in queries:
             late()
-            more = query.step() or more
-        self._forget(queries)
+            more = query.step(at=self._sharing.goal_of(query)) or more
+        self._sharing.join(queries)
+        self._forget(self._stepping(queries))
         with self._stepped:
             self._stepped.notify_all()
         return more
 
-    def _forget(self, queries: list[LiveQuery]) -> None:
+    def _resume(self) -> None:
+        """Bring those together, once, that are searched together."""
+        with self._lock:
+            if not self._resumed:
+                self._resumed = True
+                new = set(self._sharing.apart)
+                every = list(self._definitions.values())
+                self._sharing.resume([each for each in every if each.name not in new])
+
+    def _forget(self, queries: Sequence[LiveQuery | PatternGroup]) -> None:
         """Let taps drop what every reader has taken in; one that is paused does without."""
         least: dict[int, tuple[CommitTap, int]] = {}
         for query in queries:
@@ -516,7 +555,9 @@ class LiveQueries:
                 self._ended.wait(1.0)
             if more:
                 continue
-            waits = [query.due_in() for query in list(self._queries.values()) if query.active]
+            queries = (self._queries.get(name) for name in list(self._sharing.apart))
+            active = [query for query in queries if query is not None and query.active]
+            waits = [each.due_in() for each in self._stepping(active)]
             due = min((wait for wait in waits if wait is not None), default=IDLE_SECONDS_MAX)
             self._wake.wait(min(due, IDLE_SECONDS_MAX))
 
@@ -529,8 +570,9 @@ class LiveQueries:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
         self._deliveries.close()
-        for query in list(self._queries.values()):
-            query.close()
+        for each in self._stepping(self._queries.values()):
+            each.close()
+        self._sinks.close()
 
     @property
     def ended(self) -> threading.Event:

@@ -17,6 +17,8 @@ Layout
     counted       of the last event           that is <= W           nothing (LATE IGNORE)
     patterns      of the last event           decided                from t - w to where searches
                                                                      meet again
+    situations    of completion or detection  that is <= W           up to a reach behind t, and
+                                                                     behind the next row
     ============  ==========================  =====================  ==============================
 
 Guarantee
@@ -90,6 +92,7 @@ class Evaluator:
         low: int | None = None,
         high: int | None = None,
         part: Any = None,
+        situations: Any = None,
     ) -> Result:
         """Evaluate over the events with ``low <= t < high``, or the part of the matches."""
         engine = self._engine()
@@ -98,7 +101,7 @@ class Evaluator:
             self._schema = snapshot.schema
         bounds = {} if low is None and high is None else {self._stream: (low, high)}
         return engine.over(
-            self._prepared, Region({self._stream: snapshot}, bounds, part), self.control
+            self._prepared, Region({self._stream: snapshot}, bounds, part, situations), self.control
         )
 
 
@@ -113,16 +116,25 @@ class Form(ABC):
         Columns of its results.
     appends : bool
         Whether results of the region behind the watermark were never put out before.
+    rebuilds : bool
+        Whether making anew what is kept, and going on with it, costs no more than a region.
     emits_changes : bool
         Whether results can be told before they are closed.
     corrects : bool
         Whether what a late event changes can be told and put right.
+    in_order : bool
+        Whether results of one time come in the order of their events.
+    hits : int or None
+        Of how many events a condition held, as often as they were read; None where nobody counts.
     """
 
     kind: str
     appends = True
+    rebuilds = False
     emits_changes = False
     corrects = True
+    in_order = False
+    hits: int | None = None
 
     def __init__(self, evaluator: Evaluator, columns: tuple[str, ...]) -> None:
         self.evaluator = evaluator

@@ -52,7 +52,7 @@ class LiveHandle:
         after : int
             The last ``_seq`` that is known already.
         follow : bool
-            Wait for more; ends when the database is closed.
+            Wait for more; ends when the live query is dropped or the database is closed.
         """
         if follow:
             return self._live.query(self.name).sink.following(after, self._live.ended)

@@ -30,6 +30,7 @@ from ..errors import ChronicleError, ResourceLimit
 from ..identity import digests
 from ..query.contract.result import Result
 from ..query.pattern.compiled import CompiledMatch
+from ..query.pattern.known_matches import KnownMatches
 from ..query.replay.applicability import demands
 from ..query.split.cuts import find_cut, independent
 from ..query.split.known import KnownPart, known_part
@@ -129,6 +130,22 @@ class PatternForm(Form):
             self.drop_state()
             raise
         return self._named(table, ticks)
+
+    def known(self, snapshot: Snapshot, events: pa.Table, offsets: Ticks) -> Results:
+        """Matches of which the events are known: see :class:`~.known_matches.KnownMatches`."""
+        part = KnownMatches(events, offsets)
+        found = self.evaluator.over(snapshot, part=lambda *_: part)
+        return self._named(*self._ended(found, INT64_MIN, INT64_MAX))
+
+    @property
+    def compiled(self) -> CompiledMatch:
+        """The clause."""
+        return self._compiled
+
+    @property
+    def hits(self) -> int | None:  # type: ignore[override]
+        """Events that some variable may stand for, where searches are kept."""
+        return None if self._state is None else self._state.hits
 
     @property
     def state_bytes(self) -> int:

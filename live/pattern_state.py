@@ -84,11 +84,14 @@ class PatternState:
         Up to which events were taken in; None before any, and after a failure.
     nbytes : int
         Memory that is kept.
+    hits : int
+        Events taken in that some variable may stand for.
     """
 
     def __init__(self) -> None:
         self.watermark: int | None = None
         self.nbytes = 0
+        self.hits = 0
         self._stream: AdvancingMatch | None = None
         self._schema: StreamSchema | None = None
         self._dropped = 0
@@ -124,6 +127,7 @@ class PatternState:
         stream = self._stream
         assert stream is not None
         self.watermark = None  # until all is well
+        hits = stream.hits
         found = []
         new = _scan(snapshot, compiled, added(since, 1), known, metrics, check)
         for table, watermark in _chunks(new, snapshot.schema.time, known):
@@ -131,6 +135,7 @@ class PatternState:
             if decided.rows.num_rows:
                 found.append(decided.rows)
         self.watermark, self.nbytes = known, stream.nbytes
+        self.hits += stream.hits - hits
         self._schema, self._dropped = snapshot.schema, snapshot.state.dropped
         return found
 

@@ -33,21 +33,26 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..errors import ChronicleError, InvalidArgument
+from ..errors import ChronicleError, InvalidArgument, ResourceLimit
 from ..store import EventStream
 from ..store.tap import Spans, united
 from ..ticks import INT64_MAX, INT64_MIN
-from .changes import Changes, Results, difference, newly
+from .bank.cards import Card
+from .changes import Changes, Results, Said, difference, newly
 from .combined import Combined, Moment, OneStream
 from .count_form import CountForm
 from .definition import LiveDefinition
 from .forms import added
 from .sink import Mark, Sink
 from .sources import Sources
+from .spent import Spent, figures
+
+if TYPE_CHECKING:
+    from .pattern_group import PatternGroup
 
 __all__ = ["LiveQuery", "told"]
 
@@ -74,6 +79,8 @@ class LiveQuery:
     streams : mapping of str to EventStream
         That it reads.
     sink : Sink
+    card : Card, optional
+        What a bank needs to know of it, where it may share one.
     """
 
     def __init__(
@@ -82,22 +89,59 @@ class LiveQuery:
         form: Combined,
         streams: Mapping[str, EventStream],
         sink: Sink,
+        card: Card | None = None,
     ) -> None:
         self.definition = definition
         self.form = form
         self.sources = Sources(streams)
         self.sink = sink
+        self.card = card
         self.error: str | None = None
+        self.stepping, self.reconciling = Spent(), Spent()
         self.lock = threading.RLock()
+        self.group: PatternGroup | None = None
+        """That does its steps; its lock is the group's then."""
         self._moment = self.sources.look()
         self._marked = 0.0
         self._emitted = 0.0
         self._unmarked = False
         self._caught_up = False
+        self._known_moment = self._moment
+        """The sources as they were when all there was was taken in."""
         kept = sink.mark(definition.sources)
-        self.mark = kept or Mark()
+        self._mark = kept or Mark()
+        self._told = self._moment
+        """The sources as they were at the mark, where results are not stored."""
+        self._first = INT64_MIN if definition.start is None else definition.start
+        if not definition.store:
+            self._begin_now()
         self._whole = kept is None and sink.stream.snapshot().count > 0
         """Whether everything that was put out is to be compared."""
+
+    def _begin_now(self) -> None:
+        """Take all that there is as told."""
+        known = self.sources.watermark(self.definition)
+        if known is not None:
+            positions = {name: snapshot.version for name, snapshot in self._moment.items()}
+            self._mark = Mark(positions, known, self.sources.events(self._moment, known))
+            self._first = added(self.form.closed(known), 1)
+
+    @property
+    def mark(self) -> Mark:
+        """How far it has come."""
+        if self.group is None:
+            return self._mark
+        return self.group.mark_of(self.definition.name)
+
+    @property
+    def own_mark(self) -> Mark:
+        """That of its last step by itself."""
+        return self._mark
+
+    @property
+    def moment(self) -> Moment:
+        """What its last step saw."""
+        return self._moment if self.group is None else self.group.moment
 
     # -- what there is to do ----------------------------------------------------------------------
 
@@ -125,39 +169,54 @@ class LiveQuery:
 
     # -- a step -----------------------------------------------------------------------------------
 
-    def step(self, cancelled: Callable[[], None] = lambda: None) -> bool:
+    def step(
+        self, cancelled: Callable[[], None] = lambda: None, at: tuple[Moment, int] | None = None
+    ) -> bool:
         """Take in what there is, or a part of it; says whether there may be more at once.
 
-        A failure stops the query: see :attr:`error`.
+        ``at``: what there is, and the watermark, where others have said that.  A failure stops the
+        query: see :attr:`error`.
         """
-        with self.lock:
-            if not self.active:
+        with self.holding():
+            if not self.active or self.group is not None:
                 return False
             try:
-                return self._step(cancelled)
+                return self._step(cancelled, at)
             except Exception as error:  # whatever it is, the others go on
-                self.error = told(error)
-                self.form.drop_state()
-                logger.warning(
-                    "live query %s stopped: %s", self.definition.name, self.error,
-                    exc_info=not isinstance(error, ChronicleError),
-                )  # fmt: skip
+                self.fail(error)
                 return False
 
-    def _step(self, cancelled: Callable[[], None]) -> bool:
-        moment = self._moment = self.sources.look()
+    def fail(self, error: Exception) -> None:
+        """Stop, and tell why."""
+        self.error = told(error)
+        self.form.drop_state()
+        logger.warning(
+            "live query %s stopped: %s", self.definition.name, self.error,
+            exc_info=not isinstance(error, ChronicleError),
+        )  # fmt: skip
+
+    def _step(self, cancelled: Callable[[], None], at: tuple[Moment, int] | None) -> bool:
+        moment = self._moment = self.sources.look() if at is None else at[0]
         positions = {name: snapshot.version for name, snapshot in moment.items()}
         definition, before = self.definition, self.mark
-        known = self.sources.watermark(definition)
+        known = self.sources.watermark(definition) if at is None else at[1]
         if before.watermark is not None:
             known = before.watermark if known is None else max(known, before.watermark)
         if known is None or (
             known == before.watermark and positions == before.positions and not self._due()
             and not self._whole
         ):  # fmt: skip
-            self.mark = replace(before, positions=positions)
-            self._caught_up = True
+            self._mark = replace(before, positions=positions)
+            self._caught_up, self._known_moment = True, moment
             return False
+        if definition.on_truncate == "stop":
+            self._check_truncated()
+        with self.stepping.timed():
+            return self._taken_in(moment, known, cancelled)
+
+    def _taken_in(self, moment: Moment, known: int, cancelled: Callable[[], None]) -> bool:
+        """A step to the commits of a moment, and to a watermark."""
+        definition, before = self.definition, self.mark
         form, start = self.form, self._start
         upto = known
         if not self._whole and (form.appends or before.watermark is not None):
@@ -177,19 +236,20 @@ class LiveQuery:
             found, windows = counted.following(snapshot, windows, upto)
             parts.append(Changes.added(found.where(found.time >= start)))
         elif self._whole:
-            regions = ((self._floor(moment, known), INT64_MAX),)
+            regions = ((self.floor(moment, known), INT64_MAX),)
         else:
             low = start
             if before.watermark is not None:
                 low = max(start, form.begin(moment, before.watermark))
             behind = (low, form.closed(upto))
             if form.appends and definition.every_ms is None:
-                parts.append(Changes.added(form.results(moment, *behind, upto)))
+                kept = self._advanced(moment, upto, bool(late)) if form.incremental else None
+                if kept is None:
+                    kept = form.results(moment, *behind, upto)
+                parts.append(Changes.added(kept.where(kept.time >= start)))
             elif (new := self._advanced(moment, upto, bool(late or regions))) is not None:
                 new = new.where(new.time >= start)
-                parts.append(
-                    newly(new, self.sink.said(*behind)) if len(new) else Changes.added(new)
-                )
+                parts.append(newly(new, self._said(*behind)) if len(new) else Changes.added(new))
             elif behind[0] <= behind[1]:
                 regions = united((*regions, behind))
         for low, high in regions:
@@ -199,11 +259,23 @@ class LiveQuery:
             low = max(start, added(form.closed(upto), 1))
             parts.append(self._reconciled(moment, low, INT64_MAX, INT64_MAX))
             self._emitted = time.monotonic()
+        self._check_state()
         changes = Changes.joined(parts) if parts else None
         self._put(changes, moment, upto, late, windows)
+        self._told = moment
         self._whole = False
         self._caught_up = upto >= known
+        if self._caught_up:
+            self._known_moment = moment
         return upto < known
+
+    def _check_truncated(self) -> None:
+        name = self.sources.truncated(self.mark)
+        if name is not None:
+            raise InvalidArgument(
+                f"the stream {name!r} was truncated, and on_truncate is 'stop': ALTER LIVE QUERY "
+                f"{self.definition.name} REFRESH takes back what it had made of it, and goes on"
+            )
 
     def _advanced(self, moment: Moment, upto: int, disturbed: bool) -> Results | None:
         """What a step in order adds, where the form has kept what it takes to say that."""
@@ -212,8 +284,17 @@ class LiveQuery:
             self.sources.events(moment, before.watermark) != before.events
         ):  # fmt: skip
             self.form.drop_state()
-            return None
+            if before.watermark is None or not self.form.rebuilds:
+                return None
         return self.form.advanced(moment, before.watermark, upto)
+
+    def _check_state(self) -> None:
+        kept, most = self.form.state_bytes, self.definition.state_bytes_max
+        if kept > most:
+            raise ResourceLimit(
+                f"{kept} bytes are kept from step to step, more than state_bytes_max = {most}: "
+                "narrow its time window, or create it again WITH (state_bytes_max = ...)"
+            )
 
     def _due(self) -> bool:
         every = self.definition.every_ms
@@ -231,7 +312,7 @@ class LiveQuery:
             return count, ()
         top = self.form.closed(watermark)
         changed = self.form.changed(moment, late, watermark)
-        floor = self._floor(moment, watermark)
+        floor = self.floor(moment, watermark)
         return count, tuple(
             (max(low, floor), min(high, top))
             for low, high in changed
@@ -240,17 +321,33 @@ class LiveQuery:
 
     @property
     def _start(self) -> int:
-        return INT64_MIN if self.definition.start is None else self.definition.start
+        return self._first
 
-    def _floor(self, moment: Moment, watermark: int) -> int:
-        """Results before this are never changed: what they are made of may have been dropped."""
+    def floor(self, moment: Moment, watermark: int) -> int:
+        """Results before this are never changed: what they are made of may have been dropped.
+
+        By retention, that is: what a truncation has dropped is taken back.
+        """
+        if self.sources.truncated(self.mark) is not None:
+            return self._start
         frozen = self.sources.frozen(moment, self.form, watermark)
         return self._start if frozen is None else max(self._start, added(frozen, 1))
 
     def _reconciled(self, moment: Moment, low: int, high: int, known: int) -> Changes:
         """The difference between the query and the sink over a region."""
-        want = self.form.results(moment, low, high, known)
-        return difference(want, self.sink.said(low, high))
+        with self.reconciling.timed():
+            want = self.form.results(moment, low, high, known)
+            return difference(want, self._said(low, high))
+
+    def _said(self, low: int, high: int) -> Said:
+        """What was said of results in a region; where that is not stored, it is known anew."""
+        if self.definition.store:
+            return self.sink.said(low, high)
+        watermark = self.mark.watermark
+        if watermark is None:
+            low, high, watermark = 1, 0, 0
+        top = min(high, self.form.closed(watermark))
+        return Said.anew(self.form.results(self._told, max(low, self._first), top, watermark))
 
     def _put(
         self, changes: Changes | None, moment: Moment, upto: int, late: int, windows: int
@@ -271,13 +368,43 @@ class LiveQuery:
             self._marked, self._unmarked = now, False
         else:
             self._unmarked = True
-        self.mark = mark
+        self._mark = mark
+
+    # -- with others ------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def holding(self) -> Iterator[None]:
+        """Hold its lock, which may become another one while it is waited for."""
+        while True:
+            lock = self.lock
+            with lock:
+                if lock is self.lock:
+                    yield
+                    return
+
+    def share(self, group: PatternGroup) -> None:
+        """Have a group do its steps; its lock is held."""
+        self.group, self.lock = group, group.lock
+        self.form.drop_state()
+
+    def part(self, mark: Mark) -> None:
+        """Go on by itself, from a mark; the lock of the group is held."""
+        group, self.group = self.group, None
+        if group is not None:
+            self._moment = group.moment
+        self._mark, self._unmarked, self._whole = mark, True, False
+        self.lock = threading.RLock()
+
+    @property
+    def settled(self) -> bool:
+        """Whether it has come somewhere, and nothing is to be compared."""
+        return self.active and not self._whole and self._caught_up
 
     # -- what people ask for ----------------------------------------------------------------------
 
     def take(self, definition: LiveDefinition) -> None:
         """Go on, or stop after the step at hand, as a definition says."""
-        with self.lock:
+        with self.holding():
             self.definition = definition
             self.error = None
             if definition.paused:
@@ -289,7 +416,7 @@ class LiveQuery:
 
     def close(self) -> None:
         """Leave the mark of what was done."""
-        with self.lock:
+        with self.holding():
             if self._unmarked and self.active:
                 with contextlib.suppress(ChronicleError):
                     self.sink.put(None, self.mark)
@@ -297,10 +424,17 @@ class LiveQuery:
 
     def refresh(self, low: int | None, high: int | None) -> int:
         """Reconcile results with times in a range; gives the number of changes."""
-        with self.lock:
+        with self.holding():
             self.form.drop_state()
             found = self._compared(low, high)
-            if len(found):
+            watermark, every = self.mark.watermark, low is None and high is None
+            if every and self.group is None and watermark is not None:
+                moment = self._moment
+                self._mark = replace(
+                    self._mark, events=self.sources.events(moment, watermark),
+                    positions={name: snapshot.version for name, snapshot in moment.items()},
+                )  # fmt: skip
+            if every or len(found):
                 self.error = None
                 self.sink.put(found, self._counted(found))
             return len(found)
@@ -308,37 +442,53 @@ class LiveQuery:
     def _counted(self, changes: Changes) -> Mark:
         gone = int((changes.sign < 0).sum())
         mark = self.mark
-        self.mark = replace(
+        counted = replace(
             mark, step=mark.step + 1, rows=mark.rows + len(changes) - gone,
             retractions=mark.retractions + gone,
         )  # fmt: skip
-        return self.mark
+        if self.group is None:
+            self._mark = counted
+        else:
+            self.group.count(self.definition.name, counted)
+        return counted
 
     def verify(self) -> int:
         """How many results are missing or wrong; 0 after every step."""
-        with self.lock:
+        with self.holding():
             return len(self._compared(None, None))
 
     def _compared(self, low: int | None, high: int | None) -> Changes:
         """The difference in a range of times, as of the last step."""
-        moment = self._moment
+        moment = self.moment
         if {name: snapshot.version for name, snapshot in moment.items()} != self.mark.positions:
-            moment = self.sources.look()
+            moment = self._moment = self.sources.look()
         watermark = self.mark.watermark
         if watermark is None or not self.form.corrects:
-            return difference(self.form.results(moment, 1, 0, 0), self.sink.said(1, 0))
-        floor = self._floor(moment, watermark)
+            return difference(self.nothing(), self._said(1, 0))
+        floor = self.floor(moment, watermark)
         low = floor if low is None else max(low, floor)
         top = self.form.closed(watermark)
         high = top if high is None else min(high, top)
         return self._reconciled(moment, low, high, watermark)
 
+    def lag(self) -> int:
+        """Events that were committed since all there was was taken in."""
+        return self.sources.events_since(self._known_moment)
+
+    def nothing(self) -> Results:
+        """No results."""
+        return self.form.results(self._moment, 1, 0, 0)
+
     def retract(self) -> None:
         """Take everything back that holds, and end the mark."""
-        with self.lock:
+        with self.holding():
             said = self.sink.said(INT64_MIN, INT64_MAX)
             nothing = said.net.where(said.revision < 0)
             self.sink.put(difference(nothing, said), None)
+
+    def figures(self) -> dict[str, float]:
+        """What was done since it was opened, for metrics."""
+        return figures(self.stepping, self.reconciling, self.form.hits)
 
     def status(self) -> dict[str, Any]:
         """The columns of SHOW LIVE QUERIES."""
@@ -353,7 +503,7 @@ class LiveQuery:
             state = "catching up"
         shown: Any = mark.watermark
         if shown is not None:
-            shown = next(iter(self._moment.values())).schema.from_ticks(shown)
+            shown = next(iter(self.moment.values())).schema.from_ticks(shown)
         return {
             "name": definition.name,
             "sink": definition.sink,

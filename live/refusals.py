@@ -25,8 +25,8 @@ _CLAUSES = {
     "qualify": "row numbers and ranks change with every event; group by a window",
     "windows": "functions OVER rows change with every event; group by a window",
     "with_": "a live query is one SELECT; write what WITH names where it is used",
-    "joins": "a live query reads one stream; make a live query of each side",
-    "laterals": "a live query reads one stream; make a live query of each side",
+    "joins": "join two streams, FROM a JOIN b ON ..., without parentheses",
+    "laterals": "a live query joins two streams, FROM a JOIN b ON ...",
     "sample": "which events a sample holds is not the same each time",
 }
 _CHANGING = (
@@ -41,28 +41,41 @@ def refused(text: str, node: Any, what: str) -> SqlError:
     return error_at(text, position_of(node), what)
 
 
-def check_live(tree: Any, text: str) -> None:
+def check_live(tree: Any, text: str, *, join: bool = False, union: bool = False) -> None:
     """Refuse what no class of live queries has.
+
+    Parameters
+    ----------
+    tree : sqlglot tree
+        Of one SELECT; or, with ``union``, of one operation on the rows of two.
+    text : str
+    join : bool
+        It may have a join.
 
     Raises
     ------
     SqlError
         With the position of what is in the way.
     """
-    if isinstance(tree, exp.SetOperation):
-        raise refused(
-            text,
-            tree.expression,
-            "make a live query of each SELECT, INTO one sink: that is their union",
-        )
+    if union:
+        if type(tree) is not exp.Union or tree.args.get("distinct") or tree.args.get("by_name"):
+            raise refused(
+                text, tree.expression, "whether a row occurs elsewhere, too, is never known for "
+                "good: write UNION ALL, columns in the same order"
+            )  # fmt: skip
+        for clause in ("order", "limit", "offset", "with_"):
+            if tree.args.get(clause):
+                raise refused(text, tree.args[clause], _CLAUSES[clause])
+        return
     if not isinstance(tree, exp.Select) or tree.args.get("from_") is None:
         raise refused(text, tree, "a live query is a SELECT from a stream")
     for clause, why in _CLAUSES.items():
         found = tree.args.get(clause)
-        if found:
+        if found and not (join and clause == "joins"):
             node = found[0] if isinstance(found, list) else found
             name = "WITH" if clause == "with_" else type(node).__name__.upper()
-            raise refused(text, node, f"{name} cannot be live: {why}")
+            at = tree if position_of(node) is None else node
+            raise refused(text, at, f"{name} cannot be live: {why}")
     item = tree.args["from_"].this
     if item.args.get("joins"):
         raise refused(text, item.args["joins"][0], f"a join cannot be live: {_CLAUSES['joins']}")

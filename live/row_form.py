@@ -10,6 +10,7 @@ from ..store.snapshot import Snapshot
 from ..store.tap import Spans
 from .changes import Results
 from .forms import Evaluator, Form, Ticks, chosen, half_open, ticks_of
+from .plain_rows import EVENTS_MAX, PlainRows
 
 __all__ = ["TIME", "RowForm", "ranks"]
 
@@ -26,21 +27,46 @@ class RowForm(Form):
     ----------
     evaluator : Evaluator
         With the event's time as :data:`TIME`.
+    plain : PlainRows, optional
+        Where few events need no executor.
+    name : str, optional
+        A column that names a row, where the events are results that have names.
     """
 
     kind = "rows"
+    in_order = True
+    hits: int = 0
 
-    def __init__(self, evaluator: Evaluator, columns: tuple[str, ...], seed: bytes) -> None:
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        columns: tuple[str, ...],
+        seed: bytes,
+        plain: PlainRows | None = None,
+        name: str | None = None,
+    ) -> None:
         super().__init__(evaluator, columns)
         self._seed = seed
+        self._plain = plain
+        self._name = name
 
     def results(self, snapshot: Snapshot, low: int, high: int, known: int) -> Results:
         """The rows of the events in a range of ticks."""
         start, end = half_open(low, min(high, known))
-        table = self.evaluator.over(snapshot, start, end).arrow()
+        table = self._rows(snapshot, start, end)
         ticks = ticks_of(table, TIME)
-        names = digests(self._seed, [pa.array(ticks), pa.array(ranks(ticks))])
+        self.hits += len(ticks)
+        held = [pa.array(ticks), pa.array(ranks(ticks))]
+        if self._name is not None:
+            held = [table.column(self._name)]
+        names = digests(self._seed, held)
         return Results(ticks, names, chosen(table, self.columns))
+
+    def _rows(self, snapshot: Snapshot, start: int | None, end: int | None) -> pa.Table:
+        plain = self._plain
+        if plain is not None and snapshot.aggregate((), start, end).count <= EVENTS_MAX:
+            return plain.over(snapshot, start, end, TIME)
+        return self.evaluator.over(snapshot, start, end).arrow()
 
     def changed(self, snapshot: Snapshot, spans: Spans, watermark: int) -> Spans:
         """The ticks themselves."""
@@ -48,8 +74,9 @@ class RowForm(Form):
 
     def explain(self) -> list[tuple[str, str]]:
         """What is said of the class."""
+        how = "the executor" if self._plain is None else "row tests, where events are few"
         return [("class", self.kind), ("reach", "none"), ("closed", "with the event"),
-                ("state", "none")]  # fmt: skip
+                ("evaluated", f"by {how}"), ("state", "none")]  # fmt: skip
 
 
 def ranks(ticks: Ticks) -> Ticks:

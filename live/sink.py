@@ -35,7 +35,15 @@ from ..schema import StreamSchema
 from ..store import EventStream, Range, Snapshot, StreamReader
 from .changes import Changes, Said
 
-__all__ = ["OWNER", "Mark", "Sink", "SinkReader", "sink_schema"]
+__all__ = [
+    "OWNER",
+    "Mark",
+    "Sink",
+    "SinkReader",
+    "leave_marks",
+    "put_together",
+    "sink_schema",
+]
 
 OWNER = "live"
 QUERY = "_query"
@@ -61,6 +69,9 @@ class Mark:
     step : int
     rows, retractions, late, ignored : int
         Counters, for people.
+    group : str
+        Name of a mark in the same sink that stands for this one where that has come further;
+        "" for none.
     """
 
     positions: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -72,6 +83,7 @@ class Mark:
     retractions: int = 0
     late: int = 0
     ignored: int = 0
+    group: str = ""
 
     @classmethod
     def of(cls, found: Mapping[str, Any], sources: Sequence[str]) -> Mark:
@@ -191,31 +203,19 @@ class Sink(SinkReader):
         super().__init__(stream, query, columns)
         self.stream = stream
         self._woken = threading.Condition()
-        self._listening = False
+        self._ended = False
 
     def mark(self, sources: Sequence[str]) -> Mark | None:
         """The mark of the last step; None where there is none."""
         found = self.stream.marks().get(self.query)
         return None if found is None else Mark.of(found, sources)
 
-    def _next(self) -> int:
-        """The next ``_seq``; the stream's lock is held."""
-        told = int(self.stream.marks().get(SEQUENCE, 1))
-        newest = self.stream.snapshot().aggregate(["_seq"])["_seq"].max
-        return max(told, 1 if newest is None else int(newest) + 1)
-
     def put(self, changes: Changes | None, mark: Mark | None) -> None:
         """Commit the changes of a step with its mark; None ends the query's."""
-        with self.stream.quiet():  # numbers are given in the order of commits
-            marks: dict[str, Any] = {self.query: None if mark is None else asdict(mark)}
-            batch = pa.RecordBatch.from_pylist([], schema=self.stream.schema.arrow)
-            if changes is not None and len(changes):
-                first = self._next()
-                batch = self._batch(changes, first)
-                marks[SEQUENCE] = first + len(changes)
-            self.stream.append(batch, owner=OWNER, marks=marks)
+        put_together(self.stream, [(self, changes, mark)])
 
-    def _batch(self, changes: Changes, first: int) -> pa.RecordBatch:
+    def batch(self, changes: Changes, first: int) -> pa.RecordBatch:
+        """Changes as events of the stream, from a ``_seq`` on."""
         results, count = changes.results, len(changes)
         schema = self.stream.schema
         own: dict[str, Any] = {
@@ -235,26 +235,70 @@ class Sink(SinkReader):
         return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow)
 
     def following(self, after: int, closed: threading.Event) -> Iterator[pa.RecordBatch]:
-        """As :meth:`rows`, and then what is put out, as it is, until ``closed``."""
-        with self._woken:
-            if not self._listening:
-                self.stream.subscribe(lambda _: self.wake())
-                self._listening = True
-        while True:
-            position = self.stream.snapshot().version
-            for batch in self.rows(after):
-                after = batch.column("_seq")[-1].as_py()
-                yield batch
-            with self._woken:
-                while self.stream.snapshot().version == position:
-                    if closed.is_set():
-                        return
-                    self._woken.wait()
+        """As :meth:`rows`, and then what is put out, as it is, until ``closed`` or :meth:`end`."""
+        self.stream.subscribe(self._committed)
+        try:
+            while True:
+                position = self.stream.snapshot().version
+                for batch in self.rows(after):
+                    after = batch.column("_seq")[-1].as_py()
+                    yield batch
+                with self._woken:
+                    while self.stream.snapshot().version == position:
+                        if closed.is_set() or self._ended:
+                            return
+                        self._woken.wait()
+        finally:  # also of one that is not asked for more
+            self.stream.unsubscribe(self._committed)
+
+    def _committed(self, _: object) -> None:
+        self.wake()
 
     def wake(self) -> None:
         """Have those that follow look again."""
         with self._woken:
             self._woken.notify_all()
+
+    def end(self) -> None:
+        """Have those that follow end when they have told what there is: nothing will follow."""
+        with self._woken:
+            self._ended = True
+            self._woken.notify_all()
+
+
+def put_together(
+    stream: EventStream,
+    parts: Sequence[tuple[Sink, Changes | None, Mark | None]],
+    marks: Mapping[str, Any] | None = None,
+) -> None:
+    """Commit what several live queries put into their sink, with their marks and others."""
+    with stream.quiet():  # numbers are given in the order of commits
+        left: dict[str, Any] = dict(marks or {})
+        batches: list[pa.RecordBatch] = []
+        first = None
+        for sink, changes, mark in parts:
+            left[sink.query] = None if mark is None else asdict(mark)
+            if changes is not None and len(changes):
+                first = _next(stream) if first is None else first
+                batches.append(sink.batch(changes, first))
+                first += len(changes)
+        if first is not None:
+            left[SEQUENCE] = first
+        table = pa.Table.from_batches(batches, stream.schema.arrow).combine_chunks()
+        stream.append(table, owner=OWNER, marks=left)
+
+
+def leave_marks(stream: EventStream, marks: Mapping[str, Any]) -> None:
+    """Leave marks that say nothing new: after a crash they may be gone."""
+    nothing = stream.schema.arrow.empty_table()
+    stream.append(nothing, durability="none", owner=OWNER, marks=marks)
+
+
+def _next(stream: EventStream) -> int:
+    """The next ``_seq``; the stream's lock is held."""
+    told = int(stream.marks().get(SEQUENCE, 1))
+    newest = stream.snapshot().aggregate(["_seq"])["_seq"].max
+    return max(told, 1 if newest is None else int(newest) + 1)
 
 
 def _as(column: pa.ChunkedArray, field: pa.Field) -> pa.Array:

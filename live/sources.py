@@ -24,6 +24,7 @@ from collections.abc import Iterable, Mapping
 from ..store import EventStream
 from ..store.options import retention_limits
 from ..store.snapshot import Snapshot
+from ..store.staging import truncated_at
 from ..store.tap import Spans, united
 from ..ticks import INT64_MIN
 from .combined import Combined, Moment
@@ -141,29 +142,37 @@ class Sources:
         if watermark is None:
             return 0, {}
         count, found = 0, {}
-        held: dict[str, int] | None = None
         for name, snapshot in moment.items():
             arrivals = self.taps[name].between(mark.positions.get(name, 0), snapshot.version)
             spans: Spans = ((INT64_MIN, watermark),)
-            if arrivals is None:
-                held = self.events(moment, watermark) if held is None else held
-                if held[name] == mark.events.get(name):
-                    arrivals = []  # of commits that nobody has heard of, none was late
             if arrivals is not None:
-                mine = [each for each in arrivals if any(low <= watermark for low, _ in each.spans)]
-                count += sum(each.late_events for each in mine)
                 spans = tuple(
                     (low, min(high, watermark))
-                    for each in mine
+                    for each in arrivals
                     for low, high in each.spans
                     if low <= watermark
                 )
+            if self._is_truncated(name, mark):
+                spans = ((INT64_MIN, watermark),)
+            elif spans:
+                more = self.events({name: snapshot}, watermark)[name] - mark.events.get(name, 0)
+                if arrivals is None and not more:
+                    spans = ()  # of commits that nobody has heard of, none was late
+                count += max(0, more)
             if definition.correct_for is not None:
                 bound = added(watermark, 1 - definition.correct_for)
                 spans = tuple((max(low, bound), high) for low, high in spans if high >= bound)
             if spans:
                 found[name] = united(spans)
         return count, found
+
+    def truncated(self, mark: Mark) -> str | None:
+        """The first that was truncated since a step; None without one."""
+        return next((name for name in self.streams if self._is_truncated(name, mark)), None)
+
+    def _is_truncated(self, name: str, mark: Mark) -> bool:
+        jobs = self.streams[name].commits.manifest.jobs
+        return mark.watermark is not None and truncated_at(jobs) > mark.positions.get(name, 0)
 
     def frozen(self, moment: Moment, form: Combined, watermark: int) -> int | None:
         """Greatest time of results made of what retention may have dropped; None without any."""
@@ -185,6 +194,14 @@ class Sources:
         return max(found, default=None)
 
     # -- for people -------------------------------------------------------------------------------
+
+    def events_since(self, moment: Moment) -> int:
+        """Events that were committed since a moment."""
+        count = 0
+        for name, stream in self.streams.items():
+            new, old = stream.snapshot(), moment[name]
+            count += new.count + new.state.dropped - old.count - old.state.dropped
+        return count
 
     def lag_events(self, watermark: int | None) -> int:
         """Events behind a watermark."""

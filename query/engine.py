@@ -45,7 +45,9 @@ from .plan.prepared import PreparedQuery, prepare
 from .relational.evaluation import evaluated_by
 from .relational.interface import RelationalExecutor
 from .run.execution import Execution, Surroundings
+from .situations.compiled import CompiledSituations
 from .split.parts import MatchPart
+from .split.situation_parts import SituationPart
 from .sql.dialect import (
     Explain,
     StatementNode,
@@ -76,11 +78,14 @@ class Region:
         Half-open ranges of ticks outside of which their events do not count.
     part : callable, optional
         From a snapshot and a row pattern over it to the share of its matches that is looked for.
+    situations : callable, optional
+        The same for patterns of situations.
     """
 
     snapshots: Mapping[str, Snapshot]
     bounds: Mapping[str, tuple[int | None, int | None]] = dataclasses.field(default_factory=dict)
     part: Callable[[Snapshot, CompiledMatch], MatchPart] | None = None
+    situations: Callable[[Snapshot, CompiledSituations], SituationPart] | None = None
 
 
 class _Careful:
@@ -140,6 +145,13 @@ class QueryEngine:
             return self
         view = copy.copy(self)
         view.catalog = VisibleStreams(self.catalog, visible)
+        return view
+
+    def over_catalog(self, catalog: Catalog) -> QueryEngine:
+        """The engine for another catalog; it shares everything but what was prepared."""
+        view = copy.copy(self)
+        view.catalog = catalog
+        view._prepared = StatementCache()
         return view
 
     # ------------------------------------------------------------------- statements
@@ -289,6 +301,7 @@ class QueryEngine:
             planning.snapshots.update(region.snapshots)
             planning.bounds.update(region.bounds)
             planning.part = region.part
+            planning.situations = region.situations
         return plan_query(prepared, planning), planning.snapshot
 
     def _execution(

@@ -17,21 +17,32 @@ from typing import Any
 from .binding.from_operator import Binders, BoundOperator, OperatorSite
 from .binding.match_binding import BoundMatch, bind_match
 from .binding.net_binding import BoundNet, bind_net
+from .binding.recent_binding import BoundRecent, bind_recent
 from .binding.situation_binding import BoundSituations, bind_situations
 from .binding.window_binding import BoundWindows, bind_windows
 from .binding.window_call import NAMES
 from .plan.match_plan import plan_recognition
 from .plan.net_plan import plan_net
-from .plan.nodes import Leaf, Match, NetRows, SituationMatch, WindowAggregate, WindowedEvents
+from .plan.nodes import (
+    Leaf,
+    Match,
+    NetRows,
+    RecentJoin,
+    SituationMatch,
+    WindowAggregate,
+    WindowedEvents,
+)
 from .plan.planner import Planners, Planning
+from .plan.recent_plan import plan_recent
 from .plan.situation_plan import plan_situations
 from .plan.window_plan import plan_windows
 from .run.context import Openers, Relation, RunContext
 from .run.match_operator import MatchOperator
 from .run.net_operator import NetOperator
+from .run.recent_operator import RecentOperator
 from .run.situation_operator import SituationOperator
 from .run.window_operator import WindowAggregateOperator, WindowedEventsOperator
-from .sql.dialect import MatchRelation, SituationRelation
+from .sql.dialect import MatchRelation, RecentRelation, SituationRelation
 
 __all__ = ["BINDERS", "OPENERS", "OPERATORS", "PLANNERS", "FromOperator"]
 
@@ -78,6 +89,9 @@ OPERATORS = (
         BoundSituations,
         plan_situations,
         {SituationMatch: SituationOperator},
+    ),
+    FromOperator(
+        (RecentRelation,), bind_recent, BoundRecent, plan_recent, {RecentJoin: RecentOperator}
     ),
     FromOperator(("net",), bind_net, BoundNet, plan_net, {NetRows: NetOperator}),
 )

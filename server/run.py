@@ -94,6 +94,7 @@ def serve(settings: Settings | None = None, announce: Callable[[str], None] | No
         app.state.server.warm_workers()
         gc.collect()
         gc.freeze()  # a collection beside a large statement then walks that, not all the libraries
+        stack.callback(gc.unfreeze)  # or what the libraries hold is never let go
         config = uvicorn_config(app, settings)
         url = _url(listener)
         server = Listening(

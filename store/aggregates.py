@@ -41,7 +41,6 @@ __all__ = [
     "aggregate_floats",
     "aggregate_integers",
     "merge_children",
-    "merge_words",
 ]
 
 Words = npt.NDArray[np.int64]
@@ -297,62 +296,6 @@ def merge_children(table, first, end, selected, kinds, words):  # type: ignore[n
                     words[base + 4] += 1
 
 
-@kernel
-def merge_words(source, kinds, words):  # type: ignore[no-untyped-def]
-    """Merge one element into another over the same attributes, in place."""
-    if source[0] == 0:
-        return
-    if words[0] == 0:
-        words[1] = source[1]
-        words[2] = source[2]
-    else:
-        words[1] = min(words[1], source[1])
-        words[2] = max(words[2], source[2])
-    words[0] += source[0]
-    float_source = source.view(np.float64)
-    floats = words.view(np.float64)
-    for k in range(kinds.size):
-        base = 3 + 5 * k
-        kind = kinds[k]
-        if source[base] == 0:
-            continue
-        empty = words[base] == 0
-        words[base] += source[base]
-        if kind == 2:
-            other = (
-                float_source[base + 1],
-                float_source[base + 2],
-                float_source[base + 3],
-                float_source[base + 4],
-            )
-            mine = (floats[base + 1], floats[base + 2], floats[base + 3], floats[base + 4])
-            merged = other if empty else _merged_floats(mine, other)
-            floats[base + 1], floats[base + 2], floats[base + 3], floats[base + 4] = merged
-        elif kind == 4:
-            continue
-        else:
-            low = source[base + 1]
-            high = source[base + 2]
-            if empty:
-                words[base + 1] = low
-                words[base + 2] = high
-            elif kind == 0:
-                words[base + 1] = min(words[base + 1], low)
-                words[base + 2] = max(words[base + 2], high)
-            else:
-                if np.uint64(low) < np.uint64(words[base + 1]):
-                    words[base + 1] = low
-                if np.uint64(high) > np.uint64(words[base + 2]):
-                    words[base + 2] = high
-            if kind != 3:
-                part = np.uint64(words[base + 3])
-                total = part + np.uint64(source[base + 3])
-                words[base + 3] = np.int64(total)
-                words[base + 4] += source[base + 4]
-                if total < part:
-                    words[base + 4] += 1
-
-
 class AttributeAggregate:
     """Aggregates of one attribute, read from the words of an element.
 
@@ -465,7 +408,10 @@ class LightweightAggregates:
 
     def merge(self, other: LightweightAggregates) -> None:
         """Add another element over the same attributes to this one."""
-        merge_words(other.words, self.kinds, self.words)
+        if other.words[0]:
+            column = np.concatenate((np.zeros(2, np.int64), other.words))[:, None]
+            column.flags.writeable = False
+            merge_children(column, 0, 1, np.arange(len(self.kinds)), self.kinds, self.words)
 
 
 assert ROW_ATTRIBUTES == 5  # the kernels above count on it

@@ -19,7 +19,8 @@ Order of writes
         compaction
 
 Concurrency
-    Every method but :meth:`Commits.publish` expects its caller to hold :attr:`Commits.lock`.
+    Every method but :meth:`Commits.publish` and those about listeners expects its caller to hold
+    :attr:`Commits.lock`.
     Readers take :attr:`Commits.published`, a reference, and never wait.
 """
 
@@ -125,7 +126,8 @@ class Commits:
         self.directory = directory
         self.lock = OwnedLock(f"the stream in {directory}")
         self._publishing = threading.Lock()
-        self.listeners: list[Callable[[StreamState], None]] = []
+        self.listeners: tuple[Callable[[StreamState], None], ...] = ()
+        self._listening = threading.RLock()  # entered again by what the collector ends
         self.tap: CommitTap | None = None
         self.recent: RecentCommits | None = None
         self._followers = 0
@@ -507,6 +509,18 @@ class Commits:
             old_active.writer.close()
         self._remove_quietly(log_name(old.log))
         self.collect_garbage()
+
+    def add_listener(self, listener: Callable[[StreamState], None]) -> None:
+        """Call a listener with every state from now on."""
+        with self._listening:
+            self.listeners = (*self.listeners, listener)
+
+    def remove_listener(self, listener: Callable[[StreamState], None]) -> None:
+        """Call a listener once less with every state; waits for no commit."""
+        with self._listening:
+            kept = list(self.listeners)
+            kept.remove(listener)
+            self.listeners = tuple(kept)
 
     def begin_following(self) -> RecentCommits:
         """The latest commits, remembered until as many have called :meth:`end_following`."""

@@ -70,6 +70,11 @@ class ScanMetrics:
     events_read: int = 0
     nodes_read: int = 0
 
+    def add(self, other: ScanMetrics) -> None:
+        """Count what another has touched, too."""
+        for name, value in vars(other).items():
+            setattr(self, name, getattr(self, name) + value)
+
 
 class AggregatedColumns:
     """Attributes of an aggregation, as the kernels want them.

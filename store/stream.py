@@ -178,12 +178,11 @@ class EventStream:
 
     def subscribe(self, listener: Callable[[StreamState], None]) -> None:
         """Call a listener with every published state, in order, from the thread that commits."""
-        self.commits.listeners.append(listener)
+        self.commits.add_listener(listener)
 
     def unsubscribe(self, listener: Callable[[StreamState], None]) -> None:
         """Call a listener no more; it may be called once more by a commit that is under way."""
-        with self.commits.lock:
-            self.commits.listeners.remove(listener)
+        self.commits.remove_listener(listener)
 
     def follow(self) -> RecentCommits:
         """The latest commits, remembered from now on and until :meth:`unfollow`; for any number."""

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TypeGuard
 
@@ -48,6 +49,7 @@ LAYERS: dict[str, int] = {
 ENTRY = {"__init__"}  # re-exports from every layer, lazily
 
 
+@cache
 def sources() -> list[Path]:
     """Python files of the package, tests and the environment left out."""
     skipped = {"tests", "docs", ".venv", ".build", "build", "dist"}
@@ -72,6 +74,7 @@ FLOORS = (
     "windows",
     "replay",
     "split",
+    "recent",
     "binding",
     "plan",
     "run",
@@ -265,6 +268,24 @@ def test_a_package_names_its_modules_in_a_reading_order() -> None:
         if lacking := modules - set(re.findall(r"\w+", order)):
             missing[name] = sorted(lacking)
     assert not missing
+
+
+def test_the_map_names_what_is_there() -> None:
+    """docs/architecture.md names every folder, and files and functions that are there."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    folders = {path.parent.relative_to(ROOT) for path in sources() if path.name == "__init__.py"}
+    faces = {"spark_connector", "bench", "server", "commands", "client"}  # told as a whole
+    unnamed = {f.name for f in folders if faces.isdisjoint(f.parts) and f.name not in page}
+    paths = [*sources(), *(ROOT / "tests").rglob("*.py")]
+    missing = []
+    for match in re.finditer(r"`((?:\w+/)*\w+\.py)`((?:[,| ]+`\w[\w.]*`)*)", page):
+        name, functions = match.groups()
+        files = [path for path in paths if str(path).endswith(f"/{name}")]
+        text = "".join(path.read_text(encoding="utf-8") for path in files)
+        known = set(re.findall(r"(?m)(?:def |class |^)(\w+)\b", text))
+        missing += [f"{name} {each}" for each in set(re.findall(r"\w+", functions)) - known]
+        missing += [] if files else [name]
+    assert (unnamed, missing) == (set(), [])
 
 
 def test_files_hold_one_idea() -> None:

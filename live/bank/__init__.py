@@ -9,7 +9,9 @@ A *symbol* is the condition of a pattern variable, whoever uses it; a *hit* is a
 satisfies one.  Events that satisfy nothing of a query are never shown to it.  The room knows
 patterns and arrays, not the store.
 
-Reading order: ``symbols`` (conditions in a normal form, each once), ``predicate_index`` (which
-symbols an event satisfies), ``automata`` (all patterns in one set of tables), ``searching`` (the
-kernel), ``pattern_bank`` (the state, and a step).
+Reading order: ``symbols`` (conditions in a normal form, each once), ``cards`` (a pattern as small
+as it can be kept), ``predicate_index`` (which symbols an event satisfies), ``automata`` (all
+patterns in one set of tables), ``searching`` (the kernel), ``partitions``, ``matches``, ``layer``
+(patterns that are built together), ``pattern_bank`` (the state, and a step), ``regions`` (late
+events, and patterns that come).
 """

@@ -108,12 +108,14 @@ class Kept(NamedTuple):
 class Parts(NamedTuple):
     """Matches, beside :class:`~chronicle.query.pattern.search.MatchTable`.
 
-    Per match its query and partition; per run the tick and rank of its first row, and per match
-    those of its last row.
+    Per match its query and partition, and the ranks in the partition of its first and last row; per
+    run the tick and rank of its first row, and per match those of its last row.
     """
 
     query: IntArray
     partition: IntArray
+    first_row: IntArray
+    last_row: IntArray
     tick: IntArray
     among: IntArray
     last_tick: IntArray
@@ -122,18 +124,25 @@ class Parts(NamedTuple):
 
 @kernel
 def by_query(hit_row, hit_use, use_query, use_bits, first, row, bits):
-    """Counting sort of hits by query; makes the offsets ``first``, and keeps the order of rows."""
+    """Counting sort of hits by query; makes the offsets ``first``, and keeps the order of rows.
+
+    Uses of the query -1 are left out.
+    """
     n = hit_row.shape[0]
     for q in range(first.shape[0]):
         first[q] = 0
     for i in range(n):
-        first[use_query[hit_use[i]] + 1] += 1
+        q = use_query[hit_use[i]]
+        if q >= 0:
+            first[q + 1] += 1
     for q in range(1, first.shape[0]):
         first[q] += first[q - 1]
     cursor = first.copy()
     for i in range(n):
         u = hit_use[i]
         q = use_query[u]
+        if q < 0:
+            continue
         at = cursor[q]
         row[at] = hit_row[i]
         bits[at] = use_bits[u]
@@ -326,6 +335,8 @@ def search_bank(
                 parts.query[j] = query
                 parts.partition[j] = partition
                 last = output.start[j] + output.length[j] - 1
+                parts.first_row[j] = ranks[output.start[j]]
+                parts.last_row[j] = ranks[last]
                 parts.last_tick[j] = ticks[last]
                 parts.last_among[j] = amongs[last]
                 for _ in range(output.runs[j]):

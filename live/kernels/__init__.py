@@ -4,5 +4,6 @@ The room imports NumPy and the kernel decorator only: it knows neither store nor
 device can stand beside it with the same functions.
 
 Reading order: ``filters`` (bits, then compaction), ``sliding`` (aggregates of a window that slides
-by one), ``window_join`` (pairs within a time window).
+by one), ``window_join`` (pairs within a time window), ``following_join`` (the same, of two streams
+that go on).
 """

@@ -23,7 +23,6 @@ Limits
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -34,12 +33,13 @@ from ...errors import StreamNotFound
 from ...schema import StreamSchema
 from ..contract.cancellation import checkpoint
 from ..contract.catalog import Catalog
-from ..pattern.any_choice import REGIMES
-from ..sql.dialect import MatchRelation, error_at, position_of
+from ..sql.dialect import MatchRelation, RecentRelation, error_at, position_of
 from ..sql.gate import AGGREGATES
 from ..sql.stream_names import StreamNames
 from .ctes import Cte, Ctes, bringing, hide
 from .from_operator import Binders, BoundOperator, OperatorSite
+from .hints import take_hints
+from .recent_scope import leaves_of, source_of, spell_out, unwrapped
 from .scope import (
     ColumnUse,
     Condition,
@@ -50,16 +50,11 @@ from .scope import (
     Source,
     own_nodes,
     resolve,
+    take_time,
     values_of,
 )
 
 __all__ = ["BoundQuery", "bind", "conjuncts", "is_plain"]
-
-_ALL_HINT = re.compile(r"strategy\s*\(\s*all\s*\)", re.IGNORECASE)
-_HINTS = {
-    "strategy": ("auto", "replay", "index", "all", "greedy", "optimal", "none"),
-    "selection": REGIMES,
-}
 
 
 @dataclass
@@ -200,8 +195,9 @@ class _Binder:
     def _select(self, node: Any, ctes: Ctes, outer: Scope | None) -> list[OutputColumn] | None:
         self._scopes += 1
         scope = Scope(self._scopes, outer)
-        hints = self._hints(node)
+        hints = take_hints(node, self.text)
         self._from(node, scope, ctes, hints)
+        spell_out(node, scope, self.text)
         for projection in node.expressions:
             if projection.alias:
                 scope.aliases.add(projection.alias.lower())
@@ -219,25 +215,6 @@ class _Binder:
         if len(scope.sources) == 1 and scope.sources[0].site is not None:
             scope.sources[0].site.select = node
         return self._outputs(node, scope)
-
-    def _hints(self, node: Any) -> dict[str, str]:
-        hint = node.args.get("hint")
-        if hint is None:
-            return {}
-        node.set("hint", None)
-        found: dict[str, str] = {}
-        for item in hint.expressions:
-            call = isinstance(item, exp.Anonymous)  # what the parser cannot read is one text
-            name = item.name.lower() if call else str(item).lower()
-            value = item.expressions[0].name.lower() if call and item.expressions else ""
-            if not value and _ALL_HINT.search(self.text):  # ALL is a keyword: it leaves no argument
-                value = "all"
-            if value not in _HINTS.get(name, ()):
-                known = (f"{h}(x) with x one of {', '.join(x)}" for h, x in _HINTS.items())
-                text = f"the plan hint is {' or '.join(known)}"
-                raise error_at(self.text, max(self.text.find("/*+"), 0), text)
-            found[name] = value
-        return found
 
     def _from(self, node: Any, scope: Scope, ctes: Ctes, hints: dict[str, str]) -> None:
         clause = node.args.get("from_")
@@ -272,8 +249,13 @@ class _Binder:
         self, item: Any, scope: Scope, ctes: Ctes, select: Any, hints: dict[str, str]
     ) -> None:
         """Add the source or sources of one FROM item to the scope."""
+        inner = unwrapped(item, self.text)
+        if isinstance(inner, RecentRelation) and inner is not item:
+            item = item.replace(inner)
         if isinstance(item, MatchRelation):
             self._match(item, scope, ctes, select, hints)
+        elif isinstance(item, RecentRelation):
+            self._recent(item, scope, ctes, select, hints)
         elif isinstance(item, exp.Table):
             self._table(item, scope, ctes, select, hints)
         elif isinstance(item, exp.Subquery):
@@ -372,12 +354,7 @@ class _Binder:
     def _match(
         self, item: Any, scope: Scope, ctes: Ctes, select: Any, hints: dict[str, str]
     ) -> None:
-        query = self._input_query(item.this, ctes)
-        if query is None:
-            self._stream(item.this)  # so that a missing one is said where it stands
-        else:
-            item.set("this", query.subquery("input"))
-
+        self._bring(item.this, ctes, "input")
         bound = self.operators[type(item)](self._at(item, select, hints))
         table = exp.Table(this=exp.to_identifier("match"))
         clause_alias = item.args["match"].args.get("alias")
@@ -385,6 +362,35 @@ class _Binder:
             table.set("alias", clause_alias.copy())
         item.replace(table)
         self._operator(table, bound, "match", scope)
+
+    def _bring(self, source: Any, ctes: Ctes, alias: str) -> None:
+        """Have what an operator reads bring its CTEs; a stream is to be there."""
+        query = self._input_query(source, ctes)
+        if query is None:
+            self._stream(source)  # so that a missing one is said where it stands
+            return
+        apart = query.subquery(alias)
+        apart.meta.update(source.meta)
+        source.replace(apart)
+
+    def _recent(
+        self, item: Any, scope: Scope, ctes: Ctes, select: Any, hints: dict[str, str]
+    ) -> None:
+        """A recency join: one relation, of which each side is a source."""
+        for side in leaves_of(item, self.text):
+            match = isinstance(side, MatchRelation)
+            self._bring(
+                side.this if match else side, ctes, "input" if match else side.alias_or_name
+            )
+        bound: Any = self.operators[type(item)](self._at(item, select, hints))
+        table = exp.Table(this=exp.to_identifier("recent"))
+        item.replace(table)
+        self._operator(table, bound, "recent", scope)
+        whole = scope.sources.pop()
+        for face in bound.faces:
+            source = source_of(face, table.alias)
+            source.site = whole.site
+            scope.sources.append(source)
 
     def _at(self, item: Any, select: Any, hints: dict[str, str]) -> OperatorSite:
         """The site of an operator."""
@@ -407,6 +413,7 @@ class _Binder:
             self._stream,
             bound,
             hints.get("selection", "auto"),
+            hints.get("recent", "auto"),
         )
 
     def _input_query(self, source: Any, ctes: Ctes) -> Any:
@@ -451,6 +458,8 @@ class _Binder:
             scope.ignored.extend(names)
             self._expression(node.this, scope, ctes)
             del scope.ignored[len(scope.ignored) - len(names) :]
+            return
+        if isinstance(node, exp.Anonymous) and take_time(node, scope, self.text):
             return
         for child in values_of(node):
             self._expression(child, scope, ctes)

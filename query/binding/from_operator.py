@@ -69,6 +69,8 @@ class OperatorSite:
         Binds a query that stands in the item, as a query of its own; the tree is changed.
     selection : str
         The hint on SKIP TILL ANY MATCH; ``auto`` without one.
+    recent : str
+        The hint on recency joins; ``auto`` without one.
     """
 
     item: Any
@@ -80,6 +82,7 @@ class OperatorSite:
     stream: Callable[[Any], tuple[str, StreamSchema]]
     bound: Callable[[Any], BoundQuery]
     selection: str = "auto"
+    recent: str = "auto"
 
 
 Binders = Mapping[str | type, Callable[[OperatorSite], BoundOperator]]

@@ -30,6 +30,7 @@ from ..conditions.constants import Constant, Folder, Kind
 from ..pattern.any_choice import Selecting, choose
 from ..pattern.compiled import CompiledMatch, InputColumns, compile_match
 from ..pattern.scalar import evaluate
+from ..situations.compiled import CompiledSituations
 from ..sql.canonical import canonical, canonical_pattern
 from ..sql.dialect import MatchRelation, error_at, position_of, to_text
 from ..sql.gate import check_query
@@ -39,14 +40,14 @@ from .binder import BoundQuery
 from .from_operator import OperatorSite
 from .match_weights import WEIGHT, count_by_start, of_first_event, take_offset
 
-__all__ = ["BoundMatch", "bare", "bind_match", "input_of", "time_of", "with_values"]
+__all__ = ["BoundClause", "BoundMatch", "bare", "bind_match", "input_of", "time_of", "with_values"]
 
 _DURATIONS = {"within", "gap", "low", "high"}
 _WITH_DURATIONS = (exp.MatchRecognize, Lasting)
 
 
 @dataclass(frozen=True)
-class BoundMatch:
+class BoundClause:
     """A clause bound to its input, good for any number of executions.
 
     Attributes
@@ -60,7 +61,7 @@ class BoundMatch:
         The query whose rows it reads.
     strategy : str
         The hint.
-    compiled : CompiledMatch
+    compiled
         With parameters as NULL.
     """
 
@@ -69,7 +70,7 @@ class BoundMatch:
     stream: str | None
     query: Any
     strategy: str
-    compiled: CompiledMatch
+    compiled: CompiledMatch | CompiledSituations
 
     @property
     def schema(self) -> pa.Schema:
@@ -83,8 +84,15 @@ class BoundMatch:
 
     @property
     def ordered_by(self) -> Sequence[str]:
-        """None: matches come in the order of their first events, which are no column."""
+        """None: what matches come in the order of is a column only where a measure asks for it."""
         return ()
+
+
+@dataclass(frozen=True)
+class BoundMatch(BoundClause):
+    """MATCH_RECOGNIZE bound to its input."""
+
+    compiled: CompiledMatch
 
     def compiled_with(self, folder: Folder) -> CompiledMatch:
         """The clause with the values that its parameters have in one execution."""

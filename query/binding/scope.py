@@ -12,7 +12,7 @@ Guarantee
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +34,7 @@ __all__ = [
     "Source",
     "own_nodes",
     "resolve",
+    "take_time",
     "values_of",
 ]
 
@@ -177,6 +178,9 @@ class Source:
 
     ``nullable``: an outer join may leave it out.  ``pushable``: a condition on it may be applied
     before it is joined.
+
+    A side of a recency join is part of a ``relation``: ``columns`` says what its columns are called
+    there, by their names in lower case, and ``times`` which are its start and end.
     """
 
     alias: str
@@ -185,6 +189,9 @@ class Source:
     nullable: bool = False
     pushable: bool = True
     site: Site | None = None
+    relation: str = ""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    times: Mapping[str, str] = field(default_factory=dict)
 
     def find(self, name: str) -> OutputColumn | None:
         """The column of a name."""
@@ -222,7 +229,7 @@ def resolve(node: Any, scope: Scope, text: str, names: Names) -> None:
     opaque = False
     for level in scope.chain():
         opaque = opaque or any(source.opaque for source in level.sources)
-        if _resolve(node, parts, level, names) or parts[0].lower() in level.ignored:
+        if _resolve(node, parts, level, text, names) or parts[0].lower() in level.ignored:
             return
     if opaque:
         return
@@ -239,7 +246,7 @@ def resolve(node: Any, scope: Scope, text: str, names: Names) -> None:
     raise error_at(text, position_of(node), f"no column {name!r}{hint}{listed}")
 
 
-def _resolve(node: Any, parts: list[str], level: Scope, names: Names) -> bool:
+def _resolve(node: Any, parts: list[str], level: Scope, text: str, names: Names) -> bool:
     first = parts[0].lower()
     if len(parts) > 1:
         for source in level.sources:
@@ -250,6 +257,9 @@ def _resolve(node: Any, parts: list[str], level: Scope, names: Names) -> bool:
                 return found is not None or source.opaque
     matches = [(s, o) for s in level.sources if (o := s.find(parts[0])) is not None]
     if matches:
+        if len(matches) > 1 and parts[0].lower() not in level.aliases and _sides(matches):
+            either = " or ".join(f"{source.alias}.{parts[0]}" for source, _ in matches)
+            raise error_at(text, position_of(node), f"{parts[0]} can be {either}: say which")
         if len(matches) == 1 and len(parts) == 1:
             _note(names, node, *matches[0], level)
         return True
@@ -258,12 +268,55 @@ def _resolve(node: Any, parts: list[str], level: Scope, names: Names) -> bool:
     return any(source.alias == first for source in level.sources) and len(parts) == 1
 
 
+def _sides(matches: list[tuple[Source, OutputColumn]]) -> bool:
+    """Whether one of the sources is a side of a recency join: the executor does not know it."""
+    return any(source.relation for source, _ in matches)
+
+
 def _note(names: Names, node: Any, source: Source, output: OutputColumn, level: Scope) -> None:
     use = output.use if source.pushable else None
     if use is not None:
         nullable = source.nullable or use.nullable
         use = ColumnUse(use.site, use.attribute, nullable, level.number)
     names.note(node, output, use)
+    if source.columns:
+        _move(node, source.columns[str(output.name).lower()], source.relation)
+
+
+def _move(node: Any, column: str, relation: str) -> None:
+    """Let a column name another one, where it stood."""
+    found = node.this.meta
+    node.set("this", exp.to_identifier(column, quoted=True))
+    node.set("table", exp.to_identifier(relation, quoted=True))
+    node.this.meta.update(found)
+
+
+def take_time(node: Any, scope: Scope, text: str) -> bool:
+    """Put a column in the place of ``match_start(side)`` or ``match_end(side)``.
+
+    Returns
+    -------
+    bool
+        Whether the call is one of these.
+    """
+    function = node.name.lower()
+    if function not in ("match_start", "match_end"):
+        return False
+    named = node.expressions[0] if len(node.expressions) == 1 else None
+    if not isinstance(named, exp.Column) or named.table:
+        message = f"{function} takes the name of a side of a recency join: {function}(a)"
+        raise error_at(text, position_of(node), message)
+    sides = [s for level in scope.chain() for s in level.sources if s.times]
+    for source in sides:
+        if source.alias == named.name.lower():
+            column = exp.Column(this=exp.to_identifier(""))
+            column.this.meta.update(named.this.meta)
+            _move(column, source.times[function], source.relation)
+            node.replace(column)
+            return True
+    hint = did_you_mean(named.name, [source.alias for source in sides], quoted=False)
+    message = f"{named.name!r} is no side of a recency join{hint}"
+    raise error_at(text, position_of(named), message)
 
 
 def _check_alias(node: Any, name: str, scope: Scope, text: str) -> None:

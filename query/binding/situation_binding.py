@@ -11,63 +11,24 @@ Limits
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import pyarrow as pa
 from sqlglot import exp
 
 from ..conditions.constants import Folder
-from ..pattern.compiled import InputColumns
 from ..situations.compiled import CompiledSituations, compile_situations
 from ..sql.situation_clause import situation_clause
 from .from_operator import OperatorSite
-from .match_binding import bare, input_of, time_of, with_values
+from .match_binding import BoundClause, bare, input_of, time_of, with_values
 
 __all__ = ["BoundSituations", "bind_situations"]
 
 
 @dataclass(frozen=True)
-class BoundSituations:
-    """A clause bound to its input, good for any number of executions.
+class BoundSituations(BoundClause):
+    """MATCH_SITUATIONS bound to its input."""
 
-    Attributes
-    ----------
-    clause : sqlglot tree
-        With its parameters.
-    columns : InputColumns
-    stream : str or None
-        The stream that it reads.
-    query : sqlglot tree or None
-        The query whose rows it reads.
-    strategy : str
-        The hint.
-    compiled : CompiledSituations
-        With parameters as NULL.
-    """
-
-    clause: Any
-    columns: InputColumns
-    stream: str | None
-    query: Any
-    strategy: str
     compiled: CompiledSituations
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Columns of the result."""
-        return self.compiled.output_schema
-
-    @property
-    def streams(self) -> Sequence[str]:
-        """The stream that is read."""
-        return () if self.stream is None else (self.stream,)
-
-    @property
-    def ordered_by(self) -> Sequence[str]:
-        """None: the instant of a match is a column only where a measure asks for it."""
-        return ()
 
     def compiled_with(self, folder: Folder) -> CompiledSituations:
         """The clause with the values that its parameters have in one execution."""

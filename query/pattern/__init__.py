@@ -9,5 +9,5 @@ Reading order: ``validate``, ``program``, ``automaton`` (what is searched); ``le
 ``match_identity``, ``measures``, ``results``, ``match_stream``, ``compiled`` (what comes out);
 ``kept_events``, ``kept_rows``, ``kept_input``, ``kept_search``, ``attempts``, ``decided``,
 ``positions``, ``advancing`` (the same over a stream that goes on); ``late_region`` (what a late
-event changes).
+event changes), ``known_matches`` (rows of matches that others have found).
 """

@@ -218,6 +218,11 @@ class AdvancingMatch:
         return Decided.of(found) if found else self._nothing
 
     @property
+    def hits(self) -> int:
+        """Events so far that some variable may stand for."""
+        return self.input.hits
+
+    @property
     def nbytes(self) -> int:
         """Memory that the stream keeps."""
         return self.input.nbytes + self.attempts.nbytes

@@ -218,7 +218,13 @@ class CompiledMatch:
         skip = clause.skip
         after = "past last" if skip is None else " ".join([skip.mode, skip.variable]).strip()
         one = f"one at a time, then skip {after}"
-        found.append(("matches", strategies.get(clause.selection or "", one)))
+        modes = {
+            "maximal": "of all contiguous matches of one first row the longest",
+            "incremental": "of all contiguous matches of one last row the longest",
+        }
+        found.append(
+            ("matches", modes.get(clause.mode or "", strategies.get(clause.selection or "", one)))
+        )
         if clause.selection == "any":
             chosen = choose(clause.selection, self.conditions, self.selecting.wanted)
             more = self.selecting.describe()

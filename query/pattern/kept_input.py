@@ -97,6 +97,8 @@ class KeptInput:
         PARTITION BY columns of each partition.
     careful : bool
         Whether a value of the newest rows could not be computed.
+    hits : int
+        Rows so far that some variable may stand for.
     """
 
     def __init__(self, compiled: CompiledMatch) -> None:
@@ -113,6 +115,7 @@ class KeptInput:
         self.careful = False
         self.failed = False  # whether any row kept is marked so
         self.next_number = 0
+        self.hits = 0
         self._wanted = condition_columns(compiled)
         self.ties = len(compiled.order_by) > 1
         self._alone = not compiled.history and not compiled.lookahead
@@ -289,6 +292,7 @@ class KeptInput:
     ) -> None:
         cells = self.rows.cells
         cells[WORDS][columns] = words.view(np.int64)
+        self.hits += int(np.count_nonzero(words))
         cells[ABSENT][columns] = absent
         if failed is not None and (failed != 0).any():
             self.failed = True

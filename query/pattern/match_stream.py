@@ -38,7 +38,7 @@ from .bytecode import Column
 from .columns import flat, numbers
 from .groups import KeyCodes, group_rows, take_ranges
 from .match_identity import RANK, EventRanks
-from .matcher import Groups, Matcher, Matches, MatchLimits
+from .matcher import NOT_TAKEN, Groups, Matcher, Matches, MatchLimits
 from .results import Results
 from .typed import leaf_index
 
@@ -88,6 +88,7 @@ class MatchStream:
             fields.append(pa.field(RANK, pa.int64()))
         self.input_schema = pa.schema(fields)
         self.mode = clause.rows
+        self.incremental = clause.mode == "incremental"
         self.results = Results(compiled, self._take, self.naming)
         self.partitioned = bool(compiled.partition_by)
         self.keys = KeyCodes(max(1, len(compiled.partition_by)))
@@ -96,6 +97,7 @@ class MatchStream:
         self.codes: IntArray = np.zeros(0, np.int64)
         self._sequence: IntArray | None = np.zeros(0, np.int64)
         self.covered: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self.taken: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
         self.behind: IntArray = np.zeros(
             0, np.int64
         )  # rows of history kept before the search, per group
@@ -221,6 +223,8 @@ class MatchStream:
                 self.skip, lists.skip = self.skip + lists.skip, 0
             if self.mode == "all with unmatched":
                 self._unmatched(groups, before)
+            if self.incremental and self.order is not None:
+                self.taken[self.order] = groups.taken
         watermark = self._keep(groups)
         yield from self._put_out(ENDLESS if final else watermark)
 
@@ -251,6 +255,8 @@ class MatchStream:
         self.next_sequence += count
         if self.mode == "all with unmatched":
             self.covered = _joined(self.covered, np.zeros(count, np.bool_))
+        if self.incremental:
+            self.taken = _joined(self.taken, np.zeros(count, np.bool_))
         if self.partitioned:
             self.order, offsets = group_rows(self.codes, total)
         else:
@@ -272,7 +278,12 @@ class MatchStream:
         time = time.view()
         time.flags.writeable = False
         position = offsets[:-1] + self.behind
-        return Groups(offsets, position, self.seen, self.number, time, now, final, self.order)
+        taken = NOT_TAKEN
+        if self.incremental:
+            taken = self.taken if self.order is None else self.taken[self.order]
+        return Groups(
+            offsets, position, self.seen, self.number, time, now, final, self.order, taken
+        )
 
     @property
     def sequence(self) -> IntArray:
@@ -355,6 +366,7 @@ class MatchStream:
                 self.rows = self.rows.slice(cut)
                 self.codes, self._sequence = self.codes[cut:], None
                 self.covered = self.covered[cut:]
+                self.taken = self.taken[cut:]
             return watermark
         kept = np.sort(self.order[take_ranges(begin, groups.offsets[1:])])
         if len(kept) < len(self.codes):
@@ -363,6 +375,8 @@ class MatchStream:
             self._sequence = self.sequence[kept]
             if self.mode == "all with unmatched":
                 self.covered = self.covered[kept]
+            if self.incremental:
+                self.taken = self.taken[kept]
         return watermark
 
     def _undecided(self, groups: Groups, final: bool) -> int:
@@ -421,6 +435,7 @@ def matcher_of(
         or (naming is not None and naming.every_event),
         in_time_order=compiled.in_time_order,
         selecting=compiled.selecting,
+        mode=clause.mode,
     )
 
 

@@ -16,7 +16,7 @@ Limits
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -44,6 +44,7 @@ Words = npt.NDArray[np.uint64]
 STRATEGIES = {"contiguous": CONTIGUOUS, "next": SKIP_NEXT, "any": SKIP_ANY}
 SKIPS = {"past last": m.PAST_LAST, "next": m.TO_NEXT, "first": m.TO_FIRST, "last": m.TO_LAST}
 SLICE_STEPS = 20_000_000
+NOT_TAKEN = np.zeros(0, np.bool_)
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,8 @@ class Groups:
         No rows will follow.
     order : int64 array or None
         Place of each row in the input; None: as they lie.
+    taken : bool array
+        Under INCREMENTAL MATCH: rows with which a match has ended already; read and written.
     """
 
     offsets: IntArray
@@ -95,6 +98,7 @@ class Groups:
     now: int
     final: bool
     order: IntArray | None = None
+    taken: npt.NDArray[np.bool_] = field(default_factory=lambda: NOT_TAKEN)
 
 
 @dataclass(frozen=True)
@@ -201,6 +205,8 @@ class Matcher:
         Whether the rows of a partition are in the order of time.
     selecting : Selecting, optional
         What the statement asks of SKIP TILL ANY MATCH; figures are left there.
+    mode : str, optional
+        Which of the contiguous matches, see :class:`..sql.match_clause.MatchClause`.
 
     Attributes
     ----------
@@ -222,6 +228,7 @@ class Matcher:
         labels: bool = True,
         in_time_order: bool = True,
         selecting: Selecting | None = None,
+        mode: str | None = None,
     ) -> None:
         self.automaton = automaton
         self.selecting = selecting or Selecting()
@@ -230,6 +237,7 @@ class Matcher:
         self.text = text if len(text) <= 120 else text[:117] + "..."
         self.window = -1 if window is None else window
         self.selection = selection
+        self.mode = mode
         self.limits = limits
         self.describe_row = describe_row
         self.labels = labels
@@ -295,7 +303,9 @@ class Matcher:
             if self.selection == "next":
                 starts = words.copy()
             self.prune(prepared, starts, rows, groups.position, groups.now, groups.final)
-        yield from self.search(prepared, rows, groups.now, groups.final, starts=starts, check=check)
+        yield from self.search(
+            prepared, rows, groups.now, groups.final, starts=starts, taken=groups.taken, check=check
+        )
 
     def prunes(self, prepared: PreparedRows) -> bool:
         """Whether :meth:`prune` may be asked."""
@@ -330,6 +340,7 @@ class Matcher:
         *,
         starts: Words | None = None,
         fresh: IntArray = NOTHING.start,
+        taken: npt.NDArray[np.bool_] = NOT_TAKEN,
         attempts: Attempts | None = None,
         check: Callable[[], None] | None = None,
     ) -> Iterator[Matches]:
@@ -347,6 +358,8 @@ class Matcher:
             Bits of rows that a match may begin with, when they are others (event selection).
         fresh : int64 array
             See :class:`.selection.Strategy`.
+        taken : bool array
+            See :class:`Groups`.
         attempts : Attempts, optional
             Attempts that waited; those that wait afterwards are left there.
         """
@@ -364,7 +377,7 @@ class Matcher:
             if self.selection is not None:
                 strategy = Strategy(
                     STRATEGIES[self.selection], not self.plan.path_dependent, self.follow, starts,
-                    prepared.absent, fresh,
+                    prepared.absent, fresh, self.mode == "maximal", taken,
                 )  # fmt: skip
                 status = match_selected(
                     self.edges, condition, image, floats, self.frames, self.thread_done,

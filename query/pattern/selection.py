@@ -74,6 +74,10 @@ class Strategy(NamedTuple):
     ``fresh`` is empty, or says for each group which rows are new: from there on.  Only sets that
     end with a new row are then put out, and none is waited for; the pattern must not ask what comes
     after its last event.
+
+    ``longest``: only the longest set of each first row is put out.  ``taken``: empty, or per row
+    whether a set ends there already; then only the first set of each last row is put out, which is
+    the longest, because starts ascend.  Both are for contiguous sets.
     """
 
     kind: int
@@ -82,6 +86,8 @@ class Strategy(NamedTuple):
     start_words: npt.NDArray[np.uint64]
     absent: npt.NDArray[np.int64]
     fresh: npt.NDArray[np.int64]
+    longest: bool
+    taken: npt.NDArray[np.bool_]
 
 
 @kernel_calling(functions, machine, outcomes, search)
@@ -95,7 +101,8 @@ def match_selected(
     """
     first, target, flag, bit = edges
     words, begins, ends, stops, position, seen, number, time = rows
-    kind, merge, follow, start_words, absent, fresh_rows = strategy
+    kind, merge, follow, start_words, absent, fresh_rows, longest, taken = strategy
+    incremental = taken.shape[0] > 0
     final = task.final
     one = np.uint64(1)
     groups = begins.shape[0]
@@ -287,6 +294,12 @@ def match_selected(
                         break
                 if more:
                     break
+                if incremental and chosen >= 0 and taken[x]:
+                    chosen = -1
+                if longest and chosen >= 0:  # it takes the place of the shorter one
+                    state[MATCHES] = kept_matches
+                    state[RUNS] = kept_rows
+                    number[g] = kept_number
                 if chosen >= 0:
                     if not has_room(state, output, depth, 0, task.labels_max):
                         state[MATCHES] = kept_matches
@@ -310,6 +323,11 @@ def match_selected(
                 state[RUNS] = kept_rows
                 number[g] = kept_number
                 break
+            if incremental:
+                ended = kept_rows
+                for i in range(kept_matches, state[MATCHES]):
+                    ended += output.runs[i]
+                    taken[output.row[ended - 1]] = True
             s += 1
             position[g] = s
             budget -= steps + 1

@@ -12,7 +12,7 @@ Layout
                                                                         borders
     ``windows``   aggregation over TUMBLE or HOP in time, grouped by    windows that start in a
                   ``window_start`` or ``window_end``                    time range
-    ``match``     MATCH_RECOGNIZE over a stream                         replay intervals, a time
+    ``match``     MATCH_RECOGNIZE or MATCH_SITUATIONS over a stream     replay intervals, a time
                                                                         range, or partitions (see
                                                                         :mod:`..split`)
     ``whole``     everything else                                       the query
@@ -42,9 +42,7 @@ def cut_of(tree: Any) -> tuple[str, str]:
     if not isinstance(tree, exp.Select) or any(tree.args.get(name) for name in _CLAUSES):
         return _WHOLE
     source = tree.args["from_"].this if tree.args.get("from_") else None
-    if isinstance(source, SituationRelation):
-        return _WHOLE
-    if isinstance(source, MatchRelation):
+    if isinstance(source, MatchRelation | SituationRelation):
         inner = source.this
         plain = isinstance(inner, exp.Table) and isinstance(inner.this, exp.Identifier)
         return ("match", "") if plain and _row_wise(tree) else _WHOLE

@@ -2,8 +2,8 @@
 
 Purpose
     :func:`divide` takes what the planner has made of a query that may be cut (:mod:`.cuts`) and
-    narrows its one leaf: a scan and windows to ranges of time at leaf borders, a row pattern to the
-    parts of :mod:`..split`.
+    narrows its one leaf: a scan and windows to ranges of time at leaf borders, a row pattern and
+    situations to the parts of :mod:`..split`.
 
 Guarantee
     The parts are disjoint and their union is the query's result, each row once.  A part holds
@@ -24,6 +24,7 @@ from ..conditions.ranges import half_open
 from ..replay.replay_plan import ReplayIntervals, ReplayPlan
 from ..split.intervals import interval_parts
 from ..split.planning import split_match
+from ..split.situation_split import situation_spans, split_situations
 from ..windows.spec import TimeWindows
 from .nodes import (
     Leaf,
@@ -101,6 +102,8 @@ def divide(
     size = sum(view.length for view in (*at_hand.state.segments, *at_hand.state.runs))
     if isinstance(leaf, Match):
         return _matches(plan, leaf, at_hand, lambda share: wanted(int(size * share)))
+    if isinstance(leaf, SituationMatch):
+        return _situations(plan, leaf, at_hand, lambda share: wanted(int(size * share)))
     count = wanted(size)
     ranges = at_hand.ranges(count) if count > 1 else []
     if len(ranges) <= 1:
@@ -129,9 +132,8 @@ def _portable(plan: QueryPlan) -> QueryPlan:
 def _portable_leaf(leaf: Leaf) -> Leaf:
     if isinstance(leaf, WindowAggregate | WindowedEvents) and isinstance(leaf.events, QueryPlan):
         return replace(leaf, events=_portable(leaf.events))
-    if isinstance(leaf, SituationMatch):  # what is replayed is looked for anew where it runs
-        below = None if leaf.input is None else _portable(leaf.input)
-        return replace(leaf, input=below, replay=None)
+    if isinstance(leaf, SituationMatch):
+        return _portable_situations(leaf)
     if not isinstance(leaf, Match):
         return leaf
     if leaf.input is not None:
@@ -145,7 +147,22 @@ def _portable_leaf(leaf: Leaf) -> Leaf:
     return replace(leaf, replay=nowhere)
 
 
-def _only_leaf(plan: QueryPlan) -> Scan | WindowAggregate | WindowedEvents | Match | None:
+def _portable_situations(leaf: SituationMatch) -> SituationMatch:
+    if leaf.input is not None:
+        return replace(leaf, input=_portable(leaf.input), replay=None)
+    if leaf.replay is None or leaf.replay.spans is None:
+        return replace(leaf, replay=None)
+    found = situation_spans(leaf.replay, 1)
+    if found:
+        return replace(leaf, replay=None, part=found[0])
+    nowhere = ReplayPlan(leaf.replay.strategy, intervals=ReplayIntervals(leaf.replay.spans))
+    return replace(leaf, replay=nowhere)
+
+
+_Divided = Scan | WindowAggregate | WindowedEvents | Match | SituationMatch
+
+
+def _only_leaf(plan: QueryPlan) -> _Divided | None:
     """The leaf that is divided; None where the query is not."""
     if plan.cut == "whole":
         return None
@@ -153,7 +170,7 @@ def _only_leaf(plan: QueryPlan) -> Scan | WindowAggregate | WindowedEvents | Mat
     leaf = root.input if isinstance(root, PassThrough) else None
     if isinstance(root, Relational) and len(root.inputs) == 1:
         leaf = root.inputs[0][1]
-    return leaf if isinstance(leaf, Scan | WindowAggregate | WindowedEvents | Match) else None
+    return leaf if isinstance(leaf, _Divided) else None
 
 
 def _with_leaf(plan: QueryPlan, leaf: Leaf) -> QueryPlan:
@@ -207,6 +224,26 @@ def _matches(
 ) -> Division:
     assert leaf.replay is not None
     split = split_match(snapshot, leaf.compiled, leaf.replay, wanted)
+    reason = split.reason
+    if leaf.replay.reason:
+        reason = f"{reason}; the whole stream is replayed: {leaf.replay.reason}"
+    if split.parts == (None,):
+        return _whole(plan, reason)
+    parts = tuple(
+        Part(_with_leaf(plan, replace(leaf, replay=None, part=part)), part.ticks, part.describe())
+        for part in split.parts
+        if part is not None
+    )
+    return Division("match" if parts else "none", parts, reason)
+
+
+def _situations(
+    plan: QueryPlan, leaf: SituationMatch, snapshot: Snapshot, wanted: Callable[[float], int]
+) -> Division:
+    if leaf.tree is not None:
+        return _whole(plan, "runs come from the tree")
+    assert leaf.replay is not None
+    split = split_situations(snapshot, leaf.compiled, leaf.replay, wanted)
     reason = split.reason
     if leaf.replay.reason:
         reason = f"{reason}; the whole stream is replayed: {leaf.replay.reason}"

@@ -19,6 +19,7 @@ Layout
                | Match            what a row pattern gives
                | SituationMatch   what a pattern of situations gives
                | NetRows          what holds of a live query's results
+               | RecentJoin       pairs of two of these, by recency
 
     Windows and row patterns that do not read a stream as it is have a :class:`QueryPlan` below.
 
@@ -44,6 +45,7 @@ from ..replay.replay_plan import ReplayPlan
 from ..replay.tree_runs import TreeRuns
 from ..situations.compiled import CompiledSituations
 from ..split.parts import MatchPart
+from ..split.situation_parts import SituationPart
 from ..windows.cost import Costs
 from ..windows.fields import Aggregate
 from ..windows.spec import Windows
@@ -54,6 +56,8 @@ __all__ = [
     "NetRows",
     "PassThrough",
     "QueryPlan",
+    "RecentJoin",
+    "RecentSide",
     "Relational",
     "Root",
     "Scan",
@@ -233,6 +237,8 @@ class SituationMatch:
         Where matches can be; None when that is not known.
     tree : TreeRuns or None
         What the tree is asked in place of reading events; None where they are read.
+    part : SituationPart or None
+        The share of the matches that is looked for; None for all.
     """
 
     compiled: CompiledSituations
@@ -240,6 +246,7 @@ class SituationMatch:
     input: QueryPlan | None = None
     replay: ReplayPlan | None = None
     tree: TreeRuns | None = None
+    part: SituationPart | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -266,7 +273,65 @@ class NetRows:
     revoked: bool
 
 
-Leaf = Scan | TreeAggregate | WindowAggregate | WindowedEvents | Match | SituationMatch | NetRows
+@dataclass(frozen=True)
+class RecentSide:
+    """One side of a recency join.
+
+    Attributes
+    ----------
+    input : Match, SituationMatch, RecentJoin, Scan or QueryPlan
+    columns : tuple of (str, str)
+        Name in the relation, and column of the input.
+    start, end : str
+        Columns of the input.
+    """
+
+    input: Match | SituationMatch | RecentJoin | Scan | QueryPlan
+    columns: tuple[tuple[str, str], ...]
+    start: str
+    end: str
+
+
+@dataclass(frozen=True)
+class RecentJoin:
+    """Pairs of rows of which one happened recently, as seen from the other.
+
+    Attributes
+    ----------
+    kind : str
+        ``inner``, ``left``, ``semi`` or ``anti``.
+    keys : tuple of (str, str)
+        Columns of the relation that must be equal, live and archive.
+    distance : int or None
+        P in ticks of ``unit``; None: unbounded.
+    last : int or None
+        How many archive rows a live row is given at most.
+    condition : str or None
+        SQL over the table ``rows``; ``condition_columns`` are those that it reads.
+    """
+
+    live: RecentSide
+    archive: RecentSide
+    kind: str
+    keys: tuple[tuple[str, str], ...]
+    distance: int | None
+    unit: pa.DataType
+    last: int | None
+    condition: str | None
+    condition_columns: tuple[str, ...]
+    schema: pa.Schema
+
+
+Leaf = (
+    Scan
+    | TreeAggregate
+    | WindowAggregate
+    | WindowedEvents
+    | Match
+    | SituationMatch
+    | NetRows
+    | RecentJoin
+)
 
 
 @dataclass(frozen=True)
@@ -342,8 +407,16 @@ def notes_of(plan: QueryPlan) -> tuple[str, ...]:
         listed = [root.input]
     found: list[str] = []
     for leaf in listed:
-        if isinstance(leaf, SituationMatch):
-            found += leaf.compiled.notes
-        if isinstance(leaf, SituationMatch | Match) and leaf.input is not None:
-            found += notes_of(leaf.input)
+        found += _notes_of(leaf)
     return tuple(dict.fromkeys(found))
+
+
+def _notes_of(leaf: Any) -> list[str]:
+    if isinstance(leaf, QueryPlan):
+        return list(notes_of(leaf))
+    if isinstance(leaf, RecentJoin):
+        return _notes_of(leaf.live.input) + _notes_of(leaf.archive.input)
+    found = list(leaf.compiled.notes) if isinstance(leaf, SituationMatch) else []
+    if isinstance(leaf, SituationMatch | Match) and leaf.input is not None:
+        found += notes_of(leaf.input)
+    return found

@@ -29,8 +29,10 @@ from ..conditions.ranges import tail_start
 from ..contract.cancellation import QueryControl
 from ..contract.catalog import Catalog
 from ..pattern.compiled import CompiledMatch
-from ..relational.interface import RelationalExecutor
+from ..relational.interface import RelationalExecutor, RelationalQuery
+from ..situations.compiled import CompiledSituations
 from ..split.parts import MatchPart
+from ..split.situation_parts import SituationPart
 from ..sql.parameters import NOW, bind_values
 from .nodes import Leaf, PassThrough, QueryPlan, Relational, Root, Scan, TreeAggregate
 from .prepared import PreparedQuery, Written, prepare
@@ -64,6 +66,8 @@ class Planning:
         Half-open ranges of ticks that streams are read in.
     part : callable, optional
         The share of the matches of row patterns over streams that is looked for.
+    situations : callable, optional
+        The same of patterns of situations.
     """
 
     catalog: Catalog
@@ -77,6 +81,7 @@ class Planning:
     snapshots: dict[str, Snapshot] = field(default_factory=dict)
     bounds: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
     part: Callable[[Snapshot, CompiledMatch], MatchPart] | None = None
+    situations: Callable[[Snapshot, CompiledSituations], SituationPart] | None = None
 
     @classmethod
     def of(
@@ -216,10 +221,9 @@ def _root(
             from ..relational.datasets import without_rows
 
         relations = {site.relation: without_rows(site.columns) for site in sites}
-        found = planning.executor.columns(
-            written.sql, relations, planning.given(written.parameters), planning.text
-        )
-        return [name for name, _ in found]
+        values = planning.given(written.parameters)
+        query = RelationalQuery(written.sql, relations, values, planning.text)
+        return [name for name, _ in planning.executor.columns(query)]
 
     written = prepared.write(answered, names)
     outputs = prepared.bound.outputs

@@ -19,6 +19,8 @@ def plan_situations(bound: BoundSituations, planning: Planning) -> SituationMatc
     if bound.stream is None:
         return SituationMatch(compiled, None, planning.query(bound.query))
     snapshot = planning.snapshot(bound.stream)
+    if planning.situations is not None:
+        return SituationMatch(compiled, bound.stream, part=planning.situations(snapshot, compiled))
     if bound.strategy == "auto":
         tree = plan_tree_runs(snapshot, compiled, folder)
         if tree is not None:

@@ -20,6 +20,7 @@ Limits
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -28,8 +29,7 @@ import pyarrow as pa
 
 from ...ownership import LOADING, ModuleLock, leave_to_parent
 from ..contract.cancellation import Held, QueryControl
-from .interface import RelationalExecutor, translated
-from .scans import FailureBox
+from .interface import RelationalExecutor, RelationalQuery, translated
 
 __all__ = ["evaluate", "evaluate_here", "evaluated_by"]
 
@@ -105,7 +105,7 @@ def evaluate_here(query: str, tables: Mapping[str, pa.Table]) -> pa.Table:
             raise
         if failure.kind == "broken":
             _replace()
-        raise translated(failure, "", QueryControl(), FailureBox()) from None
+        raise translated(failure, RelationalQuery("")) from None
     finally:
         cursor.close()
 
@@ -122,6 +122,7 @@ def _cursor() -> Any:
         return _instance.cursor()
 
 
+@atexit.register  # else kernels, which outlive the interpreter, hold on to it through this module
 def _replace() -> None:
     global _instance
     with _guard:

@@ -25,7 +25,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +37,8 @@ from ...ownership import Owner, leave_to_parent
 from ..contract.cancellation import QueryControl, interruptibly
 from .door import admit, failure_of, hugeints_of, is_ctrl_c, open_empty
 from .evaluation import evaluate_here
-from .interface import Answer, RelationalExecutor, translated
-from .scans import BATCH_ROWS, Failure, FailureBox, Scanned
+from .interface import Answer, RelationalExecutor, RelationalQuery, translated
+from .scans import BATCH_ROWS, Failure
 
 __all__ = ["Executor"]
 
@@ -102,77 +102,48 @@ class Executor(RelationalExecutor):
         """All rows of a query over tables, in order; by one thread beside all queries."""
         return evaluate_here(sql, tables)
 
-    def columns(
-        self, sql: str, relations: Mapping[str, Scanned], values: Mapping[str, Any], text: str
-    ) -> list[tuple[str, str]]:
+    def columns(self, query: RelationalQuery) -> list[tuple[str, str]]:
         """Names and DuckDB types of a query's columns, without running it."""
-        cursor = self._cursor()
-        try:
-            admit(cursor, sql, relations)
-            for name, dataset in relations.items():
-                cursor.register(name, dataset)
-            relation = cursor.sql(sql, params=values or None)
+        with self._admitted(query) as cursor, closing(cursor):
+            relation = cursor.sql(query.sql, params=query.values or None)
             return list(zip(relation.columns, map(str, relation.types), strict=True))
-        except BaseException as error:
-            raise self._meant(error, text, QueryControl(), FailureBox()) from None
-        finally:
-            cursor.close()
 
-    def explain(
-        self,
-        sql: str,
-        relations: Mapping[str, Scanned],
-        values: Mapping[str, Any],
-        text: str,
-        control: QueryControl,
-        failures: FailureBox,
-        analyze: bool,
-    ) -> str:
+    def explain(self, query: RelationalQuery, analyze: bool) -> str:
         """DuckDB's own plan of a query as JSON; with ``analyze`` the query runs."""
-        cursor = self._cursor()
         options = "ANALYZE, FORMAT json" if analyze else "FORMAT json"
-        try:
-            admit(cursor, sql, relations)
-            for name, dataset in relations.items():
-                cursor.register(name, dataset)
+        sql = f"EXPLAIN ({options}) {query.sql}"
 
-            def explain() -> str:
-                rows = cursor.execute(f"EXPLAIN ({options}) {sql}", values or None).fetchall()
-                return str(rows[0][-1])
+        def explain() -> str:
+            return str(cursor.execute(sql, query.values or None).fetchall()[0][-1])
 
-            with control.interrupting(cursor.interrupt):
-                return interruptibly(explain, cursor.interrupt)
-        except BaseException as error:
-            raise self._meant(error, text, control, failures) from None
-        finally:
-            cursor.close()
+        with (
+            self._admitted(query) as cursor,
+            closing(cursor),
+            query.control.interrupting(cursor.interrupt),
+        ):
+            return interruptibly(explain, cursor.interrupt)
 
-    def run(
-        self,
-        sql: str,
-        relations: Mapping[str, Scanned],
-        values: Mapping[str, Any],
-        text: str,
-        control: QueryControl,
-        failures: FailureBox,
-    ) -> Answer:
-        """Start a query; see :class:`.interface.RelationalExecutor`."""
+    @contextmanager
+    def _admitted(self, query: RelationalQuery) -> Iterator[Any]:
+        """A cursor for a query; closed when something is raised."""
         cursor = self._cursor()
         try:
-            admit(cursor, sql, relations)
-            for name, dataset in relations.items():
+            admit(cursor, query.sql, query.relations)
+            for name, dataset in query.relations.items():
                 cursor.register(name, dataset)
-            with control.interrupting(cursor.interrupt):
-                relation = cursor.sql(sql, params=values or None)
-                hugeints = hugeints_of(relation)
-                reader = interruptibly(
-                    lambda: relation.to_arrow_reader(BATCH_ROWS), cursor.interrupt
-                )
+            yield cursor
         except BaseException as error:
             with suppress(duckdb.Error):
                 cursor.close()
-            raise self._meant(error, text, control, failures) from None
+            raise self._meant(error, query) from None
 
+    def run(self, query: RelationalQuery) -> Answer:
+        """Start a query; see :class:`.interface.RelationalExecutor`."""
+        control, failures = query.control, query.failures
+        with self._admitted(query) as cursor, control.interrupting(cursor.interrupt):
+            relation = cursor.sql(query.sql, params=query.values or None)
+            hugeints = hugeints_of(relation)
+            reader = interruptibly(lambda: relation.to_arrow_reader(BATCH_ROWS), cursor.interrupt)
         running = _Running(cursor, relation, reader)
 
         def take() -> pa.RecordBatch | None:
@@ -189,7 +160,7 @@ class Executor(RelationalExecutor):
                         try:
                             batch = interruptibly(take, cursor.interrupt)
                         except BaseException as error:
-                            raise self._meant(error, text, control, failures) from None
+                            raise self._meant(error, query) from None
                     if failures.error is not None:
                         raise failures.error
                     if batch is None:
@@ -200,20 +171,18 @@ class Executor(RelationalExecutor):
 
         return Answer(reader.schema, hugeints, batches(), running.close)
 
-    def _meant(
-        self, error: BaseException, text: str, control: QueryControl, failures: FailureBox
-    ) -> BaseException:
+    def _meant(self, error: BaseException, query: RelationalQuery) -> BaseException:
         """What an error that came out of a call into DuckDB means to the user."""
         failure = failure_of(error)
         if failure is not None and failure.kind == "broken":
             self._replace()
-        if failures.error is not None:
-            return failures.error
+        if query.failures.error is not None:
+            return query.failures.error
         if is_ctrl_c(error):
             return KeyboardInterrupt()
-        if failure is None and not control.stopped:
+        if failure is None and not query.control.stopped:
             return error
-        return translated(failure or Failure("interrupted", ""), text, control, failures)
+        return translated(failure or Failure("interrupted", ""), query)
 
 
 class _Running(Owner):

@@ -15,7 +15,7 @@ import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +26,7 @@ from ..sql.dialect import error_at
 from .error_position import error_offset
 from .scans import Failure, FailureBox, Scanned
 
-__all__ = ["Answer", "RelationalExecutor", "translated"]
+__all__ = ["Answer", "RelationalExecutor", "RelationalQuery", "translated"]
 
 MESSAGE_CHARACTERS = 4000
 CONSTANTS_MAX = 1000
@@ -58,6 +58,34 @@ class Answer:
     close: Callable[[], None]
 
 
+@dataclass(frozen=True)
+class RelationalQuery:
+    """What an executor is asked.
+
+    Attributes
+    ----------
+    sql : str
+        Written by :func:`..sql.dialect.to_text` from a tree that passed the gate.
+    relations : mapping
+        Its inputs by name.
+    values : mapping
+        Parameters that occur in ``sql``.
+    text : str
+        What the user wrote, for positions in messages.
+    control : QueryControl
+        What ends it.
+    failures : FailureBox
+        Shared with the inputs.
+    """
+
+    sql: str
+    relations: Mapping[str, Scanned] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
+    text: str = ""
+    control: QueryControl = field(default_factory=QueryControl)
+    failures: FailureBox = field(default_factory=FailureBox)
+
+
 class RelationalExecutor(ABC):
     """DuckDB for one database; safe to use from many threads."""
 
@@ -65,50 +93,19 @@ class RelationalExecutor(ABC):
         self._constants: dict[str, pa.Scalar | None] = {}
 
     @abstractmethod
-    def run(
-        self,
-        sql: str,
-        relations: Mapping[str, Scanned],
-        values: Mapping[str, Any],
-        text: str,
-        control: QueryControl,
-        failures: FailureBox,
-    ) -> Answer:
-        """Start a query.
-
-        Parameters
-        ----------
-        sql : str
-            Written by :func:`..sql.dialect.to_text` from a tree that passed the gate.
-        values : mapping
-            Parameters that occur in ``sql``.
-        text : str
-            What the user wrote, for positions in messages.
-        failures : FailureBox
-            Shared with the datasets.
-        """
+    def run(self, query: RelationalQuery) -> Answer:
+        """Start a query."""
 
     @abstractmethod
     def evaluate(self, sql: str, tables: Mapping[str, pa.Table], control: QueryControl) -> pa.Table:
         """All rows of a query over tables, in order; see :mod:`.evaluation`."""
 
     @abstractmethod
-    def explain(
-        self,
-        sql: str,
-        relations: Mapping[str, Scanned],
-        values: Mapping[str, Any],
-        text: str,
-        control: QueryControl,
-        failures: FailureBox,
-        analyze: bool,
-    ) -> str:
+    def explain(self, query: RelationalQuery, analyze: bool) -> str:
         """DuckDB's own plan of a query as JSON; with ``analyze`` the query runs."""
 
     @abstractmethod
-    def columns(
-        self, sql: str, relations: Mapping[str, Scanned], values: Mapping[str, Any], text: str
-    ) -> list[tuple[str, str]]:
+    def columns(self, query: RelationalQuery) -> list[tuple[str, str]]:
         """Names and DuckDB types of a query's columns, without running it."""
 
     @abstractmethod
@@ -130,7 +127,9 @@ class RelationalExecutor(ABC):
             return self._constants[sql]
         control = control or QueryControl()
         try:
-            answer = self.run(f"SELECT {sql}", {}, values or {}, sql, control, FailureBox())
+            answer = self.run(
+                RelationalQuery(f"SELECT {sql}", values=values or {}, text=sql, control=control)
+            )
             (found,) = (row for batch in answer.batches for row in batch.column(0))
         except ChronicleError:
             control.check()
@@ -143,21 +142,19 @@ class RelationalExecutor(ABC):
 
     def serves(self, seconds: float) -> bool:
         """Whether a query is answered, within so long."""
-        control = QueryControl(seconds)
         try:
-            answer = self.run("SELECT 1 AS c", {}, {}, "", control, FailureBox())
+            answer = self.run(RelationalQuery("SELECT 1 AS c", control=QueryControl(seconds)))
             return [row.as_py() for batch in answer.batches for row in batch.column(0)] == [1]
         except ChronicleError:
             logger.exception("the relational executor does not answer")
             return False
 
 
-def translated(
-    failure: Failure, text: str, control: QueryControl, failures: FailureBox
-) -> BaseException:
+def translated(failure: Failure, query: RelationalQuery) -> BaseException:
     """What an error that came out of DuckDB means to the user."""
-    if failures.error is not None:
-        return failures.error
+    control = query.control
+    if query.failures.error is not None:
+        return query.failures.error
     kind, message = failure.kind, failure.message[:MESSAGE_CHARACTERS]
     if kind == "interrupted" or control.stopped:
         try:
@@ -176,7 +173,7 @@ def translated(
             "this query made the relational executor fail, or ran beside one that did; the "
             "executor was started anew: run it again, and write it another way if it fails again"
         )
-    return _sql_error(message, text)
+    return _sql_error(message, query.text)
 
 
 def _first_line(message: str) -> str:

@@ -36,8 +36,8 @@ from ...isolation.region import Region
 from ...lru import Lru
 from ..contract.cancellation import QueryControl
 from .datasets import ScanDataset
-from .interface import Answer, RelationalExecutor, translated
-from .scans import SPILL_BYTES, Failure, FailureBox, ReadFilter, Scanned
+from .interface import Answer, RelationalExecutor, RelationalQuery, translated
+from .scans import SPILL_BYTES, Failure, ReadFilter
 
 __all__ = ["IsolatedExecutor", "pool_of_queries"]
 
@@ -105,71 +105,36 @@ class IsolatedExecutor(RelationalExecutor):
     def evaluate(self, sql: str, tables: Mapping[str, pa.Table], control: QueryControl) -> pa.Table:
         """All rows of a query over tables, in order; the tables go with the text."""
         given = {name: table.combine_chunks() for name, table in tables.items()}
-        answer = self._run(sql, {}, given, {}, "", control, FailureBox())
+        answer = self.run(RelationalQuery(sql, control=control), given)
         return pa.Table.from_batches(answer.batches, answer.schema)
 
-    def columns(
-        self, sql: str, relations: Mapping[str, Scanned], values: Mapping[str, Any], text: str
-    ) -> list[tuple[str, str]]:
+    def columns(self, query: RelationalQuery) -> list[tuple[str, str]]:
         """Names and DuckDB types of a query's columns, without running it."""
-        job = _WorkerQuery(
-            self.pool, self._read_filter, relations, text, QueryControl(), FailureBox()
-        )
-        with closing(job):
-            job.begin("columns", sql, values)
+        with closing(self._begun("columns", query)) as job:
             message, _ = job.answer()
             found = job.believed(lambda: [(str(n), str(t)) for n, t in message["columns"]])
         return cast("list[tuple[str, str]]", found)
 
-    def explain(
-        self,
-        sql: str,
-        relations: Mapping[str, Scanned],
-        values: Mapping[str, Any],
-        text: str,
-        control: QueryControl,
-        failures: FailureBox,
-        analyze: bool,
-    ) -> str:
+    def explain(self, query: RelationalQuery, analyze: bool) -> str:
         """DuckDB's own plan of a query as JSON; with ``analyze`` the query runs."""
-        job = _WorkerQuery(self.pool, self._read_filter, relations, text, control, failures)
-        with closing(job):
-            job.begin("explain", sql, values, analyze=analyze)
+        with closing(self._begun("explain", query, analyze=analyze)) as job:
             message, _ = job.answer()
             plan = job.believed(lambda: str(message["plan"]))
         return cast("str", plan)
 
     def run(
-        self,
-        sql: str,
-        relations: Mapping[str, Scanned],
-        values: Mapping[str, Any],
-        text: str,
-        control: QueryControl,
-        failures: FailureBox,
+        self, query: RelationalQuery, given: Mapping[str, pa.Table] = MappingProxyType({})
     ) -> Answer:
-        """Start a query; see :class:`.interface.RelationalExecutor`."""
-        return self._run(sql, relations, {}, values, text, control, failures)
-
-    def _run(
-        self,
-        sql: str,
-        relations: Mapping[str, Scanned],
-        given: Mapping[str, pa.Table],
-        values: Mapping[str, Any],
-        text: str,
-        control: QueryControl,
-        failures: FailureBox,
-    ) -> Answer:
-        job = _WorkerQuery(self.pool, self._read_filter, relations, text, control, failures)
+        """Start a query; tables that are ``given`` go with it, in one chunk each."""
+        job = self._begun("run", query, given, self._habits)
         try:
-            job.begin("run", sql, values, given, self._habits)
             head, data = job.answer()
             schema = job.believed(lambda: schema_of(head["schema"]))
             hugeints = job.believed(lambda: _positions(head["hugeints"], schema))
         except BaseException:
             job.close()
             raise
+        control = query.control
 
         def batches() -> Iterator[pa.RecordBatch]:
             with closing(job):
@@ -189,6 +154,23 @@ class IsolatedExecutor(RelationalExecutor):
                     message, buffer = job.answer()
 
         return Answer(schema, hugeints, batches(), job.close)
+
+    def _begun(
+        self,
+        what: str,
+        query: RelationalQuery,
+        given: Mapping[str, pa.Table] = MappingProxyType({}),
+        habits: Habits | None = None,
+        **more: Any,
+    ) -> _WorkerQuery:
+        """A worker that has got its work."""
+        job = _WorkerQuery(self.pool, self._read_filter, query, habits)
+        try:
+            job.begin(what, given, **more)
+        except BaseException:
+            job.close()
+            raise
+        return job
 
 
 def _positions(listed: Any, schema: pa.Schema) -> tuple[int, ...]:
@@ -212,21 +194,34 @@ class _Request(NamedTuple):
 class Habits:
     """What each text asks of its small inputs; safe for many threads.
 
-    A text that once asked for something else, with other parameters say, has no habits.
+    The same text may stand for inputs of other columns (``SELECT * EXCLUDE (k) FROM ...`` of two
+    operators), so habits hold for the schemas that they were learned with.  A text that once asked
+    for something else, with other parameters say, has none.
     """
 
     def __init__(self) -> None:
-        self._known: Lru[str, dict[str, _Request]] = Lru(HABITS_MAX)
+        self._known: Lru[str, dict[str, tuple[pa.Schema, _Request]]] = Lru(HABITS_MAX)
 
-    def of(self, sql: str) -> dict[str, _Request]:
-        """By relation."""
-        return self._known.get(sql) or {}
-
-    def learn(self, sql: str, asked: dict[str, _Request]) -> None:
-        """Take note of what a text has asked for."""
+    def of(self, sql: str, schemas: Mapping[str, pa.Schema]) -> dict[str, _Request]:
+        """By relation, of those that have these schemas."""
         known = self._known.get(sql)
-        if len(sql) <= TEXT_MAX and known != asked:
-            self._known.put(sql, asked if known is None else {})
+        if not known or any(schema != schemas.get(name) for name, (schema, _) in known.items()):
+            return {}
+        return {name: asked for name, (_, asked) in known.items()}
+
+    def learn(
+        self, sql: str, schemas: Mapping[str, pa.Schema], asked: Mapping[str, _Request]
+    ) -> None:
+        """Take note of what a text has asked for."""
+        if len(sql) > TEXT_MAX:
+            return
+        known = self._known.get(sql)
+        now = {name: (schemas[name], one) for name, one in asked.items()}
+        others = known is None or any(
+            schema != schemas.get(name) for name, (schema, _) in known.items()
+        )
+        if known != now:
+            self._known.put(sql, now if others else {})
 
 
 class _Scan:
@@ -256,42 +251,29 @@ class _WorkerQuery:
     """One piece of work in one worker: its messages, and the inputs that it asks for."""
 
     def __init__(
-        self,
-        pool: Pool,
-        read_filter: ReadFilter,
-        relations: Mapping[str, Scanned],
-        text: str,
-        control: QueryControl,
-        failures: FailureBox,
+        self, pool: Pool, read_filter: ReadFilter, query: RelationalQuery, habits: Habits | None
     ) -> None:
-        self._relations = cast("Mapping[str, ScanDataset]", relations)
+        self._query = query
+        self._relations = cast("Mapping[str, ScanDataset]", query.relations)
         self._read_filter = read_filter
-        self._text = text
-        self._control = control
-        self._failures = failures
+        self._habits = habits
         self._scans: dict[int, _Scan] = {}
         self._region: Region | None = None
+        self._schemas: dict[str, pa.Schema] = {}
         self._asked: dict[str, _Request] = {}
-        self._sql = ""
-        self._habits: Habits | None = None
         self._closing = threading.Lock()
         self._done = False
-        self._lease: WorkerLease = pool.lease(control.left)
+        self._lease: WorkerLease = pool.lease(query.control.left)
         self._limits = ExitStack()
-        self._limits.enter_context(control.interrupting(self._lease.kill, timed=False))
+        self._limits.enter_context(query.control.interrupting(self._lease.kill, timed=False))
 
-    def begin(
-        self,
-        job: str,
-        sql: str,
-        values: Mapping[str, Any],
-        given: Mapping[str, pa.Table] = MappingProxyType({}),
-        habits: Habits | None = None,
-        **more: Any,
-    ) -> None:
+    def begin(self, job: str, given: Mapping[str, pa.Table], **more: Any) -> None:
         """Give the worker its work; what is ``given`` goes with it, in one chunk each."""
-        self._sql, self._habits = sql, habits
-        inputs = {name: dataset.schema for name, dataset in self._relations.items()}
+        sql, values = self._query.sql, self._query.values
+        schemas = self._schemas = {
+            name: dataset.schema for name, dataset in self._relations.items()
+        }
+        inputs = dict(schemas)
         pieces: list[memoryview] = []
         nodes: dict[str, Any] = {}
         for name, table in given.items():
@@ -303,10 +285,9 @@ class _WorkerQuery:
                 nodes[name], more_pieces = pack(batch, begin)
                 pieces += more_pieces
         begun = {}
-        if habits is not None:
-            for name, asked in habits.of(sql).items():
-                if name in self._relations:
-                    begun[name] = {"scan": -next(_numbers), **asked._asdict()}
+        if self._habits is not None:
+            for name, asked in self._habits.of(sql, schemas).items():
+                begun[name] = {"scan": -next(_numbers), **asked._asdict()}
         request = {
             "job": job, "sql": sql, "values": dict(values), "inputs": inputs, "given": nodes,
             "begun": begun, "announced": [known["scan"] for known in begun.values()], **more,
@@ -317,7 +298,7 @@ class _WorkerQuery:
             self._lease.channel.send(request, pieces)
         except ChannelClosed as error:
             lost = self._lease.lost(error)
-            self._control.check()
+            self._query.control.check()
             raise lost from None
         for name, known in begun.items():
             self._start(known["scan"], name, _Request(*(known[key] for key in _Request._fields)))
@@ -331,9 +312,9 @@ class _WorkerQuery:
             message, data = self._attend()
         except (ChannelClosed, Garbage) as error:
             lost = self._lease.lost(error)
-            if self._failures.error is not None:
-                raise self._failures.error from None
-            self._control.check()
+            if self._query.failures.error is not None:
+                raise self._query.failures.error from None
+            self._query.control.check()
             raise lost from None
         if "end" in message:
             self._done = True
@@ -341,8 +322,7 @@ class _WorkerQuery:
             kind, reason = self.believed(lambda: _failure(message["error"]))
             self._done = kind in ("sql", "interrupted")
             self.close()
-            failure = Failure(kind, reason)
-            raise translated(failure, self._text, self._control, self._failures) from None
+            raise translated(Failure(kind, reason), self._query) from None
         return message, data
 
     def believed(self, read: Any) -> Any:
@@ -421,7 +401,7 @@ class _WorkerQuery:
     def close(self) -> None:
         """Let go of the worker: back to the others when it is done, else it ends here."""
         if self._done and self._habits is not None:
-            self._habits.learn(self._sql, self._asked)
+            self._habits.learn(self._query.sql, self._schemas, self._asked)
         with self._closing:
             scans, self._scans = self._scans, {}
             self._limits.close()

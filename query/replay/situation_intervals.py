@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -39,9 +39,9 @@ from ...ticks import INT64_MAX, INT64_MIN
 from ..conditions.constants import Folder
 from ..pattern.buffers import row_words
 from ..pattern.compiled import MatchLimits
+from ..situations.certifying import Before, Certifier
 from ..situations.compiled import CompiledSituations
 from ..situations.deriving import SPAN, Stretches
-from ..situations.matching import Found
 from ..situations.stream import SituationStream
 from .applicability import Demands
 from .base_reader import read_positions
@@ -243,60 +243,36 @@ def _rows_before(codes, base, asked, at, active, out):  # type: ignore[no-untype
     return at, answered
 
 
-@dataclass
-class _Borders:
-    """The rows right before stretches, of their partitions: read where matches depend on them.
+class _Borders(Certifier):
+    """The rows right before stretches, of their partitions."""
 
-    ``known``: per stretch the word and the time of that row; None where there is none.
-    """
+    def __init__(self, compiled: CompiledSituations, pieces: _Pieces, stretches: Stretches) -> None:
+        super().__init__(compiled)
+        self.pieces = pieces
+        self.stretches = stretches
 
-    compiled: CompiledSituations
-    pieces: _Pieces
-    stretches: Stretches
-    known: dict[int, tuple[int, int] | None] = field(default_factory=dict)
-
-    def certified(self, found: Found) -> Found:
-        """Matches whose situations begin where they seem to."""
-        doubtful = np.argwhere(found.cut != 0)
-        if not len(doubtful):
-            return found
-        asked, one = np.unique(found.group[doubtful[:, 0]], return_index=True)
-        fresh = np.array([number not in self.known for number in asked.tolist()], np.bool_)
-        if fresh.any():
-            self._ask(asked[fresh], found.first[doubtful[one, 0], doubtful[one, 1]][fresh])
-        kept = np.ones(len(found.instant), np.bool_)
-        for i, name in doubtful.tolist():
-            kept[i] &= self._begins(int(found.group[i]), name, int(found.starts[i, name]))
-        return found.only(kept)
-
-    def _begins(self, number: int, name: int, start: int) -> bool:
-        before = self.known[number]
-        if before is None:
-            return True
-        word, tick = before
-        gap = self.compiled.gap
-        return not word >> name & 1 or (gap is not None and start - tick > gap)
-
-    def _ask(self, asked: Ints, first: Ints) -> None:
-        """Find and read the rows before some stretches, given the number of a row in each."""
+    def rows_before(self, groups: Ints, rows: Ints) -> list[Before]:
+        """Find and read them by their places in the stream."""
         timeline = self.pieces.plan.timeline
         assert timeline is not None
-        positions = self._positions(self.stretches.numbers(asked), first)
+        positions = self._positions(self.stretches.numbers(groups), rows)
         wanted = {self.compiled.time, *self.compiled.condition_columns}
         names = [name for name in timeline.schema.arrow.names if name in wanted]
         output = pa.schema([timeline.schema.arrow.field(name) for name in names])
         there = np.unique(positions[positions >= 0])
-        rows = [
+        read = [
             batch
             for at in there.tolist()
             for batch in read_positions(timeline, names, output, at, at + 1)
         ]
-        table = pa.Table.from_batches(rows, output)
+        table = pa.Table.from_batches(read, output)
         words = row_words(self.compiled.tests, table, np.array([0, len(there)], np.int64))
         ticks = timeline.ticks_at(there)
-        for number, position in zip(asked.tolist(), positions.tolist(), strict=True):
-            at = int(np.searchsorted(there, position))
-            self.known[number] = (int(words[at]), int(ticks[at])) if position >= 0 else None
+        place = np.searchsorted(there, positions)
+        return [
+            (int(words[i]), int(ticks[i])) if position >= 0 else None
+            for i, position in zip(place.tolist(), positions.tolist(), strict=True)
+        ]
 
     def _positions(self, numbers: Ints, first: Ints) -> Ints:
         """Position of the last row of its partition before each stretch; -1 where none matters."""

@@ -12,7 +12,7 @@ from ...indexes.stream_indexes import StreamIndexes
 from ...store.snapshot import Snapshot
 from ..contract.cancellation import QueryControl
 from ..contract.explanation import Operator
-from ..plan.nodes import QueryPlan
+from ..plan.nodes import Leaf, QueryPlan
 
 __all__ = ["Openers", "Relation", "RunContext"]
 
@@ -31,6 +31,8 @@ class RunContext:
         Secondary indexes of a stream by name; None for a stream without any.
     rows : callable
         Runs a plan that feeds an operator: its schema and its batches.
+    open : callable
+        Opens a node that another operator reads.
     analyze : bool
         Whether figures are wanted.
     """
@@ -39,6 +41,7 @@ class RunContext:
     snapshot: Callable[[str], Snapshot]
     indexes: Callable[[str], StreamIndexes | None]
     rows: Callable[[QueryPlan], tuple[pa.Schema, Iterator[pa.RecordBatch]]]
+    open: Callable[[Leaf], Relation]
     analyze: bool
 
 

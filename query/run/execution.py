@@ -34,7 +34,7 @@ from ..plan.nodes import (
     TreeAggregate,
     notes_of,
 )
-from ..relational.interface import RelationalExecutor
+from ..relational.interface import RelationalExecutor, RelationalQuery
 from ..relational.scans import BATCH_ROWS, FailureBox
 from ..sql.sql_types import conform, declared_types, settle_types
 from .context import Openers, RunContext
@@ -79,8 +79,9 @@ class Execution:
         self._around = around
         self._analyze = analyze
         self._context = RunContext(
-            around.control, around.snapshot, around.indexes, self._rows, analyze
-        )
+            around.control, around.snapshot, around.indexes, self._rows,
+            lambda leaf: around.openers[type(leaf)](leaf, self._context), analyze,
+        )  # fmt: skip
         self._failures = FailureBox()
         root = plan.root
         self._opened: list[OpenLeaf] = []
@@ -149,15 +150,18 @@ class Execution:
         return Result(schema, batches(), self._explained_later)
 
     def _relational(self, root: Relational) -> Result:
-        answer = self._around.executor.run(
-            root.sql, {opened.name: opened.dataset for opened in self._opened}, root.values,
-            self._plan.text, self._around.control, self._failures,
-        )  # fmt: skip
+        answer = self._around.executor.run(self._asked(root, self._around.control, self._failures))
         schema, batches = settle_types(answer.batches, answer.schema, answer.hugeints)
         schema = declared_types(schema, root.outputs)
         if not schema.equals(answer.schema):
             batches = (conform(batch, schema) for batch in batches)
         return Result(schema, batches, self._explained_later, answer.close)
+
+    def _asked(
+        self, root: Relational, control: QueryControl, failures: FailureBox
+    ) -> RelationalQuery:
+        inputs = {opened.name: opened.dataset for opened in self._opened}
+        return RelationalQuery(root.sql, inputs, root.values, self._plan.text, control, failures)
 
     # ------------------------------------------------------------------------ plans
 
@@ -177,10 +181,7 @@ class Execution:
     def _operator(self, control: QueryControl, failures: FailureBox, run: bool) -> Operator:
         root = self._plan.root
         if isinstance(root, Relational):
-            document = self._around.executor.explain(
-                root.sql, {opened.name: opened.dataset for opened in self._opened}, root.values,
-                self._plan.text, control, failures, run,
-            )  # fmt: skip
+            document = self._around.executor.explain(self._asked(root, control, failures), run)
             return plan_of(document, self._opened, run)
         begun, rows = time.perf_counter(), 0
         for batch in self.result().batches() if run else ():

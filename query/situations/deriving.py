@@ -242,6 +242,12 @@ class Deriver:
         """Partitions so far."""
         return len(self.word)
 
+    @property
+    def nbytes(self) -> int:
+        """Memory of the state of partitions, without their keys."""
+        words = self.word.nbytes + self.cut.nbytes + self.seen.nbytes + self.until.nbytes
+        return words + 2 * (self.last_time.nbytes + self.start.nbytes)
+
     def take(self, rows: pa.Table, watermark: int) -> Derived:
         """Follow the rows up to a watermark; the runs that have ended by then."""
         codes = self.keys.encode(rows) if self.keys.grouped and rows.num_rows else None

@@ -167,6 +167,10 @@ class Matching:
             if size:
                 yield self._found(runs, results[:size])
 
+    def absorb(self, derived: Derived) -> None:
+        """Take runs that have ended at instants whose matches are not asked for."""
+        self.ended = derived.ended
+
     def _found(self, runs: IntArray, results: IntArray) -> Found:
         places = results[:, :-1]
         starts, ends = runs[:, START][places], runs[:, END][places]

@@ -65,6 +65,8 @@ class SituationStream:
         The rows are those of stretches of partitions, and their column ``@span`` says of which.
     certified : callable, optional
         Of matches, those all of whose situations begin where they seem to.
+    since : int, optional
+        A tick: matches known by then are not looked for, what they are made of is kept.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class SituationStream:
         check: Callable[[], None] | None = None,
         stretches: Stretches | None = None,
         certified: Callable[[Found], Found] | None = None,
+        since: int = INT64_MIN,
     ) -> None:
         self.compiled = compiled
         self.limits = limits
@@ -84,12 +87,12 @@ class SituationStream:
             self.inputs = [*self.inputs, SPAN]
             self.schema = self.schema.append(pa.field(SPAN, pa.int64()))
         self.certified = certified
+        self.since = since
         self.deriver = Deriver(compiled, stretches)
         self.matching = Matching(compiled, limits)
         self.results = Results(compiled, limits)
         self.situations = 0
         self.matches = 0
-        self.watermark = INT64_MIN
         self.waiting: list[pa.RecordBatch] = []
         self.waiting_rows = 0
         self.target = ROWS_FIRST
@@ -128,6 +131,10 @@ class SituationStream:
         if len(ticks) or last is not None:
             yield from self.advance(table, int(ticks[-1]) if last is None else last)
 
+    def precede(self, rows: pa.Table) -> None:
+        """Take rows of partitions that have had none yet, earlier than any match begins."""
+        self.deriver.take(rows.select(self.inputs).cast(self.schema), INT64_MIN)
+
     def advance(self, rows: pa.Table, watermark: int) -> Iterator[pa.RecordBatch]:
         """Take the rows up to a watermark, in the order of time; yields what is known by then.
 
@@ -153,16 +160,22 @@ class SituationStream:
 
     def _known(self, derived: Derived, watermark: int) -> Iterator[pa.RecordBatch]:
         self.situations += len(derived.ended)
-        since, self.watermark = self.watermark, watermark
         self.check()
+        if watermark > self.since:
+            since, self.since = self.since, watermark
+            yield from self._matches(derived, since, watermark)
+        else:
+            self.matching.absorb(derived)
+        oldest = self.matching.retain(watermark, self.deriver)
+        self.results.forget(oldest)
+        self._check_memory()
+
+    def _matches(self, derived: Derived, since: int, watermark: int) -> Iterator[pa.RecordBatch]:
         for found in self.matching.find(derived, self.deriver, since, watermark, self.check):
             if self.certified is not None:
                 found = self.certified(found)
             self.matches += len(found.instant)
             yield from self.results.rows_of(found, self.deriver.keys)
-        oldest = self.matching.retain(watermark, self.deriver)
-        self.results.forget(oldest)
-        self._check_memory()
 
     def figures(self) -> tuple[tuple[str, int | float], ...]:
         """What the run has seen."""
@@ -186,9 +199,14 @@ class SituationStream:
             )
         return np.asarray(ticks, np.int64)
 
+    @property
+    def nbytes(self) -> int:
+        """Memory of partitions, situations, the rows that measures read, and rows that wait."""
+        size = self.deriver.nbytes + self.matching.nbytes + self.results.nbytes
+        return size + int(sum(batch.nbytes for batch in self.waiting))
+
     def _check_memory(self) -> None:
-        size = self.matching.nbytes + self.results.nbytes
-        size += sum(batch.nbytes for batch in self.waiting)
+        size = self.nbytes
         if size > self.limits.memory_bytes:
             raise ResourceLimit(
                 f"more than {self.limits.memory_bytes} bytes of situations and their events may "

@@ -122,8 +122,9 @@ class SpanPart(MatchPart):
     def ticks(self) -> tuple[int | None, int | None]:
         return _half_open(self.low, self.high)
 
-    def _rows(self, run: _Run) -> Iterator[pa.RecordBatch]:
-        timeline = Timeline(run.snapshot)
+    def placed(self, snapshot: Snapshot) -> tuple[ReplayIntervals, Timeline]:
+        """The intervals where they lie in a snapshot, and its timeline."""
+        timeline = Timeline(snapshot)
         segments = {
             None if part.view is None else part.view.file.segment_id: part.start
             for part in timeline.parts
@@ -136,7 +137,10 @@ class SpanPart(MatchPart):
                 shown=_moved(own.shown, shift),
             )  # fmt: skip
         spans = _moved(self.intervals.spans, shift)
-        intervals = replace(self.intervals, spans=spans, partitions=own)
+        return replace(self.intervals, spans=spans, partitions=own), timeline
+
+    def _rows(self, run: _Run) -> Iterator[pa.RecordBatch]:
+        intervals, timeline = self.placed(run.snapshot)
         done = ReplayRun(run.metrics)
         return run_intervals(
             run.snapshot, run.compiled, intervals, timeline, run=done, check=run.check,

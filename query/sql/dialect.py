@@ -23,10 +23,8 @@ Layout
     Statements about live queries are read by :mod:`.live_clause`; all statements that are not
     queries are nodes of :mod:`.statement_nodes`.
 
-    ``MATCH_RECOGNIZE`` belongs to the FROM item in front of it and becomes a
-    :class:`MatchRelation`; the clause itself is read by :mod:`.match_clause`.  ``MATCH_SITUATIONS``
-    likewise: :class:`SituationRelation`, :mod:`.situation_clause`.  Expressions are read by
-    :mod:`.expression_parser`.
+    Row patterns, situations and recency joins in FROM are read by :mod:`.from_parser`, expressions
+    by :mod:`.expression_parser`.
 
 Limits
     One statement a text; how long and how deep it may be is said in :mod:`.nesting`.
@@ -45,12 +43,10 @@ from sqlglot.tokens import TokenType
 from ...errors import SqlError
 from ...suggestion import did_you_mean
 from ..contract.cancellation import checkpoint
-from .expression_parser import ExpressionParser
+from .from_parser import FromParser
 from .live_clause import parse_alter_live, parse_create_live, parse_drop_live
-from .match_clause import parse_match_clause
 from .nesting import balanced, headroom, measure
 from .rendering import Refused, render
-from .situation_clause import parse_situation_clause
 from .statement_nodes import (
     AlterStream,
     CreateIndexOn,
@@ -63,6 +59,7 @@ from .statement_nodes import (
     Explain,
     ExplainLive,
     MatchRelation,
+    RecentRelation,
     ShowIndexes,
     ShowLive,
     ShowStreams,
@@ -81,6 +78,7 @@ __all__ = [
     "DropStream",
     "Explain",
     "MatchRelation",
+    "RecentRelation",
     "ShowIndexes",
     "ShowStreams",
     "SituationRelation",
@@ -127,7 +125,7 @@ class Chronicle(DuckDB):  # type: ignore[misc]
         }
         COMMANDS: frozenset[Any] = frozenset()  # nothing may pass unread
 
-    class Parser(ExpressionParser):
+    class Parser(FromParser):
         FUNCTIONS: dict[str, Any] = {}  # noqa: RUF012
         FUNC_TOKENS = {*DuckDB.Parser.FUNC_TOKENS, TokenType.SESSION}  # noqa: RUF012
         FUNCTION_PARSERS = {  # noqa: RUF012
@@ -190,21 +188,6 @@ class Chronicle(DuckDB):  # type: ignore[misc]
             if dotted and isinstance(field, (exp.Func, exp.Window)):
                 return self.expression(_MethodCall(this=field))
             return field
-
-        # ------------------------------------------------------------ FROM items
-
-        def _parse_table(self, *args: Any, **kwargs: Any) -> Any:
-            table = super()._parse_table(*args, **kwargs)
-            while table is not None and self._curr.token_type == TokenType.MATCH_RECOGNIZE:
-                token = self._curr
-                if token.text.upper() == "MATCH_SITUATIONS":
-                    clause = parse_situation_clause(self)
-                    table = self.expression(SituationRelation(this=table, match=clause))
-                else:
-                    clause = parse_match_clause(self)
-                    table = self.expression(MatchRelation(this=table, match=clause))
-                table.update_positions(token)
-            return table
 
         # ------------------------------------------------------------ statements
 

@@ -30,7 +30,7 @@ from sqlglot import exp
 
 from ...suggestion import did_you_mean
 from ..contract.cancellation import checkpoint
-from .dialect import MatchRelation, error_at, position_of
+from .dialect import MatchRelation, RecentRelation, error_at, position_of
 from .rendering import FORMS, unknown_argument
 from .rendering.vocabulary import (
     AGGREGATES,
@@ -116,9 +116,15 @@ def check_query(root: Any, text: str, table_functions: frozenset[str] = frozense
 
 
 _PARTS = frozenset(
-    (exp.From, exp.Var, exp.IntervalSpan, exp.DataTypeParam, exp.ColumnDef, exp.LimitOptions)
+    (
+        *(exp.From, exp.Var, exp.IntervalSpan, exp.DataTypeParam, exp.ColumnDef, exp.LimitOptions),
+        RecentRelation,
+    )
 )
-"""Nodes that are written by the form of the node around them."""
+"""Nodes that are written by the form of the node around them, or that the binder takes away."""
+
+_OF_SIDES = ("match_start", "match_end")
+"""Functions of a side of a recency join: the binder takes them away, or refuses them."""
 
 _READ_BY_BINDER = frozenset(("hint",))
 
@@ -156,7 +162,7 @@ def _check_function(node: Any, text: str, table_functions: frozenset[str]) -> No
     in_from = isinstance(node.parent, (exp.Table, exp.Lateral))
     if in_from and name in table_functions:
         return
-    if _inside_match(node):
+    if _inside_match(node) or name in _OF_SIDES:
         return
     if in_from and name not in TABLE_FUNCTIONS:
         raise error_at(

@@ -14,7 +14,8 @@ Layout
           [PARTITION BY column, ...] [ORDER BY column [ASC|DESC] [NULLS FIRST|LAST], ...] [MEASURES
           expression AS name, ...] [ONE ROW PER MATCH | ALL ROWS PER MATCH [SHOW EMPTY MATCHES |
           OMIT EMPTY MATCHES | WITH UNMATCHED ROWS]] [AFTER MATCH SKIP {PAST LAST ROW | TO NEXT ROW
-          | TO [FIRST | LAST] variable}] PATTERN (row pattern) [WITHIN interval | WITHIN integer]
+          | TO [FIRST | LAST] variable}] [MAXIMAL MATCH | INCREMENTAL MATCH]
+          PATTERN (row pattern) [WITHIN interval | WITHIN integer]
           [EVENT SELECTION {CONTIGUOUS | SKIP TILL NEXT MATCH | SKIP TILL ANY MATCH}] [SUBSET name =
           (variable, ...), ...] [DEFINE variable AS condition, ...]
         )
@@ -75,6 +76,8 @@ EMPTY_MODES = {
     ("OMIT", "EMPTY", "MATCHES"): "all omit empty",
     ("WITH", "UNMATCHED", "ROWS"): "all with unmatched",
 }
+
+MODES = {("MAXIMAL", "MATCH"): "maximal", ("INCREMENTAL", "MATCH"): "incremental"}
 
 _COMPARED = {
     TokenType.LT: exp.LT, TokenType.LTE: exp.LTE, TokenType.GT: exp.GT, TokenType.GTE: exp.GTE,
@@ -146,6 +149,10 @@ class MatchClause:
         ``contiguous``, ``next``, ``any``; None when the clause has no EVENT SELECTION: then one
         match at a time is found, as the standard says, and ``skip`` decides where the next may
         begin.
+    mode : str or None
+        ``maximal``: of the contiguous matches that begin with one event the longest;
+        ``incremental``: of those that end with one event the longest.  ``selection`` is
+        ``contiguous`` then.
     sql : str
         The whole SQL text, to which every ``at`` refers.
     """
@@ -160,6 +167,7 @@ class MatchClause:
     within: exp.Expression | None = None
     selection: str | None = None
     subsets: tuple[Subset, ...] = ()
+    mode: str | None = None
     sql: str = field(default="", compare=False)
     at: int = field(default=0, compare=False)
 
@@ -172,6 +180,7 @@ class MatchRecognize(exp.MatchRecognize):  # type: ignore[misc]
         "subset": False,
         "within": False,
         "selection": False,
+        "mode": False,
     }
 
 
@@ -234,6 +243,7 @@ def _clause(parser: Any) -> MatchRecognize:
         arguments["measures"] = parser._parse_csv(lambda: parse_measure(parser))
     arguments["rows"] = _rows(parser)
     arguments["after"] = _after(parser)
+    arguments["mode"] = _mode(parser)
     for word in ("INITIAL", "SEEK"):
         if parser._match_text_seq(word, advance=False):
             parser.raise_error(f"{word} belongs to row patterns in windows, not to this clause")
@@ -305,6 +315,16 @@ def _after(parser: Any) -> Any:
         parser.raise_error("expected PAST LAST ROW, TO NEXT ROW or TO [FIRST | LAST] variable")
     node.meta["start"] = at
     return node
+
+
+def _mode(parser: Any) -> Any:
+    at = parser._curr.start if parser._curr else 0
+    for words, value in MODES.items():
+        if parser._match_text_seq(*words):
+            node = exp.var(value)
+            node.meta["start"] = at
+            return node
+    return None
 
 
 def parse_measure(parser: Any) -> Any:
@@ -461,6 +481,11 @@ def match_clause(node: MatchRecognize) -> MatchClause:
     if after is not None:
         skip = Skip(after.name, after.meta.get("variable", ""), after.meta.get("start", begin))
     selection = node.args.get("selection")
+    chosen = selection.name if selection is not None else None
+    mode = node.args.get("mode")
+    if mode is not None:
+        _check_mode(mode, skip, chosen, sql, begin)
+        skip, chosen = None, "contiguous"
     rows = node.args.get("rows")
     return MatchClause(
         pattern=pattern,
@@ -474,7 +499,7 @@ def match_clause(node: MatchRecognize) -> MatchClause:
         rows=rows.name if rows is not None else "one",
         skip=skip,
         within=node.args.get("within"),
-        selection=selection.name if selection is not None else None,
+        selection=chosen,
         subsets=tuple(
             Subset(
                 fold(s.expressions[0]),
@@ -483,9 +508,28 @@ def match_clause(node: MatchRecognize) -> MatchClause:
             )
             for s in node.args.get("subset") or []
         ),
+        mode=mode.name if mode is not None else None,
         sql=sql,
         at=begin,
     )
+
+
+def _check_mode(mode: Any, skip: Skip | None, selection: str | None, sql: str, begin: int) -> None:
+    """A match mode says by itself which matches there are."""
+    words = f"{mode.name.upper()} MATCH"
+    if skip is not None and skip.mode != "next":
+        raise position_error(
+            f"{words} looks for a match from every row: it stands with AFTER MATCH SKIP TO NEXT "
+            "ROW, or without AFTER MATCH",
+            sql,
+            skip.at,
+        )
+    if selection is not None:
+        raise position_error(
+            f"{words} chooses among contiguous matches; it cannot be used with EVENT SELECTION",
+            sql,
+            mode.meta.get("start", begin),
+        )
 
 
 def clause_of_text(statement: str) -> MatchClause:

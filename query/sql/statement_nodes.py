@@ -21,6 +21,7 @@ __all__ = [
     "Explain",
     "ExplainLive",
     "MatchRelation",
+    "RecentRelation",
     "ShowIndexes",
     "ShowLive",
     "ShowStreams",
@@ -150,3 +151,15 @@ class MatchRelation(exp.Expression):  # type: ignore[misc]
 
 class SituationRelation(MatchRelation):
     """A FROM item under MATCH_SITUATIONS."""
+
+
+class RecentRelation(exp.Expression):  # type: ignore[misc]
+    """A recency join in FROM: ``this`` the live side, ``expression`` the archive side.
+
+    ``kind``: ``inner``, ``left``, ``semi`` or ``anti``.  ``last``: how many archive rows a live row
+    is given at most, a literal or a parameter.  ``on``, ``within``: the condition, the distance.
+    """
+
+    arg_types = {  # noqa: RUF012
+        "this": True, "expression": True, "kind": True, "last": False, "on": False, "within": False,
+    }  # fmt: skip

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
@@ -54,6 +54,12 @@ LIVE_GAUGES = {
     "running": "1, or 0 when the live query is paused or has failed.",
 }
 """Figures of a live query that become gauges, and what they say."""
+
+LIVE_SUMMARIES = {
+    "step_seconds": ("steps", "Steps that took something in."),
+    "reconcile_seconds": ("reconciles", "Regions of results that were compared with the query."),
+}
+"""Seconds that a live query has spent, how often, and on what."""
 
 
 class Metrics:
@@ -164,3 +170,17 @@ class _LiveCollector(Collector):
             for query, figures in sorted(self._live.items()):
                 gauge.add_metric([query], figures[name])
             yield gauge
+        hits = GaugeMetricFamily(
+            "chronicle_live_hits", "Events of which a condition held.", labels=["query"]
+        )
+        spent = {
+            name: SummaryMetricFamily(f"chronicle_live_{name}", description, labels=["query"])
+            for name, (_, description) in LIVE_SUMMARIES.items()
+        }
+        for query, figures in sorted(self._live.items()):
+            if "hits" in figures:
+                hits.add_metric([query], figures["hits"])
+            for name, (times, _) in LIVE_SUMMARIES.items():
+                if times in figures:
+                    spent[name].add_metric([query], int(figures[times]), figures[name])
+        yield from (hits, *spent.values())

@@ -202,6 +202,7 @@ class Server:
                     told = self.database.live(name).status()
                     found[name] = {
                         **{each: float(told.get(each) or 0) for each in LIVE_GAUGES},
+                        **self.database.live_statements.figures(name),
                         "lag_seconds": float(told["lag_ms"] or 0) / 1000,
                         "running": float(told["state"] in ("running", "catching up")),
                     }

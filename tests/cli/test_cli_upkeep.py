@@ -111,7 +111,7 @@ def test_an_interrupt_that_a_library_falls_over_is_one(
     def other(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("chronicle.commands.streams.connection_of", library)
+    monkeypatch.setattr("chronicle.commands.options.connection_of", library)
     before = signal.getsignal(signal.SIGINT)
     try:
         for handler in (signal.default_int_handler, other):  # Spark brings its own

@@ -307,7 +307,9 @@ class Target:
             if not self._running:  # what it still does would be laid to the next request
                 self.restart()
         elif reply.status in (500, 502):
-            self.note("500", reply.text, shown)
+            time.sleep(0.1)  # until what it logged has been read
+            cause = "\n".join(self.log[-200:]).rpartition("Traceback")[2][-1500:]
+            self.note("500", f"{reply.text}\n{cause}", shown)
         text = reply.text
         if reply.status and (reply.status != 200 or len(text) < 100_000):
             for hidden in (SECRET, HIDDEN, str(self.store), str(Path(chronicle.__file__).parent)):

@@ -1,8 +1,9 @@
 """The promise of live queries: after any step, what holds is the query over what was committed.
 
-A machine appends in order and late, in ties and in bulk, seals, compacts, pauses, crashes, opens
-anew and refreshes; after each step every class of live queries is compared with an oracle, and what
-was ever said with itself: numbers without gaps, nothing taken back that was not said.
+A machine appends to two streams, in order and late, in ties and in bulk, seals, compacts, pauses,
+crashes, opens anew and refreshes; after each step every class of live queries is compared with an
+oracle, and what was ever said with itself: numbers without gaps, nothing taken back that was not
+said.
 """
 
 from __future__ import annotations
@@ -21,9 +22,14 @@ from chronicle.store import Store
 from chronicle.store.memory_files import MemoryFiles
 
 from .. import oracles_live as oracles
+from ..rounds import rounds
 
 SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.int64())])
 
+STREAMS = ("s", "r")
+QUERIES = {**oracles.QUERIES, **oracles.JOINED}
+
+streams = st.sampled_from(["s", "s", "r"])
 values = st.lists(st.tuples(st.integers(0, 12), st.sampled_from("ab"), st.integers(0, 9)),
                   min_size=1, max_size=12)  # fmt: skip
 
@@ -41,73 +47,68 @@ class LiveMachine(RuleBasedStateMachine):
     def begin(self, delay: int) -> None:
         self.memory = MemoryFiles()
         self.db = opened(self.memory)
-        self.db.create_stream("s", SCHEMA, time="t", options={"late_events_max": 20})
-        self.events: list[tuple[int, str, int]] = []
+        self.events: dict[str, list[tuple[int, str, int]]] = {}
+        for stream in STREAMS:
+            self.db.create_stream(stream, SCHEMA, time="t", options={"late_events_max": 20})
+            self.events[stream] = []
         self.delay = delay
-        self.stepped = 0
-        for name, sql in oracles.QUERIES.items():
+        for name, sql in QUERIES.items():
             self.db.create_live(name, sql, delay=delay or None, idle="never")
 
-    @property
-    def last(self) -> int:
-        return max((t for t, _, _ in self.events), default=0)
+    def last(self, stream: str) -> int:
+        return max((t for t, _, _ in self.events[stream]), default=0)
 
-    def append(self, events: list[tuple[int, str, int]]) -> None:
+    def append(self, stream: str, events: list[tuple[int, str, int]]) -> None:
         ordered = sorted(events, key=lambda event: event[0])
-        self.db.stream("s").append([{"t": t, "k": k, "x": x} for t, k, x in ordered])
-        self.events += ordered
+        self.db.stream(stream).append([{"t": t, "k": k, "x": x} for t, k, x in ordered])
+        self.events[stream] += ordered
 
-    @rule(steps=values)
-    def in_order(self, steps: list[tuple[int, str, int]]) -> None:
-        at, made = self.last, []
+    @rule(stream=streams, steps=values)
+    def in_order(self, stream: str, steps: list[tuple[int, str, int]]) -> None:
+        at, made = self.last(stream), []
         for step, k, x in steps:
             at += step // 2
             made.append((at, k, x))
-        self.append(made)
+        self.append(stream, made)
 
-    @rule(steps=values, reach=st.sampled_from([3, 15, 60]))
-    def late(self, steps: list[tuple[int, str, int]], reach: int) -> None:
-        made = [(max(0, self.last - step * reach // 12), k, x) for step, k, x in steps]
-        self.append(made)
+    @rule(stream=streams, steps=values, reach=st.sampled_from([3, 15, 60]))
+    def late(self, stream: str, steps: list[tuple[int, str, int]], reach: int) -> None:
+        last = self.last(stream)
+        self.append(stream, [(max(0, last - step * reach // 12), k, x) for step, k, x in steps])
 
-    @rule(steps=values)
-    def ties(self, steps: list[tuple[int, str, int]]) -> None:
-        self.append([(self.last, k, x) for _, k, x in steps])
+    @rule(stream=streams, steps=values)
+    def ties(self, stream: str, steps: list[tuple[int, str, int]]) -> None:
+        self.append(stream, [(self.last(stream), k, x) for _, k, x in steps])
 
-    @rule(seed=st.integers(0, 1000))
-    def bulk(self, seed: int) -> None:
-        rng = random.Random(seed)
-        self.append(
-            [
-                (self.last + rng.randrange(60), rng.choice("ab"), rng.randrange(10))
-                for _ in range(80)
-            ]
-        )
+    @rule(stream=streams, seed=st.integers(0, 1000))
+    def bulk(self, stream: str, seed: int) -> None:
+        rng, last = random.Random(seed), self.last(stream)
+        made = [(last + rng.randrange(60), rng.choice("ab"), rng.randrange(10)) for _ in range(80)]
+        self.append(stream, made)
 
-    @rule()
-    def seal(self) -> None:
-        self.db.stream("s").seal()
+    @rule(stream=streams)
+    def seal(self, stream: str) -> None:
+        self.db.stream(stream).seal()
 
-    @rule()
-    def compact(self) -> None:
-        self.db.stream("s").compact()
+    @rule(stream=streams)
+    def compact(self, stream: str) -> None:
+        self.db.stream(stream).compact()
 
     @rule()
     def step(self) -> None:
         self.db.run_live()
-        self.stepped = len(self.events)
         self.check()
 
-    @rule(name=st.sampled_from(sorted(oracles.QUERIES)))
+    @rule(name=st.sampled_from(sorted(QUERIES)))
     def pause(self, name: str) -> None:
         self.db.live(name).pause()
 
     @rule()
     def resume_all(self) -> None:
-        for name in oracles.QUERIES:
+        for name in QUERIES:
             self.db.live(name).resume()
 
-    @rule(name=st.sampled_from(sorted(oracles.QUERIES)), low=st.integers(0, 100))
+    @rule(name=st.sampled_from(sorted(QUERIES)), low=st.integers(0, 100))
     def refresh(self, name: str, low: int) -> None:
         self.db.live(name).refresh(low, low + 30)
 
@@ -124,24 +125,34 @@ class LiveMachine(RuleBasedStateMachine):
             self.memory = self.memory.crash(random.Random(seed), mode)  # type: ignore[arg-type]
         self.db = opened(self.memory)
 
+    def watermark(self, name: str) -> int | None:
+        """As far as both of the streams have come that a query reads."""
+        read = self.db.live(name).status()["sources"]
+        if not all(self.events[stream] for stream in read):
+            return None
+        return min(self.last(stream) for stream in read) - self.delay - 1
+
     def check(self) -> None:
-        paused = {n for n in oracles.QUERIES if self.db.live(n).status()["state"] == "paused"}
-        watermark = self.last - self.delay - 1
-        for name, sql in oracles.QUERIES.items():
-            live = self.db.live(name)
+        paused = {n for n in QUERIES if self.db.live(n).status()["state"] == "paused"}
+        s, r = (self.events[stream] for stream in STREAMS)
+        for name, sql in QUERIES.items():
+            live, watermark = self.db.live(name), self.watermark(name)
             assert live.status()["error"] is None
-            if name in paused or not self.events:
+            if name in paused or watermark is None:
                 continue
             assert live.status()["watermark"] == watermark
             assert live.verify() == 0
             net = self.db.sql(f"SELECT * EXCLUDE (_time, _id, _rev) FROM NET({name})").fetchall()
             if name in oracles.ORACLES:
-                assert sorted(net) == sorted(oracles.ORACLES[name](self.events, watermark)), name
+                assert sorted(net) == sorted(oracles.ORACLES[name](s, watermark)), name
+            elif name in oracles.JOINED:
+                wanted = oracles.JOINED_ORACLES[name](s, r, watermark)
+                assert Counter(net) == Counter(wanted), name
             else:  # a match that was said is one; one that began long enough ago was said
                 first = live.net().schema.names.index("f") - 3
-                wanted = Counter(self.db.sql(sql).fetchall())
-                assert not Counter(net) - wanted, name
-                missing = wanted - Counter(net)
+                matches = Counter(self.db.sql(sql).fetchall())
+                assert not Counter(net) - matches, name
+                missing = matches - Counter(net)
                 assert all(row[first] + oracles.WITHIN > watermark for row in missing), name
             self.check_changes(name)
 
@@ -164,9 +175,10 @@ class LiveMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "db"):
-            for name in oracles.QUERIES:
+            for name in QUERIES:
                 self.db.live(name).resume()
-            self.append([(self.last + 1000, "a", 0)])
+            for stream in STREAMS:
+                self.append(stream, [(self.last(stream) + 1000, "a", 0)])
             self.step()
             report = self.db.check()
             assert report.ok, report.problems
@@ -174,7 +186,7 @@ class LiveMachine(RuleBasedStateMachine):
 
 
 LiveMachine.TestCase.settings = settings(
-    max_examples=12,
+    max_examples=rounds(6, 12),
     stateful_step_count=14,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -25,6 +25,8 @@ from chronicle.query.pattern.advancing import AdvancingMatch
 from chronicle.store import Store
 from chronicle.store.memory_files import MemoryFiles
 
+from ..rounds import rounds
+
 SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.int64())])
 KEYED = "PARTITION BY k ORDER BY t"
 EDGES = "MEASURES FIRST(t) AS f, LAST(t) AS l, LAST(x) AS z, count(*) AS n"
@@ -166,7 +168,7 @@ class Twins(RuleBasedStateMachine):
 
 
 Twins.TestCase.settings = settings(
-    max_examples=8,
+    max_examples=rounds(4, 8),
     stateful_step_count=14,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

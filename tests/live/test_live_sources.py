@@ -2,8 +2,35 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import chronicle
+from chronicle.errors import StreamOwned
 from chronicle.live.definition import LiveDefinition
 from chronicle.live.sink import Mark
+
+from .. import oracles_live as oracles
+
+SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.int64())])
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Any]:
+    with chronicle.open(tmp_path / "store") as opened:
+        for name in ("s", "r"):
+            opened.create_stream(name, SCHEMA, time="t")
+        yield opened
+
+
+def feed(db: Any, stream: str, *ticks: int) -> None:
+    db.stream(stream).append([{"t": t, "k": "ab"[t % 2], "x": t % 9} for t in ticks])
 
 
 def test_what_was_written_of_one_source_is_read() -> None:
@@ -14,3 +41,86 @@ def test_what_was_written_of_one_source_is_read() -> None:
     assert LiveDefinition.from_json({**body, "source": "s"}) == definition
     mark = Mark.of({"position": 7, "watermark": 5, "events": 9, "windows": 0, "step": 2}, ["s"])
     assert mark == Mark({"s": 7}, 5, {"s": 9}, 0, 2)
+
+
+def test_the_watermark_is_the_least_of_those_that_are_not_quiet(db: Any) -> None:
+    union = "SELECT t, x FROM s UNION ALL SELECT t, x FROM r"
+    never, idle = (
+        db.create_live(name, union, idle=after)
+        for name, after in (("never", "never"), ("idle", dt.timedelta(milliseconds=50)))
+    )
+    feed(db, "s", 10, 20)
+    db.run_live()
+    assert never.status()["watermark"] is None  # the other has no events, and may have some
+    feed(db, "r", 5, 7)
+    db.run_live()
+    assert never.status()["watermark"] == 6
+    assert sorted(never.net().column("t").to_pylist()) == [5]
+    time.sleep(0.06)
+    db.run_live()
+    assert idle.status()["watermark"] == 20  # both are quiet: all there is is known
+    feed(db, "s", 30)
+    db.run_live()
+    assert idle.status()["watermark"] == 29  # the quiet one does not hold it back
+    assert never.status()["watermark"] == 6
+    feed(db, "r", 8)
+    db.run_live()
+    assert never.status()["late"] == 0
+    assert idle.status()["late"] >= 1  # more, where the machine was slow
+    assert sorted(idle.net().column("t").to_pylist()) == [5, 7, 8, 10, 20]
+    assert never.verify() == idle.verify() == 0
+
+
+def test_who_may_be_dropped_and_what_is_told(db: Any) -> None:
+    live = db.create_live("q", "SELECT s.x FROM s JOIN r ON s.t = r.t", idle="never")
+    assert live.status()["sources"] == ["s", "r"]
+    assert ("source", "s, r") in db.live_statements.describe("q")
+    for stream in ("s", "r"):
+        with pytest.raises(StreamOwned, match=f"{stream!r} is read by the live queries q"):
+            db.drop_stream(stream)
+    live.drop()
+    db.drop_stream("r")
+
+
+def test_it_goes_on_where_it_stopped_with_late_events_of_either(tmp_path: Path) -> None:
+    """Committed while nobody looked: of a pause, of a restart."""
+    path = tmp_path / "store"
+    for number in range(4):
+        with chronicle.open(path) as db:
+            if not number:
+                for name in ("s", "r"):
+                    db.create_stream(name, SCHEMA, time="t")
+                for name, sql in oracles.JOINED.items():
+                    db.create_live(name, sql, idle="never")
+            for stream, late in (("s", 3), ("r", 7)):
+                begin = 100 * number
+                feed(db, stream, *range(begin, begin + 90, 2))
+                if number % 2:
+                    db.run_live()
+                feed(db, stream, max(0, begin - late), begin + 95)
+    with chronicle.open(path) as db:
+        db.run_live()
+        for name in oracles.JOINED:
+            assert db.live(name).status()["error"] is None
+            assert db.live(name).verify() == 0
+            rows = [row for batch in db.live(name).rows() for row in batch.to_pylist()]
+            assert [row["_seq"] for row in rows] == list(range(1, len(rows) + 1))
+
+
+def test_retention_of_one_source_takes_nothing_back(tmp_path: Path) -> None:
+    with chronicle.open(tmp_path / "store") as db:
+        db.create_stream("s", SCHEMA, time="t", retention=50)
+        db.create_stream("r", SCHEMA, time="t")
+        live = db.create_live("q", oracles.JOINED["pairs"], idle="never")
+        for begin in range(0, 400, 20):
+            for stream in ("s", "r"):
+                feed(db, stream, *range(begin, begin + 20))
+                db.stream(stream).seal()
+            db.run_live()
+        said = live.status()["rows"]
+        feed(db, "r", 3, 390)
+        db.run_live()
+        assert db.stream("s").count < 200
+        assert live.status()["retractions"] == 0
+        assert live.status()["rows"] >= said > 200
+        assert live.verify() == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from chronicle.errors import InvalidArgument
 from chronicle.live.bank import predicate_index
+from chronicle.live.bank.cards import Card, card_of
 from chronicle.live.bank.pattern_bank import PatternBank
 from chronicle.live.bank.predicate_index import PredicateIndex, find_hits, use_codes
 from chronicle.live.bank.symbols import Member, Null, Range, Residual, atoms_of, keys_of, why_alone
@@ -91,7 +93,7 @@ def in_the_bank(
 ) -> set[tuple[int, int, int]]:
     bank = PatternBank(SCHEMA, "t", ["k"] if partitioned else [])
     for name, compiled in patterns.items():
-        bank.add(name, compiled)
+        bank.add(name, card_of(compiled))
     ids = identities(table, partitioned)
     ticks = table.column("t").to_pylist()
     parts, at = [], 0
@@ -109,7 +111,7 @@ def in_the_bank(
             last = ids[keys[i], int(part.last_tick[i]), int(part.last_rank[i])]
             found.append((part.names[q], first, last))
     assert len(set(found)) == len(found)
-    assert bank._kept.query.tolist() == []
+    assert all(layer.kept.query.tolist() == [] for layer in bank.layers)
     return set(found)
 
 
@@ -149,10 +151,11 @@ def test_families_are_one_automaton() -> None:
     bank = PatternBank(SCHEMA, "t")
     text = "ORDER BY t MEASURES A.t AS a PATTERN (A B) WITHIN 5 DEFINE A AS y = {}, B AS s = 'a'"
     for i in range(50):
-        bank.add(i, compiled_clause(text.format(i)))
+        bank.add(i, card_of(compiled_clause(text.format(i))))
     bank.advance(events(random.Random(1), 10, "a"), 100)
-    assert bank._built is not None
-    assert len(bank._built.tables.place) == 2
+    assert len(bank.layers) < 6
+    for layer in bank.layers:
+        assert len(layer.build(SCHEMA.empty_table()).tables.place) == 2
     assert bank.symbols == 51
 
 
@@ -162,7 +165,7 @@ def test_a_pattern_that_leaves_takes_what_is_open_with_it() -> None:
     )
     bank = PatternBank(SCHEMA, "t")
     for i in range(3):
-        bank.add(f"q{i}", compiled_clause(text.format(i)))
+        bank.add(f"q{i}", card_of(compiled_clause(text.format(i))))
     rows = [{"t": i, "k": "a", "x": 0.0, "y": i, "s": "a", "id": i} for i in range(3)]
     bank.advance(pa.Table.from_pylist(rows, schema=SCHEMA), 2)
     bank.remove("q1")
@@ -188,8 +191,26 @@ def test_a_pattern_that_leaves_takes_what_is_open_with_it() -> None:
 def test_what_must_run_alone_says_why(text: str, why: str) -> None:
     compiled = compiled_clause(f"ORDER BY t MEASURES LAST(t) AS z {text}")
     assert why in why_alone(compiled)
-    with pytest.raises(InvalidArgument, match=why):
-        PatternBank(SCHEMA, "t").add("q", compiled)
+
+
+def test_a_pattern_of_other_partitions_is_refused() -> None:
+    text = "PARTITION BY k ORDER BY t MEASURES A.t AS a PATTERN (A) WITHIN 5 DEFINE A AS y = 1"
+    with pytest.raises(InvalidArgument, match="partitioned by"):
+        PatternBank(SCHEMA, "t").add("q", card_of(compiled_clause(text)))
+
+
+def test_a_card_comes_back_from_its_document() -> None:
+    r = random.Random(3)
+    for partitioned in (False, True):
+        for _ in range(50):
+            card = card_of(compiled_clause(clause(r, partitioned)))
+            again = Card.from_json(json.loads(json.dumps(card.to_json())))
+            assert again == card
+            assert again is not None
+            assert hash(again.shape) == hash(card.shape)
+            assert card.fits(SCHEMA)
+    assert Card.from_json({**card.to_json(), "generation": 0}) is None
+    assert Card.from_json(None) is None
 
 
 # -- the predicate index --------------------------------------------------------------------------

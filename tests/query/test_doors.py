@@ -12,13 +12,13 @@ import pytest
 
 import chronicle
 from chronicle.errors import ChronicleError, SqlError, StreamNotFound
+from chronicle.query import statement_cache
 from chronicle.query.pattern.typed import substitute
 from chronicle.query.relational import door
 from chronicle.query.relational.executor import Executor
 from chronicle.query.sql import gate, nesting
 from chronicle.query.sql.dialect import parse_statement, to_text
 from chronicle.query.sql.rendering.vocabulary import COLLATIONS, DATE_PARTS, UNITS
-from chronicle.query.statement_cache import BYTES_MAX
 
 MACRO = "create or replace macro main.upper(x) as ''P''"
 RAW = f"""
@@ -387,12 +387,14 @@ def test_brackets_need_no_stack_of_the_caller_and_leave_none_behind(shared):
     assert sys.getrecursionlimit() == before
 
 
-def test_prepared_statements_are_bound_by_their_size(shared):
+def test_prepared_statements_are_bound_by_their_size(shared, monkeypatch):
+    limit = statement_cache.BYTES_MAX // 10
+    monkeypatch.setattr(statement_cache, "BYTES_MAX", limit)
     kept = shared._query_engine()._prepared
     for i in range(20):
-        members = ", ".join(str(i * 5000 + j) for j in range(5000))
+        members = ", ".join(str(i * 500 + j) for j in range(500))
         shared.sql(f"SELECT x FROM s WHERE x IN ({members})").fetchall()
-        assert kept.bytes <= BYTES_MAX
+        assert kept.bytes <= limit
     assert kept.bytes == sum(prepared.bytes for prepared in kept._entries.values())
     assert len(kept._entries) < 20
 

@@ -40,8 +40,16 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def workers(path: Path) -> Iterator[None]:
+    """Those of all tests here: databases with the same limits share them."""
+    with chronicle.open(path, "r", query_memory_bytes=MEMORY, isolation="process") as database:
+        database.warm_workers(1)
+        yield
+
+
 @pytest.fixture
-def apart(path: Path) -> Iterator[Database]:
+def apart(path: Path, workers: None) -> Iterator[Database]:
     with chronicle.open(path, query_memory_bytes=MEMORY, isolation="process") as database:
         yield database
 

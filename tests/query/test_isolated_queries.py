@@ -33,8 +33,8 @@ from chronicle.isolation.pool import Pool, PoolSpec, open_pool
 from chronicle.query.conditions.pushed_filters import read_filter
 from chronicle.query.contract.cancellation import Cancellation, QueryControl
 from chronicle.query.relational import evaluation
+from chronicle.query.relational.interface import RelationalQuery
 from chronicle.query.relational.isolated import PIECE_BYTES, IsolatedExecutor
-from chronicle.query.relational.scans import FailureBox
 from chronicle.query.relational.sql_worker import AHEAD_MAX
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers need Linux")
@@ -105,7 +105,7 @@ def leased(database: Database) -> list[int]:
 def hostile(database: Database, sql: str, timeout: float | None = None) -> pa.Table:
     """Give the executor a text that no gate has seen."""
     control = QueryControl(timeout)
-    answer = database._query_engine().executor.run(sql, {}, {}, sql, control, FailureBox())
+    answer = database._query_engine().executor.run(RelationalQuery(sql, text=sql, control=control))
     try:
         return pa.Table.from_batches(list(answer.batches), answer.schema)
     finally:
@@ -194,6 +194,17 @@ def test_parameters_cross(here: Database, apart: Database) -> None:
     }
     sql = "SELECT count(*), $n AS n, $b AS b, $k AS k FROM s WHERE t > $t AND d <= $d"
     assert apart.sql(sql, values).fetchall() == here.sql(sql, values).fetchall()
+
+
+def test_one_text_over_inputs_of_other_columns(here: Database, apart: Database) -> None:
+    """DuckDB runs the same text for both; what it asked of the first is no habit of the second."""
+    windows = "SELECT * EXCLUDE (n) FROM TUMBLE(Small, n, 10) AS o"
+    matches = (
+        "SELECT * EXCLUDE (n) FROM Small MATCH_RECOGNIZE (ORDER BY n MEASURES A.n AS m ALL ROWS "
+        "PER MATCH PATTERN (A) DEFINE A AS A.n > 7) AS o"
+    )
+    for sql in (windows, windows, matches, windows, matches, matches):
+        assert apart.sql(sql).arrow() == here.sql(sql).arrow()
 
 
 def test_plans_have_the_figures_of_their_scans(apart: Database) -> None:
@@ -362,7 +373,7 @@ def test_a_worker_that_was_taken_over_costs_one_query(strange: None, mode: str) 
     try:
         control = QueryControl(20)
         with pytest.raises(WorkerLost):
-            list(executor.run("SELECT 1", {}, {}, "SELECT 1", control, FailureBox()).batches)
+            list(executor.run(RelationalQuery("SELECT 1", control=control)).batches)
         assert not pool._leased
     finally:
         executor.close()

@@ -50,9 +50,18 @@ class Source:
     ----------
     reconnect : bool
         Whether to connect again with Last-Event-ID when the answer ends.
+    receive_bytes : int, optional
+        Size of the socket's buffer.
     """
 
-    def __init__(self, url: str, *, reconnect: bool = False, **headers: str) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        reconnect: bool = False,
+        receive_bytes: int | None = None,
+        **headers: str,
+    ) -> None:
         self.url = url
         self.events: list[Event] = []
         self.status: int | None = None
@@ -61,6 +70,9 @@ class Source:
         self.last_id: str | None = None
         self._headers = headers
         self._reconnect = reconnect
+        self._receive_bytes = receive_bytes
+        self._flows = threading.Event()
+        self._flows.set()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._socket: socket.socket | None = None
@@ -81,6 +93,12 @@ class Source:
         parts = urllib.parse.urlsplit(self.url)
         connection = http.client.HTTPConnection(parts.netloc, timeout=30)
         with contextlib.closing(connection):
+            if self._receive_bytes is not None:
+                connection.sock = socket.socket()
+                connection.sock.settimeout(30)
+                size = self._receive_bytes
+                connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
+                connection.sock.connect((parts.hostname, parts.port))
             connection.request("GET", f"{parts.path}?{parts.query}", headers=headers)
             self._socket = connection.sock
             response = connection.getresponse()
@@ -92,8 +110,16 @@ class Source:
             for event in parse(line.decode().rstrip("\n") for line in response):
                 self.events.append(event)
                 self.last_id = event.id or self.last_id
+                self._flows.wait()
                 if self._stop.is_set():
                     return
+
+    def stall(self) -> None:
+        """Read no more, as a page in the background does, until :meth:`go_on`."""
+        self._flows.clear()
+
+    def go_on(self) -> None:
+        self._flows.set()
 
     def drop(self) -> None:
         """Lose the connection, as a network would."""
@@ -122,3 +148,4 @@ class Source:
 
     def stop(self) -> None:
         self._stop.set()
+        self._flows.set()

@@ -210,7 +210,8 @@ def test_a_reader_that_stops_ends_its_worker(reader: IsolatedReader) -> None:
 
 SERVER = """
 import sys
-from chronicle.server import load_settings, serve
+from chronicle.server import load_settings, serve, warmup
+warmup.warm_up = lambda stop: True
 serve(load_settings(store=sys.argv[1], port=0), announce=lambda url: print(url, flush=True))
 """
 

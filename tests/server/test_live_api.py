@@ -105,6 +105,53 @@ def test_what_cannot_be(database: Any, serve_app: Callable[..., Any]) -> None:
     assert client.get("/v1/live/high/rows?format=csv").status_code == 406
 
 
+def test_metrics_tell_what_steps_cost_and_find(
+    database: Any, serve_app: Callable[..., Any]
+) -> None:
+    client = serve_app(database)
+    stream = database.stream("s")
+    pattern = (
+        "SELECT a FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES A.t AS a PATTERN (A B) WITHIN 100 "
+        "DEFINE A AS n > 10, B AS n > 20)"
+    )
+    windows = (
+        "SELECT window_start, count(*) AS n FROM TUMBLE(s, t, 10) GROUP BY window_start, window_end"
+    )
+    for name, sql in (("high", FIELDS["sql"]), ("rising", pattern), ("counts", windows)):
+        body = {"name": name, "sql": sql, "idle": "0 seconds"}
+        assert client.post("/v1/live", json=body).status_code == 201
+
+    def figures() -> dict[str, float]:
+        lines = client.get("/metrics").text.splitlines()
+        return {
+            name: float(value)
+            for name, _, value in (line.rpartition(" ") for line in lines)
+            if name.startswith("chronicle_live_")
+        }
+
+    values = [5, 11, 21, 12, 3, 30]
+    for t, n in enumerate(values):
+        stream.append([{"t": 20 * t, "n": n}])
+        database.run_live(timeout=60)
+    before = figures()
+    stream.append([{"t": 1, "n": 50}])  # late
+    database.run_live(timeout=60)
+    after = figures()
+    assert before['chronicle_live_hits{query="high"}'] == 4
+    assert after['chronicle_live_hits{query="high"}'] == 5
+    assert before['chronicle_live_hits{query="rising"}'] > 0
+    assert 'chronicle_live_hits{query="counts"}' not in after
+    for name in ("high", "rising", "counts"):
+        steps = f'chronicle_live_step_seconds_count{{query="{name}"}}'
+        seconds = f'chronicle_live_step_seconds_sum{{query="{name}"}}'
+        regions = f'chronicle_live_reconcile_seconds_count{{query="{name}"}}'
+        spent = f'chronicle_live_reconcile_seconds_sum{{query="{name}"}}'
+        assert len(values) <= before[steps] < after[steps]
+        assert 0 < before[seconds] < after[seconds]
+        assert before[regions] < after[regions]
+        assert before[spent] < after[spent] < after[seconds]
+
+
 def test_preview_keeps_nothing(database: Any, serve_app: Callable[..., Any]) -> None:
     client = serve_app(database)
     database.stream("s").append([{"t": t, "n": t} for t in range(30)])
@@ -187,6 +234,33 @@ def test_followers_that_come_back_have_every_seq_once(
         source.stop()
     wait_until(lambda: net(sources[0].rows) == sorted(told))
     assert max(source.connections for source in sources) > 1
+
+
+def test_a_page_that_sleeps_is_broken_off_and_comes_back_to_every_row(
+    database: Any, live: Callable[..., Any]
+) -> None:
+    """It is cut off in mid-event, and goes on from the last whole one that it has read."""
+    served = live(database, client_timeout_ms=1000)
+    wide = FIELDS | {"sql": "SELECT t, n, lpad('', 4000, 'x') AS text FROM s WHERE n > 10"}
+    assert served.http.post("/v1/live", json=wide).status_code == 201
+    page = Source(url(served), reconnect=True, receive_bytes=4096)
+    stream = database.stream("s")
+    broken_off = 'chronicle_follows_total{kind="live",outcome="slow"} '
+    rounds, size = 3, 2000  # more than the buffers of a socket hold
+    for number in range(rounds):
+        first = number * size
+        stream.append([{"t": first, "n": 50}])
+        page.wait(first + 1)
+        page.stall()
+        stream.append([{"t": t, "n": 60} for t in range(first + 1, first + size)])
+        wait_until(lambda: f"{broken_off}{number + 1}.0" in served.http.get("/metrics").text)  # noqa: B023
+        assert len(page.rows) < first + size
+        page.go_on()
+    rows = page.wait(rounds * size)
+    page.stop()
+    assert [row["_seq"] for row in rows] == list(range(1, rounds * size + 1))
+    assert [row["t"] for row in rows] == list(range(rounds * size))
+    assert page.connections == rounds + 1
 
 
 def test_queries_that_share_a_sink_are_told_apart(database: Any, live: Callable[..., Any]) -> None:

@@ -153,7 +153,7 @@ def test_a_flipped_bit_is_found_wherever_it_is(codec: str) -> None:
     assert kinds == set(BlockKind)
     assert not any(data[at] for at in np.flatnonzero(~covered))
     rng = random.Random(5)
-    for at in range(0, len(data), 7 if LONG else 97):
+    for at in range(0, len(data), 7 if LONG else 193):
         broken = flip(files, SEGMENT, at, rng.randrange(8))
         assert check(broken) == (not covered[at]), f"byte {at} of {len(data)}"
         found = answer(broken)

@@ -14,6 +14,8 @@ from chronicle.query.pattern.compiled import InputColumns, compile_match
 from chronicle.query.pattern.late_region import late_regions
 from chronicle.query.sql.match_clause import clause_of_text
 
+from ...rounds import rounds
+
 SCHEMA = pa.schema(
     [pa.field("t", pa.int64(), False), ("k", pa.string()), ("x", pa.int64()), ("id", pa.int64())]
 )
@@ -56,7 +58,7 @@ def matches(compiled: Any, rows: pa.Table) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in found.to_pylist() if row["n"]]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(rounds(4, 12)))
 def test_outside_of_the_region_nothing_changes(seed: int) -> None:
     r = random.Random(seed)
     changed = met = 0

@@ -103,25 +103,25 @@ def both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(common, "run", run)
 
 
-@settings(max_examples=common.PATTERNS, **common.QUIET)
+@settings(max_examples=common.IN_STEPS, **common.QUIET)
 @given(st.integers(0, 2**40))
 def test_row_local_conditions(seed: int) -> None:
     common.standard_case(seed, 0.0)
 
 
-@settings(max_examples=common.PATTERNS, **common.QUIET)
+@settings(max_examples=common.IN_STEPS, **common.QUIET)
 @given(st.integers(0, 2**40))
 def test_path_dependent_conditions(seed: int) -> None:
     common.standard_case(seed, 0.6)
 
 
-@settings(max_examples=common.PATTERNS, **common.QUIET)
+@settings(max_examples=common.IN_STEPS, **common.QUIET)
 @given(st.integers(0, 2**40))
 def test_errors_come_when_the_search_comes_to_them(seed: int) -> None:
     common.failing_case(seed)
 
 
-@settings(max_examples=common.PATTERNS * 2, **common.QUIET)
+@settings(max_examples=common.IN_STEPS * 2, **common.QUIET)
 @given(st.integers(0, 2**40))
 def test_event_selection(seed: int) -> None:
     common.selection_case(seed, 0.3)

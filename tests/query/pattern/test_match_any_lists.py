@@ -27,8 +27,9 @@ from chronicle.query.pattern.any_choice import Selecting
 from chronicle.query.pattern.compiled import CompiledMatch, InputColumns, compile_match
 from chronicle.query.sql.match_clause import clause_of_text
 
-NIGHTLY = os.environ.get("CHRONICLE_HYPOTHESIS") == "nightly"
-CASES = int(os.environ.get("CHRONICLE_PATTERNS", "20000")) if NIGHTLY else 150
+from ...rounds import rounds
+
+CASES = rounds(60, 150, int(os.environ.get("CHRONICLE_PATTERNS", "20000")))
 SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.float64()), ("y", pa.int64())])
 
 

@@ -68,17 +68,17 @@ def at_every_watermark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(common, "run", run)
 
 
-@settings(max_examples=common.PATTERNS, **common.QUIET)
+@settings(max_examples=common.IN_STEPS, **common.QUIET)
 @given(st.integers(0, 2**40))
 def test_row_local_conditions(seed: int) -> None:
     common.standard_case(seed, 0.0)
 
 
-@settings(max_examples=common.PATTERNS, **common.QUIET)
+@settings(max_examples=common.IN_STEPS, **common.QUIET)
 @given(st.integers(0, 2**40))
 def test_path_dependent_conditions(seed: int) -> None:
     common.standard_case(seed, 0.6)
 
 
 def test_something_was_compared() -> None:
-    assert sum(map(bool, CHECKED)) > 20
+    assert sum(map(bool, CHECKED)) > common.IN_STEPS // 5

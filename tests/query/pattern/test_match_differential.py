@@ -25,9 +25,13 @@ from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
 
 from ... import oracles_patterns as oracle
+from ...rounds import NIGHTLY, rounds
 
-NIGHTLY = os.environ.get("CHRONICLE_HYPOTHESIS") == "nightly"
-PATTERNS = int(os.environ.get("CHRONICLE_PATTERNS", "6000")) if NIGHTLY else 100
+BY_NIGHT = int(os.environ.get("CHRONICLE_PATTERNS", "6000"))
+PATTERNS = rounds(50, 100, BY_NIGHT)
+IN_STEPS = rounds(20, 100, BY_NIGHT)
+"""Patterns of the tests that run each case step by step, which takes five times as long."""
+
 TRACES = 8 if NIGHTLY else 5
 CROWD = tuple(f"p{i:02}" for i in range(60))
 """Keys of many traces that are run at once, as partitions."""

@@ -28,10 +28,13 @@ from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
 
-NIGHTLY = os.environ.get("CHRONICLE_HYPOTHESIS") == "nightly"
+from ...rounds import rounds
+
 FIRST = int(os.environ.get("CHRONICLE_SEED", "0"))
-ROUNDS = 2000 if NIGHTLY else int(os.environ.get("CHRONICLE_ROUNDS", "6"))
-PATTERNS = 50 if NIGHTLY else int(os.environ.get("CHRONICLE_PATTERNS", "6"))
+SEEDS = int(os.environ.get("CHRONICLE_ROUNDS", "6"))
+ROUNDS = rounds(SEEDS, SEEDS, 2000)
+A_SEED = int(os.environ.get("CHRONICLE_PATTERNS", "6"))
+PATTERNS = rounds(A_SEED, A_SEED, 50)
 
 SCHEMA = StreamSchema(
     pa.schema(

@@ -23,8 +23,9 @@ from chronicle.query.situations.compiled import CompiledSituations
 from chronicle.query.situations.stream import SituationStream
 
 from ... import oracles_situations as oracle
+from ...rounds import rounds
 
-CASES = int(os.environ.get("CHRONICLE_SITUATION_CASES", "250"))
+CASES = int(os.environ.get("CHRONICLE_SITUATION_CASES", rounds(100, 250)))
 RELATIONS = tuple(oracle.DEFINITIONS)
 SCHEMA = pa.schema(
     [("t", pa.int64()), ("p", pa.string()), ("v", pa.int64())]

@@ -249,13 +249,6 @@ def test_a_relation_that_the_rest_excludes_is_a_note(db: Database) -> None:
     assert db.sql("SELECT 1 AS x").notes == ()
 
 
-def test_a_live_query_over_situations_is_refused(db: Database) -> None:
-    fill(db, "s", sampled(5, a=[(1, 2)]))
-    with pytest.raises(SqlError, match="situations cannot be live"):
-        db.sql("""CREATE LIVE QUERY q AS SELECT * FROM s MATCH_SITUATIONS (
-            PATTERN (A) WITHIN 5 DEFINE A AS a)""")
-
-
 ERRORS = [
     ("PATTERN (A BEFORE B) DEFINE A AS a", "B has no condition in DEFINE", 19),
     ("PATTERN (A BEFORE B) DEFINE A AS a, B AS b, C AS a", "DEFINE names C, which is not", 45),

@@ -31,10 +31,12 @@ from chronicle.store import Store, StreamOptions
 from chronicle.store.pins import Pin, open_pinned, pin_stream
 from chronicle.store.segment import ScanMetrics
 
-NIGHTLY = os.environ.get("CHRONICLE_HYPOTHESIS") == "nightly"
+from ...rounds import rounds
+
 FIRST = int(os.environ.get("CHRONICLE_SEED", "0"))
-ROUNDS = 1000 if NIGHTLY else int(os.environ.get("CHRONICLE_ROUNDS", "3"))
-CLAUSES = 30 if NIGHTLY else 8
+SEEDS = int(os.environ.get("CHRONICLE_ROUNDS", "3"))
+ROUNDS = rounds(SEEDS, SEEDS, 1000)
+CLAUSES = rounds(8, 8, 30)
 LIMITS = MatchLimits(steps_max=50_000, memory_bytes=64 << 20)
 
 SCHEMA = StreamSchema(

@@ -1,0 +1,159 @@
+"""A server as a process of its own, and clients of its feeds as others, for benchmarks.
+
+Purpose
+    :class:`Served` runs ``chronicle serve`` on the loopback.  :class:`Follower` is a process that
+    reads a feed of server-sent events and notes when each piece of it came; what the pieces say is
+    looked at when it has ended, so that the reading costs next to nothing.
+
+Guarantee
+    Both end with their block.  Times are of ``time.monotonic``, one clock for all processes of a
+    machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.parse
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+
+__all__ = ["Follower", "Served"]
+
+START_S = 120
+FOLLOWING = """
+import socket, sys, time
+host, port, path, out = sys.argv[1:]
+line = socket.create_connection((host, int(port)))
+line.sendall(f"GET {path} HTTP/1.0\\r\\nHost: localhost\\r\\n\\r\\n".encode())
+print("ready", flush=True)
+with open(out, "wb", buffering=0) as file:
+    while piece := line.recv(1 << 20):
+        file.write(b"%.6f %d\\n" % (time.monotonic(), len(piece)) + piece)
+"""
+
+
+class Served:
+    """``chronicle serve`` over a store; a context manager.
+
+    Attributes
+    ----------
+    seconds : float
+        From its start until it listened.
+    """
+
+    def __init__(self, store: Path) -> None:
+        self._store = store
+        self._said: deque[str] = deque(maxlen=20)
+
+    def __enter__(self) -> Served:
+        begun = time.perf_counter()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "chronicle.cli", "serve", "--port", "0"],
+            env={**os.environ, "CHRONICLE_STORE": str(self._store)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        assert self.process.stderr is not None
+        lines = iter(self.process.stderr.readline, b"")
+        for line in lines:
+            self._said.append(line.decode().rstrip())
+            found = re.search(r"serves .*http://([\w.]+):(\d+)", self._said[-1])
+            if found:
+                break
+        else:
+            raise RuntimeError("\n".join(["the server ended", *self._said]))
+        self.seconds = time.perf_counter() - begun
+        self.host, self.port = found[1], int(found[2])
+        self._drain = threading.Thread(target=lambda: self._said.extend(map(bytes.decode, lines)))
+        self._drain.start()
+        self._line = http.client.HTTPConnection(self.host, self.port, timeout=START_S)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._line.close()
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait()
+        self._drain.join()
+
+    def ask(self, path: str, body: Any = None) -> Any:
+        """POST a JSON body, or a batch of events as an Arrow stream; without one GET."""
+        headers, data = {"Content-Type": "application/json"}, None
+        if isinstance(body, pa.RecordBatch):
+            headers = {"Content-Type": "application/vnd.apache.arrow.stream"}
+            sink = io.BytesIO()
+            with pa.ipc.new_stream(sink, body.schema) as writer:
+                writer.write_batch(body)
+            data = sink.getvalue()
+        elif body is not None:
+            data = json.dumps(body).encode()
+        self._line.request("GET" if data is None else "POST", path, data, headers)
+        answer = self._line.getresponse()
+        text = answer.read()
+        if answer.status >= 300:
+            raise RuntimeError(f"{path}: {answer.status} {text.decode()}")
+        return json.loads(text)
+
+    @property
+    def memory(self) -> int:
+        """Bytes of memory that the server's process has in use."""
+        pages = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+    @contextlib.contextmanager
+    def follower(self, query: str) -> Iterator[Follower]:
+        """Follow a live query for the length of a block."""
+        with tempfile.NamedTemporaryFile(prefix="chronicle-bench-") as file:
+            path = f"/v1/live/{urllib.parse.quote(query)}/rows"
+            process = subprocess.Popen(
+                [sys.executable, "-c", FOLLOWING, self.host, str(self.port), path, file.name],
+                stdout=subprocess.PIPE,
+            )
+            assert process.stdout is not None
+            process.stdout.readline()
+            try:
+                yield Follower(file)  # type: ignore[arg-type]
+            finally:
+                process.kill()
+                process.communicate()
+
+
+class Follower:
+    """What a client of a feed has read."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def rows(self) -> list[tuple[float, dict[str, Any]]]:
+        """Each row with the time at which its last byte came."""
+        self._file.seek(0)
+        found: list[tuple[float, dict[str, Any]]] = []
+        left = b""
+        while head := self._file.readline():
+            came, length = head.split()
+            *whole, left = (left + self._file.read(int(length))).split(b"\n\n")
+            for event in whole:
+                if b"event: row\n" in event:
+                    data = event.partition(b"\ndata: ")[2]
+                    found.append((float(came), json.loads(data)))
+        return found

@@ -1,0 +1,340 @@
+"""Patterns of a bank that share one index: what is built for them, and what they have open.
+
+Purpose
+    To build the index of ten thousand patterns takes a second, so one that comes or goes must not
+    have it built anew.  A :class:`Layer` is built once, when it is used first; patterns that leave
+    are *dead* in it, and the bank merges layers as they grow.
+
+Layout
+    The patterns of a layer have numbers.  What is open is a :class:`~.searching.Kept`, sorted by
+    number and partition, which :meth:`Layer.search` takes and gives: a replay begins with none, a
+    step with :attr:`Layer.kept`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...errors import ResourceLimit, SqlError
+from ...query.pattern import outcomes
+from ...query.pattern.matcher import MatchLimits
+from ...query.pattern.search import MatchTable
+from ...query.pattern.waiting import NOTHING
+from ...ticks import INT64_MAX
+from .automata import Automata, Tables
+from .cards import Card
+from .matches import BankMatches
+from .predicate_index import PredicateIndex, find_hits, use_codes
+from .searching import (
+    BUFFER_FULL,
+    KEPT_FULL,
+    Fresh,
+    Hits,
+    Kept,
+    Parts,
+    Queries,
+    by_query,
+    search_bank,
+)
+from .symbols import Symbols, keys_of
+
+__all__ = ["Found", "Layer", "Room", "empty_kept", "kept_where"]
+
+IntArray = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+SAMPLE_ROWS = 4096
+
+
+def empty_kept(entries: int = 0, rows: int = 0) -> Kept:
+    """Room for kept rows."""
+    query, partition = np.zeros(entries, np.int64), np.zeros(entries, np.int64)
+    columns = (np.zeros(rows, np.int64) for _ in range(3))
+    return Kept(
+        query, partition, np.zeros(entries + 1, np.int64), np.zeros(rows, np.uint64), *columns
+    )
+
+
+def kept_where(kept: Kept, chosen: Bools) -> Kept:
+    """What is kept of some (query, partition)."""
+    sizes = np.diff(kept.first)
+    rows = np.repeat(chosen, sizes)
+    return Kept(
+        kept.query[chosen], kept.partition[chosen],
+        np.concatenate([[0], np.cumsum(sizes[chosen])]).astype(np.int64), kept.bits[rows],
+        kept.rank[rows], kept.tick[rows], kept.among[rows],
+    )  # fmt: skip
+
+
+class Room:
+    """Scratch space that grows, shared by the layers of a bank.
+
+    Parameters
+    ----------
+    limits : MatchLimits
+    """
+
+    def __init__(self, limits: MatchLimits) -> None:
+        self.limits = limits
+        self.frames = 256
+        self.buffer_rows = 1024
+        self.hits = 1 << 16
+        self.matches = 4096
+
+    def check(self, size: int) -> None:
+        """Refuse to grow beyond the budget."""
+        if size > self.limits.memory_bytes:
+            raise ResourceLimit(
+                f"a step of a bank of patterns needs more than {self.limits.memory_bytes} bytes; "
+                "narrow the conditions, or shorten WITHIN"
+            )
+
+    def buffers(self) -> tuple[npt.NDArray[np.uint64], IntArray, IntArray, IntArray]:
+        """Of the rows of one (query, partition): bits, rank, tick, among."""
+        n = self.buffer_rows
+        rank, tick, among = (np.empty(n, np.int64) for _ in range(3))
+        return np.empty(n, np.uint64), rank, tick, among
+
+    def scratch(self) -> tuple[IntArray, npt.NDArray[np.uint64]]:
+        """Of the search: its stack, and what it has visited."""
+        return np.zeros(4 * (self.frames + 2), np.int64), np.zeros(self.frames + 2, np.uint64)
+
+    def tables(self) -> tuple[MatchTable, Parts]:
+        """Of the matches."""
+        n, r = self.matches, 4 * self.matches
+        output = MatchTable(*(np.empty(size, np.int64) for size in (n, n, n, n, n, r, r, r)))
+        parts = Parts(*(np.empty(size, np.int64) for size in (n, n, n, n, r, r, n, n)))
+        return output, parts
+
+
+@dataclass(frozen=True)
+class _Built:
+    """What a step reads of the patterns."""
+
+    index: PredicateIndex
+    tables: Tables
+    queries: Queries
+    use_query: IntArray
+    use_bits: npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search has found, by numbers of patterns and partitions, and what is open then."""
+
+    query: IntArray
+    parts: Parts
+    runs: IntArray
+    place: IntArray
+    kept: Kept
+
+    def matches(
+        self, names: Sequence[Hashable], keys: Callable[[IntArray], pa.Table]
+    ) -> BankMatches:
+        """The matches with the names of their patterns."""
+        parts = self.parts
+        some, query = np.unique(self.query, return_inverse=True)
+        return BankMatches(
+            tuple(names[q] for q in some.tolist()), query.astype(np.int64), keys(parts.partition),
+            parts.partition, parts.first_row, parts.last_row, parts.last_tick, parts.last_among,
+            np.concatenate([[0], np.cumsum(self.runs)]).astype(np.int64), self.place, parts.tick,
+            parts.among,
+        )  # fmt: skip
+
+
+class Layer:
+    """See the module.
+
+    Parameters
+    ----------
+    names : sequence
+    cards : sequence of Card
+    kept : Kept, optional
+        What they have open.
+
+    Attributes
+    ----------
+    longest : int
+        The greatest WITHIN of its patterns, in ticks; -1 where one has none.
+    searched : int64 array
+        Hits that were searched, by pattern.
+    """
+
+    def __init__(
+        self, names: Sequence[Hashable], cards: Sequence[Card], kept: Kept | None = None
+    ) -> None:
+        self.names = list(names)
+        self.cards = list(cards)
+        self.number = {name: i for i, name in enumerate(self.names)}
+        self.alive = np.ones(len(self.names), np.bool_)
+        self.kept = empty_kept() if kept is None else kept
+        windows = [-1 if card.within is None else card.within for card in self.cards]
+        self.window = np.array(windows, np.int64)
+        self.longest = -1 if -1 in windows else max(windows, default=0)
+        self.searched = np.zeros(len(self.names), np.int64)
+        self._built: _Built | None = None
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def remove(self, name: Hashable) -> None:
+        """Let a pattern go, with what it had open."""
+        gone = self.number.pop(name)
+        self.alive[gone] = False
+        self.kept = kept_where(self.kept, self.kept.query != gone)
+        if self._built is not None:
+            self._built.use_query[self._built.use_query == gone] = -1
+
+    def instead(self, *before: Layer) -> Layer:
+        """This layer, which goes on counting where others of its patterns have been."""
+        for layer in before:
+            for name, number in layer.number.items():
+                self.searched[self.number[name]] = layer.searched[number]
+        return self
+
+    def living(self) -> tuple[list[Hashable], list[Card], Kept]:
+        """The patterns that are left, numbered anew, and what they have open."""
+        if self.alive.all():
+            return self.names, self.cards, self.kept
+        number = np.cumsum(self.alive) - 1
+        some = np.flatnonzero(self.alive).tolist()
+        kept = self.kept._replace(query=number[self.kept.query])
+        return [self.names[i] for i in some], [self.cards[i] for i in some], kept
+
+    @property
+    def built(self) -> bool:
+        """Whether the index stands."""
+        return self._built is not None
+
+    def build(self, table: pa.Table) -> _Built:
+        """Index and tables of the patterns; what is rare is learnt from a batch."""
+        if self._built is not None:
+            return self._built
+        automata, symbols = Automata(), Symbols()
+        uses: list[tuple[int, int, int]] = []
+        numbers = []
+        for q, card in enumerate(self.cards):
+            numbers.append(automata.number(card.shape))
+            uses += [(symbols.number(atoms), q, bits) for bits, atoms in card.conditions]
+        uses.sort()
+        symbol = np.array([s for s, _, _ in uses], np.int64)
+        sample = {}
+        some = table.slice(0, SAMPLE_ROWS)
+        for name in {getattr(a, "column", "") for atoms in symbols.atoms for a in atoms} - {""}:
+            if not pa.types.is_string(table.schema.field(name).type):
+                keys, valid = keys_of(some.column(name))
+                sample[name] = np.sort(keys if valid is None else keys[valid])
+        use_first = np.searchsorted(symbol, np.arange(len(symbols.atoms) + 1)).astype(np.int64)
+        tables, automaton = automata.tables(), np.array(numbers, np.int64)
+        query = np.array([q for _, q, _ in uses], np.int64)
+        codes = use_codes(query, (~tables.alone & (tables.gap == 0))[automaton])
+        index = PredicateIndex(symbols.atoms, use_first, codes, sample)
+        query[~self.alive[query]] = -1
+        bits = np.array([bits for _, _, bits in uses], np.uint64)
+        self._built = _Built(index, tables, Queries(automaton, self.window, 1 << 60), query, bits)
+        return self._built
+
+    def hits(self, table: pa.Table, order: IntArray, fresh: Fresh, room: Room) -> Hits:
+        """Hits of events, by query; ``order``: the row of the table that each event is."""
+        built = self.build(table)
+        index, queries = built.index, len(self.names)
+        batch = index.read(table)
+        at = np.zeros(2, np.int64)
+        edges = np.zeros(len(order), np.int64)
+        if len(order):
+            other = np.flatnonzero(np.diff(fresh.partition, prepend=-1))
+            edges[other] |= 1
+            edges[np.append(other[1:], len(order)) - 1] |= 2
+        last = np.full(queries, -(1 << 40))
+
+        def space() -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+            size = room.hits + 2 * len(built.use_query)
+            return np.empty(size, np.int32), np.empty(size, np.int32)
+
+        rows, uses = space()
+        while not find_hits(
+            order, edges, batch, index.lists, index.tests, index.use_first, index.codes, last, at,
+            rows, uses,
+        ):  # fmt: skip
+            room.hits *= 2
+            before, made = (rows, uses), int(at[1])
+            rows, uses = space()
+            rows[:made], uses[:made] = before[0][:made], before[1][:made]
+        total = int(at[1])
+        first = np.zeros(queries + 1, np.int64)
+        row, bits = np.empty(total, np.int32), np.empty(total, np.uint64)
+        by_query(rows[:total], uses[:total], built.use_query, built.use_bits, first, row, bits)
+        some = int(first[-1])
+        return Hits(first, row[:some], bits[:some])
+
+    def search(
+        self,
+        hits: Hits,
+        fresh: Fresh,
+        kept: Kept,
+        watermark: int,
+        room: Room,
+        *,
+        final: bool = False,
+        skip: int | None = None,
+    ) -> Found:
+        """Search with hits, and with what is kept; ``skip``: AFTER MATCH SKIP of all patterns."""
+        built = self._built
+        assert built is not None
+        tables = built.tables
+        if skip is not None:
+            tables = tables._replace(skip=np.full(len(tables.skip), skip, np.int64))
+        at = np.zeros(5, np.int64)
+        state = np.zeros(8, np.int64)
+        buffers = room.buffers()
+        out = empty_kept(len(kept.query) + 256, len(kept.bits) + 4096)
+        output, parts = room.tables()
+        known = np.zeros(2 * 65, np.int64)
+        frame, visited = room.scratch()
+        now = watermark + 1 if watermark < INT64_MAX else INT64_MAX
+        while True:
+            status, wanted = search_bank(
+                built.queries, tables, hits, fresh, kept, now, final, at, frame, visited, known,
+                NOTHING, state, output, parts, out, buffers,
+            )  # fmt: skip
+            if status == outcomes.DONE:
+                break
+            if status == BUFFER_FULL:
+                room.buffer_rows = 2 * max(room.buffer_rows, int(wanted))
+                room.check(room.buffer_rows * 32)
+                buffers = room.buffers()
+            elif status == KEPT_FULL:
+                before = out
+                out = empty_kept(2 * len(out.query), 2 * (len(out.bits) + int(wanted)))
+                for old, new in zip(before, out, strict=True):
+                    new[: len(old)] = old
+            elif status == outcomes.PATH_FULL:
+                room.frames *= 4
+                room.check(room.frames * 40)
+                frame, visited = room.scratch()
+            elif status == outcomes.OUTPUT_FULL:
+                room.matches *= 4
+                room.check(room.matches * 200)
+                small = (*output, *parts)
+                output, parts = room.tables()
+                for narrow, wide in zip(small, (*output, *parts), strict=True):
+                    wide[: len(narrow)] = narrow
+            else:
+                raise SqlError(
+                    f"AFTER MATCH SKIP of pattern {self.names[int(wanted)]} leads to a variable "
+                    "without events, or back to the first event of the match"
+                )
+        entries, used = int(at[3]), int(at[4])
+        left = Kept(
+            out.query[:entries].copy(), out.partition[:entries].copy(),
+            out.first[: entries + 1].copy(), out.bits[:used].copy(), out.rank[:used].copy(),
+            out.tick[:used].copy(), out.among[:used].copy(),
+        )  # fmt: skip
+        m, r = int(state[outcomes.MATCHES]), int(state[outcomes.RUNS])
+        tail = {"tick": parts.tick[:r], "among": parts.among[:r]}
+        whole = Parts(**{name: tail.get(name, getattr(parts, name)[:m]) for name in Parts._fields})
+        return Found(parts.query[:m], whole, output.runs[:m], output.place[:r], left)

@@ -1,0 +1,360 @@
+"""SELECTs of several parts: joins, unions and queries over subqueries as live queries.
+
+Purpose
+    :func:`understood` takes a SELECT apart until its parts are of one stream and one class
+    (:mod:`.analysis`), and says how they go together.
+
+Layout
+    ::
+
+        FROM a [LEFT] JOIN b ON ...              join_form      two streams in a time window
+        SELECT ... UNION ALL SELECT ...          union_form     of any of these
+        FROM (SELECT ...) [MATCH_RECOGNIZE ...]  nested_form    over the results of any of these
+
+Guarantee
+    Names and types of the columns are those that the SELECT has when it is run.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from ..errors import ChronicleError
+from ..identity import seed_of
+from ..query.binding.binder import is_plain
+from ..query.conditions.constants import Folder
+from ..query.contract.cancellation import QueryControl
+from ..query.engine import QueryEngine, Region
+from ..query.sql.canonical import canonical
+from ..query.sql.dialect import MatchRelation, to_text
+from ..query.sql.stream_names import StreamNames
+from ..schema import StreamSchema
+from ..store.snapshot import Snapshot
+from .analysis import Analysed, form_of
+from .combined import OneStream
+from .join_binding import BoundJoin, JoinedStream, bind_join
+from .join_form import JoinForm
+from .nested_form import ID, NestedForm, Relation
+from .pattern_form import PatternForm
+from .refusals import aggregate_in, check_live, refused
+from .relations import engine_with, snapshot_of
+from .row_form import TIME, RowForm
+from .session_form import SessionForm
+from .union_form import UnionForm
+from .window_form import WindowForm
+
+__all__ = ["understood"]
+
+
+def understood(
+    engine: Callable[[], QueryEngine],
+    snapshot: Callable[[str], Snapshot],
+    tree: Any,
+    text: str,
+    frozen: Sequence[str] = (),
+) -> Analysed:
+    """Understand a SELECT; the parameters and errors are those of :func:`.analysis.form_of`."""
+    parts = _Parts(engine, snapshot, text)
+    return parts.understood(tree, frozen)
+
+
+class _Parts:
+    """The parts of one statement."""
+
+    def __init__(
+        self,
+        engine: Callable[[], QueryEngine],
+        snapshot: Callable[[str], Snapshot],
+        text: str,
+    ) -> None:
+        self._engine = engine
+        self._snapshot = snapshot
+        self._text = text
+
+    def understood(self, tree: Any, frozen: Sequence[str]) -> Analysed:
+        """A part, whatever it is."""
+        if isinstance(tree, exp.SetOperation):
+            return self._union(tree, frozen)
+        if isinstance(tree, exp.Select) and tree.args.get("joins"):
+            return self._join(tree, frozen)
+        if isinstance(tree, exp.Select) and _inner(tree) is not None:
+            return self._nested(tree, frozen)
+        found = form_of(self._engine, self._snapshot, tree, self._text, frozen)
+        return replace(found, times=_times(tree, found))
+
+    # -- unions -------------------------------------------------------------------------------
+
+    def _union(self, tree: Any, frozen: Sequence[str]) -> Analysed:
+        text = self._text
+        branches: list[Any] = []
+        for node in _set_operations(tree):
+            check_live(node, text, union=True)
+            branches.insert(0, node.expression)
+            if not isinstance(node.this, exp.SetOperation):
+                branches.insert(0, node.this)
+        found = [
+            self.understood(branch.this if isinstance(branch, exp.Subquery) else branch, ())
+            for branch in branches
+        ]
+        first = found[0]
+        for branch, other in zip(branches[1:], found[1:], strict=True):
+            mine, theirs = ([field.type for field in each.fields] for each in (first, other))
+            if mine != theirs or first.time != other.time:
+                raise refused(
+                    text, branch, f"the SELECTs of a union have columns of the same types, found "
+                    f"({_types(theirs)}) with times of {other.time} after ({_types(mine)}) with "
+                    f"times of {first.time}: CAST them"
+                )  # fmt: skip
+            if not other.form.corrects:
+                raise refused(text, branch, "windows of so many events stand alone in a live query")
+        if not first.form.corrects:
+            raise refused(text, tree, "windows of so many events stand alone in a live query")
+        names = tuple(field.name for field in first.fields)
+        times = dict(first.times)
+        for other in found[1:]:
+            theirs = [other.times.get(field.name) for field in other.fields]
+            times = {
+                field.name: times[field.name]
+                for field, offset in zip(first.fields, theirs, strict=True)
+                if times.get(field.name, _NOWHERE) == offset
+            }
+        form = UnionForm([each.form for each in found], names)
+        return Analysed(form, first.fields, first.time, times)
+
+    # -- subqueries ---------------------------------------------------------------------------
+
+    def _nested(self, tree: Any, frozen: Sequence[str]) -> Analysed:
+        """A query over a subquery: the results of that are the events of a stream."""
+        text, query = self._text, _inner(tree)
+        self._engine().prepared(tree.copy(), text)  # what cannot be run cannot be live
+        many = aggregate_in(tree)
+        if many is not None or tree.args.get("group"):
+            raise refused(
+                text, many if many is not None else tree, "an aggregate over all rows of a "
+                "subquery is never known for good: aggregate over a window, in the subquery"
+            )  # fmt: skip
+        inner = self.understood(query, ())
+        if not inner.form.corrects:
+            raise refused(text, query, "windows of so many events stand alone in a live query")
+        name = canonical(query)  # so what names matches is what names them in any query
+        outer = tree.copy()
+        item = outer.args["from_"].this
+        fields = list(inner.fields)
+        own: str | None = None
+        if isinstance(item, exp.Subquery):
+            own, time, offset = ID, TIME, 0
+            fields += [pa.field(TIME, inner.time), pa.field(ID, pa.binary())]
+            _write_stars_out(outer, [field.name for field in inner.fields], text)
+            _rename(outer.args["from_"], item, name)
+        else:
+            time, offset = self._time_of(item, inner)
+            _rename(item, item.this, name)
+        try:
+            schema = StreamSchema(pa.schema(fields), time)
+        except ChronicleError as error:
+            raise refused(text, query, f"{error}") from None
+        relation = Relation(name, inner.form, schema, offset)
+        engine = engine_with(self._engine, name, schema)
+        found = form_of(engine, lambda _: snapshot_of([], schema), outer, text, frozen, own)
+        assert isinstance(found.form, OneStream)
+        form = NestedForm(found.form.form, relation)
+        times = {} if own is None else _picked(outer, inner.times)
+        return replace(found, form=form, times=times)
+
+    def _time_of(self, item: Any, inner: Analysed) -> tuple[str, int]:
+        """The column that ORDER BY begins with, and where it lies from a result's time."""
+        order = item.args["match"].args.get("order")
+        key = order.expressions[0] if order is not None else None
+        column = key.this if key is not None and not key.args.get("desc") else None
+        for name, offset in inner.times.items():
+            if isinstance(column, exp.Column) and column.name.lower() == name.lower():
+                return name, offset
+        known = ", ".join(inner.times) or "select the time, window_start or window_end there"
+        raise refused(
+            self._text, order if order is not None else item, "a live pattern over a subquery is "
+            f"in the order of its results' time: ORDER BY one of its columns for that ({known})"
+        )  # fmt: skip
+
+    # -- joins --------------------------------------------------------------------------------
+
+    def _join(self, tree: Any, frozen: Sequence[str]) -> Analysed:
+        text = self._text
+        check_live(tree, text, join=True)
+        found = aggregate_in(tree)
+        if found is not None or tree.args.get("group") or tree.args.get("having"):
+            raise refused(
+                text, found if found is not None else tree, "a live join gives a row for each "
+                "pair: aggregate where it is read, FROM NET(name)"
+            )  # fmt: skip
+        bound = bind_join(tree, text, self._schema_of, self._folder())
+        if not is_plain(tree):
+            raise refused(text, tree, "a live join gives one row for each pair: unnest elsewhere")
+        fields = self._fields(tree, bound)
+        named = tree.copy()
+        shown = list(_expanded(named, bound, text))
+        made = []
+        for node, field in zip(shown, fields, strict=True):
+            if not frozen or field.name in frozen:
+                made.append((exp.alias_(node.unalias(), field.name, quoted=True), field))
+        doubled = [f.name for _, f in made if [g.name for _, g in made].count(f.name) > 1]
+        if doubled:
+            raise refused(
+                text, tree.expressions[0],
+                f"two columns of the results would be called {doubled[0]!r}; give one an alias",
+            )  # fmt: skip
+        named.set("expressions", [node for node, _ in made])
+        chosen = tuple(field.with_nullable(True) for _, field in made)
+        names = tuple(field.name for field in chosen)
+        streams = " ".join(side.stream for side in bound.sides)
+        seed = seed_of(f"{streams} {canonical(tree)}")
+        form = JoinForm(self._engine, named, text, bound, names, seed)
+        return Analysed(form, chosen, bound.left.schema.time_type)
+
+    def _schema_of(self, table: Any) -> tuple[str, StreamSchema]:
+        catalog = self._engine().catalog
+        names = StreamNames(catalog.streams())
+        found = names.find(table.name)
+        if found is None:
+            raise names.missing(table, self._text)
+        return found, catalog.stream_schema(found)
+
+    def _folder(self) -> Folder:
+        executor = self._engine().executor
+
+        def evaluate(node: Any) -> pa.Scalar | None:
+            return executor.constant(to_text(node, self._text), {}, QueryControl())
+
+        return Folder({}, dt.datetime.now(dt.timezone.utc), evaluate)
+
+    def _fields(self, tree: Any, bound: BoundJoin) -> list[pa.Field]:
+        """Columns of the results, as the executor names and types them."""
+        prepared = self._engine().prepared(tree.copy(), self._text)
+        streams = {side.stream for side in bound.sides}
+        moment = {name: self._snapshot(name) for name in streams}
+        region = Region(moment, dict.fromkeys(streams, (0, 0)))
+        return list(self._engine().over(prepared, region).arrow().schema)
+
+
+def _set_operations(tree: Any) -> list[Any]:
+    """Those of a union, the outermost first."""
+    found = []
+    while isinstance(tree, exp.SetOperation):
+        found.append(tree)
+        tree = tree.this
+    return found
+
+
+def _types(types: Sequence[pa.DataType]) -> str:
+    return ", ".join(map(str, types))
+
+
+def _expanded(tree: Any, bound: BoundJoin, text: str) -> Any:
+    """The projections, with ``*`` written out."""
+    for node in tree.expressions:
+        star = node.this if isinstance(node, exp.Column) else node
+        if not isinstance(star, exp.Star):
+            yield node
+            continue
+        if any(star.args.values()):
+            raise refused(text, node, "a live join names its columns, or takes all with *")
+        sides: Sequence[JoinedStream] = bound.sides
+        if star is not node:
+            sides = [s for s in sides if s.alias.lower() == node.table.lower()]
+        for side in sides:
+            for name in side.schema.names:
+                yield exp.column(
+                    exp.to_identifier(name, quoted=True), exp.to_identifier(side.alias, quoted=True)
+                )
+
+
+# -- subqueries ---------------------------------------------------------------------------------
+
+_NOWHERE = object()
+
+
+def _inner(tree: Any) -> Any:
+    """The subquery that a SELECT reads; None without one."""
+    if tree.args.get("from_") is None:
+        return None
+    item = tree.args["from_"].this
+    if isinstance(item, MatchRelation):
+        item = item.this
+        if isinstance(item, MatchRelation):
+            return exp.select("*").from_(item.copy())
+    return item.this if isinstance(item, exp.Subquery) else None
+
+
+def _rename(parent: Any, item: Any, name: str) -> None:
+    """Put a table of a name where a subquery stands."""
+    alias = item.args.get("alias")
+    table = exp.Table(this=exp.to_identifier(name, quoted=True))
+    if isinstance(item, exp.Subquery) and alias is not None:
+        table.set("alias", alias.copy())
+    elif isinstance(parent, exp.From):
+        table.set("alias", exp.TableAlias(this=exp.to_identifier("subquery", quoted=True)))
+    parent.set("this", table)
+
+
+def _write_stars_out(tree: Any, columns: Sequence[str], text: str) -> None:
+    shown = []
+    for node in tree.expressions:
+        star = node.this if isinstance(node, exp.Column) else node
+        if not isinstance(star, exp.Star):
+            shown.append(node)
+        elif any(star.args.values()):
+            raise refused(
+                text, node, "a live query over a subquery names its columns, or takes all with *"
+            )
+        else:
+            shown += [exp.column(exp.to_identifier(name, quoted=True)) for name in columns]
+    tree.set("expressions", shown)
+
+
+def _times(tree: Any, found: Analysed) -> dict[str, int]:
+    """Columns of the results that lie so many ticks from their time."""
+    assert isinstance(found.form, OneStream)
+    form = found.form.form
+    known: dict[str, int] = {}
+    if isinstance(form, RowForm):
+        known[found.attribute] = 0
+    elif isinstance(form, WindowForm):
+        known.update(window_start=1 - form.windows.size, window_end=1)
+    elif isinstance(form, SessionForm):
+        known["window_end"] = 1
+    elif isinstance(form, PatternForm):
+        match = tree.args["from_"].this.args["match"]
+        rows = match.args.get("rows")
+        for measure in match.args.get("measures") or () if rows is None else ():
+            if _last_time(measure.unalias(), found.attribute):
+                known[measure.alias] = 0
+    return _picked(tree, known)
+
+
+def _last_time(node: Any, attribute: str) -> bool:
+    """Whether a measure is the time of the last event of a match."""
+    if not isinstance(node, exp.Anonymous):
+        return False
+    name, given = node.name.lower(), node.expressions
+    if name == "match_time":
+        return True
+    bare = len(given) == 1 and isinstance(given[0], exp.Column) and not given[0].table
+    return name == "last" and bare and given[0].name.lower() == attribute.lower()
+
+
+def _picked(tree: Any, known: Mapping[str, int]) -> dict[str, int]:
+    """Those of some columns that a SELECT has, under the names that it gives them."""
+    folded = {name.lower(): offset for name, offset in known.items()}
+    found: dict[str, int] = {}
+    for node in tree.expressions:
+        if type(node) is exp.Star:
+            found |= known
+        column = node.unalias()
+        if isinstance(column, exp.Column) and column.name.lower() in folded:
+            found[node.alias_or_name] = folded[column.name.lower()]
+    return found

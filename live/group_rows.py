@@ -1,0 +1,163 @@
+"""Rows of the results of matches that a bank has found: measured from the stream, query by query.
+
+Purpose
+    A bank knows of a match its first and last event, by tick and rank.  Here the events between are
+    read, once for all matches of a step, and each query that has matches measures its own
+    (:class:`~chronicle.query.pattern.known_matches.KnownMatches`), by the SELECT that it is.
+
+Cost
+    One scan over the ticks of the matches; per query with matches one evaluation.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..compiled import kernel
+from ..identity import digests
+from ..query.pattern.groups import take_ranges
+from ..query.pattern.match_identity import RANK
+from ..store.snapshot import Snapshot
+from ..store.tap import Spans, united
+from .bank.matches import BankMatches
+from .bank.partitions import Partitions
+from .changes import Changes, Results, Said, difference, newly
+from .combined import OneStream
+from .pattern_form import PatternForm
+from .query import LiveQuery
+
+__all__ = ["added_rows", "corrected_rows", "form_of_member", "rows_of"]
+
+IntArray = npt.NDArray[np.int64]
+
+
+def form_of_member(query: LiveQuery) -> PatternForm:
+    """The pattern that a live query is."""
+    assert isinstance(query.form, OneStream)
+    assert isinstance(query.form.form, PatternForm)
+    return query.form.form
+
+
+@kernel
+def _places(offsets, tick, partition, wanted, rank, out):
+    """Where events lie that are known by partition, tick and rank; ticks of a partition ascend."""
+    for i in range(partition.shape[0]):
+        left = offsets[partition[i]]
+        right = offsets[partition[i] + 1]
+        while left < right:
+            middle = (left + right) // 2
+            if tick[middle] < wanted[i]:
+                left = middle + 1
+            else:
+                right = middle
+        out[i] = left + rank[i]
+
+
+@dataclass(frozen=True)
+class _Events:
+    """The events of matches, and for each match where they are: ``order[first .. end]``."""
+
+    table: pa.Table
+    rank: IntArray
+    order: IntArray
+    first: IntArray
+    end: IntArray
+
+
+def _read(
+    snapshot: Snapshot, matches: BankMatches, partition_by: list[str], columns: set[str]
+) -> _Events:
+    schema = snapshot.schema
+    named = [n for n in schema.names if n in {*columns, *partition_by, schema.time}]
+    pairs = np.unique(np.stack([matches.first_tick, matches.last_tick], axis=1), axis=0)
+    spans: Spans = united(tuple((int(low), int(high)) for low, high in pairs))
+    batches = [batch for low, high in spans for batch in snapshot.scan(low, high + 1, named)]
+    table = pa.Table.from_batches(batches, pa.schema([schema.arrow.field(n) for n in named]))
+    places = Partitions(schema.arrow, schema.time, partition_by)
+    partition = np.zeros(len(matches), np.int64)
+    if partition_by:
+        partition = places.numbers_of(matches.keys)
+    fresh, order = places.arrange(table)
+    offsets = np.concatenate([[0], np.cumsum(places.count)]).astype(np.int64)
+    first, last = np.empty((2, len(matches)), np.int64)
+    _places(offsets, fresh.tick, partition, matches.first_tick, matches.first_rank, first)
+    _places(offsets, fresh.tick, partition, matches.last_tick, matches.last_rank, last)
+    return _Events(table, fresh.among, order, first, last + 1)
+
+
+def rows_of(
+    matches: BankMatches, queries: Mapping[str, LiveQuery], snapshot: Snapshot
+) -> dict[str, Results | Exception]:
+    """Results by query; an error is its query's own."""
+    if not len(matches):
+        return {}
+    asked = [queries[str(name)] for name in matches.names]
+    columns = {c for q in asked for c in form_of_member(q).compiled.input_columns}
+    partition_by = list(matches.keys.schema.names)
+    events = _read(snapshot, matches, partition_by, columns)
+    found: dict[str, Results | Exception] = {}
+    for i, query in enumerate(asked):
+        mine = np.flatnonzero(matches.query == i)
+        first, end = events.first[mine], events.end[mine]
+        rows = take_ranges(first, end)
+        table = events.table.take(pa.array(events.order[rows]))
+        table = table.append_column(RANK, pa.array(events.rank[rows]))
+        offsets = np.concatenate([[0], np.cumsum(end - first)]).astype(np.int64)
+        try:
+            found[str(matches.names[i])] = form_of_member(query).known(snapshot, table, offsets)
+        except Exception as error:  # whatever it is, the others go on
+            found[str(matches.names[i])] = error
+    return found
+
+
+def added_rows(query: LiveQuery, rows: Results, since: int, known: int, doubtful: bool) -> Changes:
+    """What is put out for matches that were not decided before.
+
+    Parameters
+    ----------
+    since : int
+        The least tick of their first events.
+    doubtful : bool
+        Whether a match with such a first event may have been said before.
+    """
+    rows = _wanted(query, rows)
+    if not len(rows) or not doubtful:
+        return Changes.added(rows)
+    return newly(rows, query.sink.said(since, known))
+
+
+def corrected_rows(
+    query: LiveQuery, rows: Results, gone: BankMatches, found: BankMatches, floor: int
+) -> Changes:
+    """What is taken back and put out where matches of one query are gone and others are there."""
+    low = min(int(each.first_tick.min()) for each in (gone, found) if len(each))
+    high = max(int(each.last_tick.max()) for each in (gone, found) if len(each))
+    said = query.sink.said(max(low, floor), high)
+    named = pa.chunked_array([_names(query, each) for each in (gone, found)], pa.binary())
+    mine = pc.is_in(said.net.id, value_set=named.combine_chunks())
+    chosen = mine.to_numpy(zero_copy_only=False).astype(np.bool_)
+    some = Said(said.net.where(chosen), said.revision[chosen], said.ids, said.last)
+    rows = _wanted(query, rows)
+    return difference(rows.where(rows.time >= floor), some)
+
+
+def _wanted(query: LiveQuery, rows: Results) -> Results:
+    start = query.definition.start
+    return rows if start is None else rows.where(rows.time >= start)
+
+
+def _names(query: LiveQuery, matches: BankMatches) -> pa.Array:
+    """What matches are called."""
+    if not len(matches):
+        return pa.array([], pa.binary())
+    keys = [column.combine_chunks() for column in matches.keys.columns]
+    events = [pa.array(matches.first_tick), pa.array(matches.first_rank)]
+    return digests(form_of_member(query).compiled.seed, [*keys, *events]).cast(pa.binary())

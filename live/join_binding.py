@@ -1,0 +1,308 @@
+"""A join in a time window, as a SELECT says it: sides, bounds, keys, and what is left.
+
+Purpose
+    :func:`bind_join` takes the conditions of ``a JOIN b ON ...`` apart::
+
+        a.k = b.k                                       keys, by which rows are found
+        b.t BETWEEN a.t - p AND a.t + q                 bounds, as -p <= b.t - a.t <= q in ticks
+        a.x > 3                                         of one side: asked where that is read
+        a.x < b.x                                       asked of pairs
+
+Guarantee
+    Pairs that fit keys and bounds are never fewer than those of the join; what is ``left`` is true
+    of a pair exactly when the whole condition is.
+
+Limits
+    DuckDB's timestamps with an interval added are of microseconds: where times are finer, bounds
+    are a microsecond wider, and the condition itself is left to be asked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from sqlglot import exp
+
+from ..errors import SqlError
+from ..query.binding.binder import conjuncts
+from ..query.conditions.constants import Folder, Kind
+from ..schema import StreamSchema
+from ..ticks import NS_PER_SECOND
+from .refusals import refused
+
+__all__ = ["BoundJoin", "JoinedStream", "bind_join"]
+
+
+@dataclass
+class JoinedStream:
+    """A side of a join.
+
+    Attributes
+    ----------
+    stream, alias : str
+    schema : StreamSchema
+    conditions : list
+        That its events must pass.
+    keys : list
+        Expressions of its columns.
+    """
+
+    stream: str
+    alias: str
+    schema: StreamSchema
+    conditions: list[Any] = field(default_factory=list)
+    keys: list[Any] = field(default_factory=list)
+
+    def attribute(self, column: Any) -> str | None:
+        """Its attribute that a column could be, by name."""
+        if column.table and column.table.lower() != self.alias.lower():
+            return None
+        for name in self.schema.names:
+            if name.lower() == column.name.lower():
+                return name
+        return None
+
+
+@dataclass
+class BoundJoin:
+    """See the module.
+
+    Attributes
+    ----------
+    left, right : JoinedStream
+    outer : bool
+        LEFT JOIN.
+    before, behind : int
+        Ticks: ``left - before <= right <= left + behind``.
+    on, where : list
+        What is left to be asked of pairs, and of rows, those without a partner among them.
+    """
+
+    left: JoinedStream
+    right: JoinedStream
+    outer: bool
+    before: int = 0
+    behind: int = 0
+    on: list[Any] = field(default_factory=list)
+    where: list[Any] = field(default_factory=list)
+
+    @property
+    def sides(self) -> tuple[JoinedStream, JoinedStream]:
+        """Both."""
+        return self.left, self.right
+
+    def side_of(self, column: Any) -> int | None:
+        """0 for a column of the left side, 1 of the right one; None where it is of neither."""
+        for number, side in enumerate(self.sides):
+            if side.attribute(column) is not None:
+                return number
+        return None
+
+    def sides_in(self, node: Any) -> set[int | None]:
+        """The sides that an expression names."""
+        return {self.side_of(column) for column in node.find_all(exp.Column)}
+
+
+def bind_join(
+    tree: Any, text: str, schema_of: Callable[[Any], tuple[str, StreamSchema]], folder: Folder
+) -> BoundJoin:
+    """Take a join apart.
+
+    Parameters
+    ----------
+    tree : sqlglot tree
+        A SELECT from a stream with one join.
+    text : str
+    schema_of : callable
+        Of a table in FROM: name of the stream, and its schema.
+    folder : Folder
+        Of constants.
+
+    Raises
+    ------
+    SqlError
+        For what is no join of two streams in a time window.
+    """
+    joins = tree.args["joins"]
+    if len(joins) > 1:
+        raise refused(
+            text, joins[1], "a live query joins two streams; make one of the first two and join "
+            "the third where it is read"
+        )  # fmt: skip
+    join = joins[0]
+    _check_kind(join, text)
+    tables = (tree.args["from_"].this, join.this)
+    sides = []
+    for table in tables:
+        if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
+            raise refused(
+                text, table, "a live join is of two streams: put conditions into ON or WHERE"
+            )
+        name, schema = schema_of(table)
+        sides.append(JoinedStream(name, table.alias or table.name, schema))
+    bound = BoundJoin(sides[0], sides[1], outer=join.side.upper() == "LEFT")
+    if sides[0].schema.time_type != sides[1].schema.time_type:
+        raise refused(
+            text, join, f"the times of {sides[0].stream} are {sides[0].schema.time_type} and those "
+            f"of {sides[1].stream} {sides[1].schema.time_type}: a live query reads streams whose "
+            "times have one type"
+        )  # fmt: skip
+    where = tree.args.get("where")
+    asked = list(conjuncts(join.args.get("on")))
+    after = [] if where is None else list(conjuncts(where.this))
+    if not bound.outer:
+        asked, after = [*asked, *after], []
+    _take_apart(bound, asked, after, folder, text, join)
+    return bound
+
+
+def _check_kind(join: Any, text: str) -> None:
+    advice = None
+    if join.args.get("using"):
+        names = [f"a.{column.name} = b.{column.name}" for column in join.args["using"]]
+        advice = f"write ON {' AND '.join(names)} AND b.time BETWEEN ..."
+    elif join.method or join.kind.upper() not in ("", "INNER", "OUTER", "CROSS"):
+        advice = "write JOIN or LEFT JOIN with a condition that bounds the times"
+    elif join.side.upper() not in ("", "LEFT"):
+        advice = "write LEFT JOIN, the streams the other way round"
+        if join.side.upper() == "FULL":
+            advice = "write a LEFT JOIN each way, in two live queries"
+    if advice is not None:
+        words = " ".join(word for word in (join.method, join.side, join.kind) if word).upper()
+        raise refused(text, join.this, f"this {words or 'USING'} join cannot be live: {advice}")
+
+
+def _take_apart(
+    bound: BoundJoin, asked: Sequence[Any], after: Sequence[Any], folder: Folder, text: str, at: Any
+) -> None:
+    lows: list[int] = []
+    highs: list[int] = []
+    per_second = bound.left.schema.ticks_per_second
+    fine = per_second == NS_PER_SECOND
+    for node in asked:
+        limits = list(_limits(bound, node, folder))
+        lows += [low for low, _ in limits if low is not None]
+        highs += [high for _, high in limits if high is not None]
+        sides = bound.sides_in(node)
+        if limits:
+            bound.on += [node] if fine else []
+        elif sides == {1} or (sides == {0} and not bound.outer):
+            bound.sides[min(side for side in sides if side is not None)].conditions.append(node)
+        elif not _keys(bound, node):
+            bound.on.append(node)
+    for node in after:  # of LEFT JOIN: what is asked of the left side may be asked before
+        if bound.sides_in(node) == {0}:
+            bound.left.conditions.append(node)
+        else:
+            bound.where.append(node)
+    if not lows or not highs:
+        raise _unbounded(bound, text, at, bool(lows), bool(highs))
+    slack = per_second // 1_000_000 if fine and per_second is not None else 0
+    bound.before, bound.behind = slack - max(lows), slack + min(highs)
+    if bound.before + bound.behind < 0:
+        raise refused(text, at.this, "no two times are within the bounds of this join: turn them")
+
+
+def _unbounded(bound: BoundJoin, text: str, at: Any, lower: bool, upper: bool) -> SqlError:
+    left = f"{bound.left.alias}.{bound.left.schema.time}"
+    right = f"{bound.right.alias}.{bound.right.schema.time}"
+    length = "60" if bound.left.schema.ticks_per_second is None else "INTERVAL '1' MINUTE"
+    missing = "an upper bound" if lower else "a lower bound" if upper else "any bound"
+    return refused(
+        text, at.this, f"a join without {missing} on the difference of times would wait for ever: "
+        f"ON ... AND {right} BETWEEN {left} - {length} AND {left} + {length}"
+    )  # fmt: skip
+
+
+def _keys(bound: BoundJoin, node: Any) -> bool:
+    """Whether a condition is an equality of a value of each side, of one type; it is kept then."""
+    if not isinstance(node, exp.EQ):
+        return False
+    one, other = node.this, node.expression
+    if not (isinstance(one, exp.Column) and isinstance(other, exp.Column)):
+        return False
+    if (bound.side_of(one), bound.side_of(other)) == (1, 0):
+        one, other = other, one
+    elif (bound.side_of(one), bound.side_of(other)) != (0, 1):
+        return False
+    names = bound.left.attribute(one), bound.right.attribute(other)
+    types = [
+        side.schema.attribute(name).type
+        for side, name in zip(bound.sides, names, strict=True)
+        if name is not None
+    ]
+    if types[0] != types[1]:
+        return False
+    bound.left.keys.append(one)
+    bound.right.keys.append(other)
+    return True
+
+
+# -- bounds of time ---------------------------------------------------------------------------
+
+_Linear = tuple[int, int, Fraction]
+"""Times of the left and of the right side, how often each, and ticks."""
+
+_TURNED = {exp.GT: exp.LT, exp.GTE: exp.LTE, exp.LT: exp.GT, exp.LTE: exp.GTE, exp.EQ: exp.EQ}
+
+
+def _limits(bound: BoundJoin, node: Any, folder: Folder) -> Iterator[tuple[int | None, int | None]]:
+    """Bounds of ``right - left`` that a condition sets, both inclusive."""
+    if isinstance(node, exp.Between) and not node.args.get("symmetric"):
+        pairs = [(exp.GTE, node.this, node.args["low"]), (exp.LTE, node.this, node.args["high"])]
+        found = [_limit(bound, *pair, folder) for pair in pairs]
+        if None not in found:  # else the condition is asked as a whole
+            yield from (each for each in found if each is not None)
+    elif type(node) in _TURNED:
+        limit = _limit(bound, type(node), node.this, node.expression, folder)
+        if limit is not None:
+            yield limit
+
+
+def _limit(
+    bound: BoundJoin, kind: Any, one: Any, other: Any, folder: Folder
+) -> tuple[int | None, int | None] | None:
+    first, second = _linear(bound, one, folder), _linear(bound, other, folder)
+    if first is None or second is None:
+        return None
+    left, right, ticks = first[0] - second[0], first[1] - second[1], first[2] - second[2]
+    if (left, right) == (1, -1):
+        kind, ticks = _TURNED[kind], -ticks
+    elif (left, right) != (-1, 1):
+        return None
+    at = -Fraction(ticks)
+    if kind is exp.EQ:
+        return math.ceil(at), math.floor(at)
+    if kind in (exp.GT, exp.GTE):
+        return (math.floor(at) + 1 if kind is exp.GT else math.ceil(at)), None
+    return None, (math.ceil(at) - 1 if kind is exp.LT else math.floor(at))
+
+
+def _linear(bound: BoundJoin, node: Any, folder: Folder) -> _Linear | None:
+    """An expression as a sum of times and ticks."""
+    if isinstance(node, exp.Paren):
+        return _linear(bound, node.this, folder)
+    if isinstance(node, exp.Column):
+        for number, side in enumerate(bound.sides):
+            if side.attribute(node) == side.schema.time:
+                return 1 - number, number, Fraction(0)
+        return None
+    if isinstance(node, exp.Add | exp.Sub):
+        one, other = _linear(bound, node.this, folder), _linear(bound, node.expression, folder)
+        if one is None or other is None:
+            return None
+        sign = 1 if isinstance(node, exp.Add) else -1
+        return one[0] + sign * other[0], one[1] + sign * other[1], one[2] + sign * other[2]
+    if node.find(exp.Column) is not None:
+        return None
+    value = folder.fold(node)
+    per_second = bound.left.schema.ticks_per_second
+    if per_second is None:
+        return (0, 0, Fraction(value.value)) if value.kind is Kind.EXACT else None
+    if value.kind is not Kind.INTERVAL:
+        return None
+    return 0, 0, Fraction(int(value.value) * per_second, NS_PER_SECOND)

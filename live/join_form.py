@@ -1,0 +1,341 @@
+"""Joins of two streams in a time window: a pair is known with the later of its events.
+
+When a result is known
+    ::
+
+        a pair                        max(a.t, b.t) <= W         _time is that
+        LEFT JOIN, a row alone        a.t + q <= W               _time is that; q from the bounds
+                                                                 -p <= b.t - a.t <= q, at least 0
+
+How a region is joined
+    Rows of both sides that results in it can be made of are read, pairs of equal keys found by
+    their times (:func:`~.kernels.window_join.window_join`), the rest of the condition is asked of
+    them, and the SELECT is evaluated over what is left.  A step in order reads its own events: rows
+    that they can meet are kept (:mod:`.join_state`).
+
+Identity
+    Of a pair, the tick of each event and its place among the rows of its side and tick; of a row
+    alone, its own.  A pair of equal times is one result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from sqlglot import exp
+
+from ..identity import digests
+from ..query.engine import QueryEngine
+from ..query.pattern.groups import KeyCodes
+from ..schema import StreamSchema
+from ..store.tap import Spans, united
+from .changes import Results
+from .combined import Combined, Moment
+from .forms import Evaluator, added, chosen, half_open, ticks_of
+from .join_binding import BoundJoin
+from .join_state import JoinState, SideRows, key_codes
+from .kernels.window_join import Pairs, window_join
+from .relations import engine_with, snapshot_of
+from .row_form import TIME, ranks
+
+__all__ = ["JoinForm"]
+
+IntArray = npt.NDArray[np.int64]
+PAIRS, ROW = "joined", "#row"
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A condition, or the SELECT itself, over pairs."""
+
+    evaluator: Evaluator
+    schema: StreamSchema
+    columns: tuple[tuple[int, str], ...]
+
+    def of(self, left: pa.Table, right: pa.Table, pairs: Pairs, time: IntArray) -> pa.Table:
+        """Its rows, with the number of the pair as :data:`ROW`; pairs are in the order of time."""
+        takes = pa.array(pairs.left), pa.array(pairs.right, mask=pairs.right < 0)
+        arrays = [pa.array(time).cast(self.schema.time_type), pa.array(np.arange(len(time)))]
+        for side, name in self.columns:
+            taken = (left, right)[side].column(name).take(takes[side]).combine_chunks()
+            arrays.append(taken)
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema.arrow)
+        return self.evaluator.over(snapshot_of([batch], self.schema)).arrow()
+
+
+class JoinForm(Combined):
+    """A join of two streams in a time window.
+
+    Parameters
+    ----------
+    engine : callable
+    tree, text : sqlglot tree and str
+        The SELECT; each of its projections has its name.
+    bound : BoundJoin
+    columns : tuple of str
+        Of the results.
+    seed : bytes
+    """
+
+    kind = "join"
+    incremental = True
+    rebuilds = True
+
+    def __init__(
+        self,
+        engine: Callable[[], QueryEngine],
+        tree: Any,
+        text: str,
+        bound: BoundJoin,
+        columns: tuple[str, ...],
+        seed: bytes,
+    ) -> None:
+        self.columns = columns
+        self.streams = tuple(dict.fromkeys(side.stream for side in bound.sides))
+        self._bound = bound
+        self._seed = seed
+        self._lead = max(0, bound.behind)
+        self._back = max(0, bound.before)
+        self._state: JoinState | None = None
+        self._dropped: dict[str, int] = {}
+        asked = [*tree.expressions, *bound.on, *bound.where]
+        self._names = tuple(
+            tuple(dict.fromkeys(
+                name
+                for node in asked
+                for column in node.find_all(exp.Column)
+                if bound.side_of(column) == number
+                and (name := side.attribute(column)) is not None
+            ))
+            for number, side in enumerate(bound.sides)
+        )  # fmt: skip
+        self._sides = tuple(self._side(engine, text, number) for number in (0, 1))
+        shown = exp.select(*(node.copy() for node in tree.expressions))
+        inner = not bound.outer
+        after = [*bound.where, *(bound.on if inner else ())]
+        self._shown = self._asked(engine, text, shown, after)
+        self._on = None
+        if bound.outer and bound.on:
+            self._on = self._asked(engine, text, exp.Select(), bound.on)
+
+    def _side(self, engine: Callable[[], QueryEngine], text: str, number: int) -> Evaluator:
+        """What is read of a side."""
+        side = self._bound.sides[number]
+        shown = [_named(_column(name, side.alias), name) for name in self._names[number]]
+        shown += [_named(node.copy(), f"#key{i}") for i, node in enumerate(side.keys)]
+        shown.append(_named(_column(side.schema.time, side.alias), TIME))
+        table = exp.Table(
+            this=exp.to_identifier(side.stream, quoted=True),
+            alias=exp.TableAlias(this=exp.to_identifier(side.alias, quoted=True)),
+        )
+        tree = exp.select(*shown).from_(table)
+        if side.conditions:
+            tree.set("where", exp.Where(this=_all(side.conditions)))
+        return Evaluator(engine, tree, text, side.stream)
+
+    def _asked(
+        self, engine: Callable[[], QueryEngine], text: str, tree: Any, conditions: Sequence[Any]
+    ) -> _Asked:
+        """Something to be asked of pairs, each a row of one relation."""
+        bound = self._bound
+        tree.append("expressions", _named(_column(ROW), ROW))
+        tree = tree.from_(exp.Table(this=exp.to_identifier(PAIRS, quoted=True)))
+        if conditions:
+            tree.set("where", exp.Where(this=_all(conditions)))
+        fields = [pa.field(TIME, bound.left.schema.time_type, nullable=False),
+                  pa.field(ROW, pa.int64(), nullable=False)]  # fmt: skip
+        columns: dict[tuple[int, str], str] = {}
+        for column in list(tree.find_all(exp.Column)):
+            number = bound.side_of(column)
+            if number is None:
+                continue
+            side = bound.sides[number]
+            name = side.attribute(column)
+            assert name is not None
+            if (number, name) not in columns:
+                columns[number, name] = f"{number}.{name}"
+                type_ = side.schema.attribute(name).type
+                fields.append(pa.field(columns[number, name], type_))
+            column.set("this", exp.to_identifier(columns[number, name], quoted=True))
+            column.set("table", None)
+        schema = StreamSchema(pa.schema(fields), TIME)
+        made = engine_with(engine, PAIRS, schema)
+        return _Asked(Evaluator(made, tree, text, PAIRS), schema, tuple(columns))
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def _read(self, moment: Moment, number: int, low: int, high: int) -> SideRows:
+        """Rows of a side with times in a range."""
+        side = self._bound.sides[number]
+        bounds = half_open(low, high) if low <= high else (0, 0)
+        table = self._sides[number].over(moment[side.stream], *bounds).arrow()
+        ticks = ticks_of(table, TIME)
+        keys = tuple(f"#key{i}" for i in range(len(side.keys)))
+        return SideRows(
+            ticks, ranks(ticks), table.select([*self._names[number], *keys, TIME]), keys
+        )
+
+    def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
+        """Pairs with their later event in a range, and rows alone."""
+        high = min(high, known)
+        bound = self._bound
+        more = self._lead if bound.outer else 0
+        left = self._read(moment, 0, added(low, -self._lead), high)
+        right = self._read(moment, 1, added(low, -self._back - more), high)
+        pairs = self._pairs(left, right)
+        alone = np.zeros(0, np.int64)
+        if bound.outer:
+            met = np.zeros(len(left), np.bool_)
+            met[pairs.left] = True
+            ends = _later(left.tick, self._lead)
+            alone = np.flatnonzero(~met & (ends >= low) & (ends <= high))
+        times = np.maximum(left.tick[pairs.left], right.tick[pairs.right])
+        inside = (times >= low) & (times <= high)
+        pairs = Pairs(pairs.left[inside], pairs.right[inside])
+        return self._results(left, right, pairs, alone)
+
+    def _pairs(self, left: SideRows, right: SideRows) -> Pairs:
+        """Pairs of rows that the condition holds of."""
+        codes = KeyCodes(len(left.keys)) if left.keys else None
+        found = window_join(
+            left.tick, right.tick, self._bound.before, self._bound.behind,
+            key_codes(codes, left), key_codes(codes, right),
+        )  # fmt: skip
+        return self._held(left, right, found)
+
+    def _held(self, left: SideRows, right: SideRows, pairs: Pairs) -> Pairs:
+        """Those of which all of ON holds; of an inner join that is asked with WHERE."""
+        if self._on is None or not len(pairs.left):
+            return pairs
+        times = np.maximum(left.tick[pairs.left], right.tick[pairs.right])
+        order = np.argsort(times, kind="stable")
+        pairs = Pairs(pairs.left[order], pairs.right[order])
+        found = self._on.of(left.table, right.table, pairs, times[order]).column(ROW).to_numpy()
+        return Pairs(pairs.left[found], pairs.right[found])
+
+    def _results(self, left: SideRows, right: SideRows, pairs: Pairs, alone: IntArray) -> Results:
+        """What the SELECT says of pairs, and of rows of the left side without a partner."""
+        lefts = np.concatenate([pairs.left, alone])
+        rights = np.concatenate([pairs.right, np.full(len(alone), -1, np.int64)])
+        times = np.concatenate(
+            [
+                np.maximum(left.tick[pairs.left], right.tick[pairs.right]),
+                _later(left.tick[alone], self._lead),
+            ]
+        )
+        order = np.lexsort((rights, lefts, times))
+        pairs, times = Pairs(lefts[order], rights[order]), times[order]
+        table = self._shown.of(left.table, right.table, pairs, times)
+        kept = table.column(ROW).to_numpy()
+        lefts, rights, times = pairs.left[kept], pairs.right[kept], times[kept]
+        lonely = rights < 0
+        places = np.where(lonely, 0, rights)
+        other = [
+            np.append(values, 0)[np.minimum(places, len(right))]
+            for values in (right.tick, right.rank)
+        ]
+        names = digests(
+            self._seed,
+            [
+                pa.array(left.tick[lefts]), pa.array(left.rank[lefts]),
+                *(pa.array(values, mask=lonely) for values in other),
+            ],
+        )  # fmt: skip
+        return Results(times, names, chosen(table, self.columns))
+
+    # -- steps in order ---------------------------------------------------------------------------
+
+    def advanced(self, moment: Moment, since: int, known: int) -> Results | None:
+        """By the rows that are kept."""
+        dropped = {name: moment[name].state.dropped for name in self.streams}
+        state, self._state = self._state, None  # until all is well
+        if state is None or state.watermark != since or self._dropped != dropped:
+            state = self._rebuilt(moment, since)
+        low = added(since, 1)
+        found = self._held_of(state, self._read(moment, 0, low, known),
+                              self._read(moment, 1, low, known))  # fmt: skip
+        alone = np.zeros(0, np.int64)
+        if self._bound.outer:
+            state.met[found.left] = True
+            ends = _later(state.left.rows.tick, self._lead)
+            alone = np.flatnonzero(~state.met & (ends >= low) & (ends <= known))
+        results = self._results(state.left.rows, state.right.rows, found, alone)
+        state.let_go(known)
+        self._state, self._dropped = state, dropped
+        return results
+
+    def _held_of(self, state: JoinState, left: SideRows, right: SideRows) -> Pairs:
+        pairs = state.follow(left, right)
+        return self._held(state.left.rows, state.right.rows, pairs)
+
+    def _rebuilt(self, moment: Moment, since: int) -> JoinState:
+        """The rows that events behind a watermark can meet."""
+        bound = self._bound
+        more = self._lead if bound.outer else 0
+        left = self._read(moment, 0, added(since, 1 - self._lead), since)
+        right = self._read(moment, 1, added(since, 1 - self._back - more), since)
+        state = JoinState(left, right, bound.before, bound.behind, since)
+        if bound.outer:
+            state.met[self._pairs(left, right).left] = True
+        return state
+
+    @property
+    def state_bytes(self) -> int:
+        """Memory of the rows."""
+        return 0 if self._state is None else self._state.nbytes
+
+    def drop_state(self) -> None:
+        """Forget the rows."""
+        self._state = None
+
+    # -- what late events change ------------------------------------------------------------------
+
+    def changed(self, moment: Moment, late: Mapping[str, Spans], watermark: int) -> Spans:
+        """Pairs that an event can be in, and rows that it leaves alone or joins."""
+        spans: list[tuple[int, int]] = []
+        for side, reach in zip(self._bound.sides, (self._lead, self._back), strict=True):
+            if self._bound.outer and side is self._bound.right:
+                reach += self._lead
+            spans += [(low, added(high, reach)) for low, high in late.get(side.stream, ())]
+        return united(tuple(spans))
+
+    def explain(self) -> list[tuple[str, str]]:
+        """What is said of the class."""
+        bound = self._bound
+        left, right = (f"{side.alias}.{side.schema.time}" for side in bound.sides)
+        keys = f"{len(bound.left.keys)} keys" if bound.left.keys else "no key"
+        closed = "with the later event of a pair"
+        if bound.outer:
+            closed += f"; a row alone {self._lead} ticks after it"
+        return [
+            ("class", f"{'left ' if bound.outer else ''}join in a time window ({keys})"),
+            ("reach", f"{-bound.before} <= {right} - {left} <= {bound.behind} ticks"),
+            ("closed", closed),
+            ("state", "incremental: events that others can still meet are kept; one with late "
+             "events, or after a restart, those within reach are read again"),
+        ]  # fmt: skip
+
+
+def _later(ticks: IntArray, by: int) -> IntArray:
+    """Ticks so much later, within 64 bits."""
+    most = np.iinfo(np.int64).max
+    return np.where(ticks <= most - by, ticks + by, most)
+
+
+def _column(name: str, table: str | None = None) -> Any:
+    alias = None if table is None else exp.to_identifier(table, quoted=True)
+    return exp.column(exp.to_identifier(name, quoted=True), table=alias)
+
+
+def _named(node: Any, name: str) -> Any:
+    return exp.alias_(node, name, quoted=True, copy=False)
+
+
+def _all(conditions: Sequence[Any]) -> Any:
+    copies = [exp.Paren(this=node.copy()) for node in conditions]
+    return exp.and_(*copies, copy=False)

@@ -1,0 +1,126 @@
+"""A join in a time window that follows two streams: each pair when its later event comes.
+
+Purpose
+    :func:`~.window_join.window_join` joins what lies in a range of time.  Of a step that adds a few
+    rows to a window of many, it would look at all of them again.
+
+Layout
+    Rows of a side are numbered as they come, in the order of time.  Those of one key form a chain,
+    the newest first: ``head`` has the newest of each key, ``before`` the one before each row::
+
+        head[k] -> 17 -> 12 -> 5 -> -1
+
+    New rows of both sides are taken in the order of time.  Each looks at the chain of its key on
+    the other side, down to the first row that is too old, and is then put on top of its own.
+
+Guarantee
+    Each pair is found once, when its later row is taken (of one time, the right one).  The work is
+    that of new rows and pairs; rows inside of a window that begins later than the row itself
+    (bounds that shift it) are passed over one by one.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...compiled import kernel
+
+__all__ = ["chain", "fill_pairs", "follow"]
+
+
+MOST, LEAST = np.int64(9223372036854775807), np.int64(-9223372036854775808)
+
+
+@kernel
+def _later(tick, ticks):
+    """A tick so many ticks later (earlier, where they are negative), within 64 bits."""
+    if ticks >= 0:
+        return tick + ticks if tick <= MOST - ticks else MOST
+    return tick + ticks if tick >= LEAST - ticks else LEAST
+
+
+@kernel
+def chain(code, head, before):
+    """Put rows in the order of time on the chains of their keys; negative codes on none."""
+    for i in range(code.shape[0]):
+        before[i] = -1
+        if code[i] >= 0:
+            before[i] = head[code[i]]
+            head[code[i]] = i
+
+
+@kernel
+def follow(
+    left_tick, left_code, left_head, left_before, right_tick, right_code, right_head, right_before,
+    left_old, right_old, before, behind, left_from, right_from,
+):  # fmt: skip
+    """Take the rows from ``left_old`` and ``right_old`` on; how many pairs they make.
+
+    ``left_from`` and ``right_from`` get, for each new row, where its partners begin in the chain of
+    the other side, for :func:`fill_pairs`; -1 for none.
+    """
+    i, j = left_old, right_old
+    pairs = 0
+    while i < left_tick.shape[0] or j < right_tick.shape[0]:
+        from_left = j >= right_tick.shape[0] or (
+            i < left_tick.shape[0] and left_tick[i] <= right_tick[j]
+        )
+        if from_left:
+            k = left_code[i]
+            left_from[i - left_old] = -1
+            if k >= 0:
+                x = right_head[k]
+                latest, earliest = _later(left_tick[i], behind), _later(left_tick[i], -before)
+                while x >= 0 and right_tick[x] > latest:
+                    x = right_before[x]
+                left_from[i - left_old] = x
+                while x >= 0 and right_tick[x] >= earliest:
+                    pairs += 1
+                    x = right_before[x]
+                left_before[i] = left_head[k]
+                left_head[k] = i
+            i += 1
+        else:
+            k = right_code[j]
+            right_from[j - right_old] = -1
+            if k >= 0:
+                x = left_head[k]
+                latest, earliest = _later(right_tick[j], before), _later(right_tick[j], -behind)
+                while x >= 0 and left_tick[x] > latest:
+                    x = left_before[x]
+                right_from[j - right_old] = x
+                while x >= 0 and left_tick[x] >= earliest:
+                    pairs += 1
+                    x = left_before[x]
+                right_before[j] = right_head[k]
+                right_head[k] = j
+            j += 1
+    return pairs
+
+
+@kernel
+def fill_pairs(
+    left_tick, left_before, right_tick, right_before, left_old, right_old, before, behind,
+    left_from, right_from, left, right,
+):  # fmt: skip
+    """The pairs that :func:`follow` has counted."""
+    n = 0
+    for i in range(left_from.shape[0]):
+        earliest = _later(left_tick[left_old + i], -before)
+        x = left_from[i]
+        while x >= 0 and right_tick[x] >= earliest:
+            left[n] = left_old + i
+            right[n] = x
+            n += 1
+            x = right_before[x]
+    for j in range(right_from.shape[0]):
+        earliest = _later(right_tick[right_old + j], -behind)
+        x = right_from[j]
+        while x >= 0 and left_tick[x] >= earliest:
+            left[n] = x
+            right[n] = right_old + j
+            n += 1
+            x = left_before[x]
+    return n

@@ -1,0 +1,228 @@
+"""A query over a subquery: the results of one live class are the events of another.
+
+How the times go together
+    ::
+
+        inner result    _time = y, closed at W when y <= inner.closed(W)
+        outer event     t = y + offset: of a column that is the result's time, window_start say
+        outer result    closed when what the outer class waits for is at inner.closed(W) + offset
+
+    So reaches add up: a late event changes inner results in some range, and these change what the
+    outer class says of events in that range.
+
+How the outer class reads
+    It is given a :class:`Derived` snapshot, which evaluates the inner query over the range of time
+    that is read, and no more.
+
+Limits
+    An inner result is evaluated again with each reading; what the outer class keeps from step to
+    step spares it that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..schema import StreamSchema
+from ..store.aggregates import LightweightAggregates
+from ..store.snapshot import Snapshot, StreamState
+from ..store.tap import Spans
+from ..ticks import INT64_MAX
+from .changes import Results
+from .combined import Combined, Moment
+from .forms import Form, added
+from .relations import snapshot_of
+
+__all__ = ["ID", "Derived", "NestedForm", "Relation"]
+
+ID = "#id"
+"""Column with the name of the inner result, where the outer class wants it."""
+
+
+class Relation:
+    """The results of a query as rows with a time.
+
+    Parameters
+    ----------
+    name : str
+    inner : Combined
+    schema : StreamSchema
+        Columns of the results, and perhaps the time apart and :data:`ID`.
+    offset : int
+        Ticks from the time of a result to that of its row.
+    """
+
+    def __init__(self, name: str, inner: Combined, schema: StreamSchema, offset: int) -> None:
+        self.name = name
+        self.inner = inner
+        self.schema = schema
+        self.offset = offset
+
+    def read(self, moment: Moment, low: int, high: int, known: int) -> pa.RecordBatch:
+        """Rows with ``low <= t <= high`` of results that are closed at ``known``."""
+        back = -self.offset
+        found = self.inner.results(moment, added(low, back), added(high, back), known)
+        ties = np.arange(len(found)) if self.inner.in_order else found.id
+        order = pc.sort_indices(
+            pa.table({"time": found.time, "tie": ties}),
+            [("time", "ascending"), ("tie", "ascending")],
+        )
+        arrays = []
+        for field in self.schema.arrow:
+            if field.name == ID:
+                column: Any = found.id
+            elif field.name in self.inner.columns:
+                column = found.columns.column(field.name).cast(field.type)
+            else:
+                column = pa.array(found.time + self.offset).cast(field.type)
+            taken = column.take(order)
+            arrays.append(taken.combine_chunks() if isinstance(taken, pa.ChunkedArray) else taken)
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema.arrow)
+
+    def at(self, moment: Moment, known: int) -> Derived:
+        """As it is at a watermark of the inner query."""
+        begun = [s.time_range[0] for s in moment.values() if s.time_range is not None]
+        last = added(self.inner.closed(known), self.offset)
+        first = added(min(begun), self.offset - 1) if begun else INT64_MAX
+        span = (first, last) if first <= last else None
+        return Derived(self.schema, span, lambda low, high: self.read(moment, low, high, known))
+
+
+class Derived(Snapshot):
+    """Rows that are evaluated when they are read.
+
+    Parameters
+    ----------
+    schema : StreamSchema
+    span : (int, int) or None
+        Ticks that the rows lie between; the first one has none.  None without rows.
+    read : callable
+        Rows in a range, both ends inclusive.
+    """
+
+    def __init__(
+        self,
+        schema: StreamSchema,
+        span: tuple[int, int] | None,
+        read: Callable[[int, int], pa.RecordBatch],
+    ) -> None:
+        super().__init__(StreamState(schema, 0, 0, (), (), (), None, 0, 0, None, 0))
+        self._span = span
+        self._read = read
+        self._held: tuple[int, int, Snapshot] | None = None
+
+    @property
+    def time_range(self) -> tuple[int, int] | None:
+        """Bounds of the times."""
+        return self._span
+
+    @property
+    def count(self) -> int:
+        """Rows."""
+        return int(self.aggregate(()).count)
+
+    def _between(self, start: int | None, end: int | None) -> Snapshot:
+        """The rows of a range, at least, as a stream."""
+        if self._span is None:
+            return snapshot_of([], self.schema)
+        low = self._span[0] if start is None else max(start, self._span[0])
+        high = self._span[1] if end is None else min(end - 1, self._span[1])
+        held = self._held
+        if held is None or low < held[0] or high > held[1]:
+            rows = [self._read(low, high)] if low <= high else []
+            held = self._held = (low, high, snapshot_of(rows, self.schema))
+        return held[2]
+
+    def aggregate(
+        self, attributes: Sequence[str], start: int | None = None, end: int | None = None,
+        **options: Any,
+    ) -> LightweightAggregates:  # fmt: skip
+        """As :meth:`Snapshot.aggregate`."""
+        return self._between(start, end).aggregate(attributes, start, end, **options)
+
+    def scan(
+        self, start: int | None = None, end: int | None = None, *given: Any, **options: Any
+    ) -> Iterator[pa.RecordBatch]:
+        """As :meth:`Snapshot.scan`."""
+        return self._between(start, end).scan(start, end, *given, **options)
+
+
+class NestedForm(Combined):
+    """A class of queries over the results of a query.
+
+    Parameters
+    ----------
+    form : Form
+    relation : Relation
+        That it reads.
+    """
+
+    def __init__(self, form: Form, relation: Relation) -> None:
+        self.form = form
+        self.relation = relation
+        self.columns = form.columns
+        self.streams = relation.inner.streams
+        self.appends = form.appends and relation.inner.appends
+        self.incremental = not form.appends
+        self.rebuilds = form.rebuilds
+        self.in_order = False
+
+    def _known(self, watermark: int) -> int:
+        """Up to where the rows that the form reads are known."""
+        if watermark >= INT64_MAX:
+            return INT64_MAX
+        return added(self.relation.inner.closed(watermark), self.relation.offset)
+
+    def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
+        """As the form."""
+        rows = self.relation.at(moment, known)
+        if rows.time_range is not None:
+            low = max(low, added(rows.time_range[0], 1))
+        return self.form.results(rows, low, high, self._known(known))
+
+    def advanced(self, moment: Moment, since: int, known: int) -> Results | None:
+        """As the form."""
+        rows = self.relation.at(moment, known)
+        return self.form.advanced(rows, self._known(since), self._known(known))
+
+    @property
+    def state_bytes(self) -> int:
+        """As the form."""
+        return self.form.state_bytes
+
+    def drop_state(self) -> None:
+        """Of both."""
+        self.form.drop_state()
+        self.relation.inner.drop_state()
+
+    def closed(self, watermark: int) -> int:
+        """As the form, of what is known of its rows."""
+        return self.form.closed(self._known(watermark))
+
+    def begin(self, moment: Moment, watermark: int) -> int:
+        """As the form, of what is known of its rows."""
+        return self.form.begin(self.relation.at(moment, watermark), self._known(watermark))
+
+    def changed(self, moment: Moment, late: Mapping[str, Spans], watermark: int) -> Spans:
+        """What changed results of the inner query change."""
+        inner, offset = self.relation.inner, self.relation.offset
+        top = inner.closed(watermark)
+        spans = tuple(
+            (added(low, offset), added(min(high, top), offset))
+            for low, high in inner.changed(moment, late, watermark)
+            if low <= top
+        )
+        rows = self.relation.at(moment, watermark)
+        if not spans or rows.time_range is None:
+            return ()
+        return self.form.changed(rows, spans, self._known(watermark))
+
+    def explain(self) -> list[tuple[str, str]]:
+        """What both say."""
+        told = list(self.form.explain())
+        return told + [(f"of {name}", value) for name, value in self.relation.inner.explain()]

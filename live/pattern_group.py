@@ -1,0 +1,522 @@
+"""Live patterns of one stream that are searched together: one scan, one bank, one step.
+
+Purpose
+    Of ten thousand live patterns few have a result in a step.  A :class:`PatternGroup` does the
+    step of all of them: events are read once, a :class:`~.bank.pattern_bank.PatternBank` finds the
+    matches, and only queries with matches are asked for rows and put something out.
+
+Marks
+    ::
+
+        sink that is shared      mark of the group, with each commit and else once a second;
+                                 a member's own mark says that the group's stands for it
+        sink of one member       its own mark, when it has rows; else renewed in turn, few a second
+
+    So a member has come as far as its own mark or the group's, whichever is further.  After a
+    restart the group begins where the one furthest behind is; what others had put out since is
+    found in their sinks and not put out again.
+
+Late events
+    What they change is found by the bank (:func:`~.bank.regions.correct`), for all members at once;
+    a member that it concerns takes back what it had said and says what is.
+
+Guarantee
+    That of :mod:`.query`, for each member.  A member whose rows cannot be computed stops alone.
+    Whatever else goes wrong ends the group: its members go on by themselves from its last step.
+
+Concurrency
+    The lock of the group is that of each member at work.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..errors import ChronicleError
+from ..query.pattern.matcher import MatchLimits
+from ..store import EventStream
+from ..store.snapshot import Snapshot
+from ..store.tail import ticks_of_column
+from ..store.tap import Spans
+from ..ticks import INT64_MIN
+from .bank.cards import Card
+from .bank.layer import Layer
+from .bank.matches import BankMatches
+from .bank.pattern_bank import PatternBank
+from .bank.regions import Corrected, Late, Scan, correct, open_at
+from .changes import Changes
+from .definition import LiveDefinition
+from .forms import added, half_open
+from .group_rows import added_rows, corrected_rows, rows_of
+from .query import LiveQuery
+from .sink import Mark, Sink, leave_marks, put_together
+from .sources import Sources
+from .spent import Spent, figures
+
+__all__ = ["GroupKey", "Member", "PatternGroup"]
+
+logger = logging.getLogger("chronicle.live")
+
+IntArray = npt.NDArray[np.int64]
+QUIET_MARK_SECONDS = 1.0
+RENEWED_MAX = 16
+"""Marks of members without rows that are renewed at most in that time."""
+STATE_BYTES_MAX = 1 << 30
+
+
+@dataclass(frozen=True)
+class GroupKey:
+    """What live patterns have in common that share a group."""
+
+    source: str
+    partition_by: tuple[str, ...]
+    delay: int
+    idle_ms: float | None
+    correct: bool
+
+    @property
+    def name(self) -> str:
+        """Of the mark of the group."""
+        keys = "\n".join(self.partition_by)
+        return f"\n{self.source}\n{self.delay} {self.idle_ms} {self.correct}\n{keys}"
+
+
+@dataclass
+class Member:
+    """A live query that is searched with others.
+
+    Attributes
+    ----------
+    mark : Mark
+        Its own: that of its last rows.
+    sink : EventStream
+    """
+
+    definition: LiveDefinition
+    card: Card
+    mark: Mark
+    sink: EventStream
+
+
+class PatternGroup:
+    """See the module.
+
+    Parameters
+    ----------
+    key : GroupKey
+    stream : EventStream
+        The source.
+    opened : callable
+        A member at work, by name.
+    """
+
+    def __init__(
+        self, key: GroupKey, stream: EventStream, opened: Callable[[str], LiveQuery]
+    ) -> None:
+        self.key = key
+        self.lock = threading.RLock()
+        self.members: dict[str, Member] = {}
+        self.sources = Sources({key.source: stream})
+        self.mark = Mark()
+        self.stepping, self.reconciling = Spent(), Spent()
+        self._opened = opened
+        self._rule = LiveDefinition(
+            "", "", (key.source,), "", delay=key.delay, idle_ms=key.idle_ms, correct=key.correct
+        )
+        self._begin(self.sources.look())
+
+    def _begin(self, moment: Mapping[str, Snapshot]) -> None:
+        schema = moment[self.key.source].schema
+        limits = MatchLimits(memory_bytes=STATE_BYTES_MAX)
+        self.moment = moment
+        self.bank = PatternBank(schema.arrow, schema.time, self.key.partition_by, limits)
+        self._dropped = moment[self.key.source].state.dropped
+        self._doubtful = INT64_MIN  # matches with a later first event were never said
+        self._marked = 0.0
+        self._quiet: deque[str] = deque()
+        self._shared: dict[int, tuple[EventStream, int]] = {}  # with how many members
+        self._columns: list[str] = []
+        self._caught_up = False
+
+    # -- members ----------------------------------------------------------------------------------
+
+    def mark_of(self, name: str, at: Mark | None = None) -> Mark:
+        """How far a member has come, at a mark of the group."""
+        own, mark = self.members[name].mark, self.mark if at is None else at
+        return replace(
+            own, positions=mark.positions, watermark=mark.watermark, events=mark.events,
+            late=own.late + mark.late, ignored=own.ignored + mark.ignored,
+        )  # fmt: skip
+
+    def count(self, name: str, mark: Mark) -> None:
+        """Take over counters of a member that has put something out by itself."""
+        member = self.members[name]
+        member.mark = replace(
+            member.mark, step=mark.step, rows=mark.rows, retractions=mark.retractions
+        )
+
+    def join(self, members: Sequence[Member], mark: Mark, moment: Mapping[str, Snapshot]) -> None:
+        """Take in queries that have all come as far as a mark, the group's where it has members."""
+        if not self.members:
+            self._begin(moment)
+            self.mark = replace(mark, rows=0, retractions=0, late=0, ignored=0, group="")
+        assert mark.watermark is not None
+        assert mark.watermark == self.mark.watermark
+        cards = [member.card for member in members]
+        layer = Layer([member.definition.name for member in members], cards)
+        self._open(layer)
+        self.bank.take(layer)
+        sinks: dict[int, tuple[EventStream, dict[str, Any]]] = {}
+        for member in members:
+            own, known = member.mark, self.key.name if member.definition.shared else ""
+            member.mark = replace(
+                own, group=known, late=own.late - self.mark.late,
+                ignored=own.ignored - self.mark.ignored,
+            )  # fmt: skip
+            name = member.definition.name
+            self.members[name] = member
+            if member.definition.shared:
+                _, others = self._shared.get(id(member.sink), (member.sink, 0))
+                self._shared[id(member.sink)] = (member.sink, others + 1)
+                if own.group != known or own.watermark != self.mark.watermark:
+                    group = {self.key.name: asdict(self.mark)}
+                    _, marks = sinks.setdefault(id(member.sink), (member.sink, group))
+                    marks[name] = asdict(self.mark_of(name))
+            else:
+                self._quiet.append(name)
+        for stream, marks in sinks.values():
+            leave_marks(stream, marks)
+        self._columns = self._read_by(self.bank.layers)
+        self._doubtful = max(self._doubtful, mark.watermark)
+
+    def doubt(self, watermark: int) -> None:
+        """Matches with a first event up to a watermark may have been put out already."""
+        self._doubtful = max(self._doubtful, watermark)
+
+    def _open(self, layer: Layer) -> None:
+        snapshot = self.moment[self.key.source]
+        span, watermark = snapshot.time_range, self.mark.watermark
+        if span is not None and watermark is not None:
+            columns = self._read_by([layer])
+            open_at(self.bank, layer, self._scan(snapshot, columns), span[0], watermark)
+
+    def leave(self, names: Sequence[str]) -> dict[str, Mark]:
+        """Let members go; how far each has come, which is written before the group goes on."""
+        left: dict[str, Mark] = {}
+        sinks: dict[int, tuple[EventStream, dict[str, Any]]] = {}
+        for name in names:
+            left[name] = replace(self.mark_of(name), group="")
+            member = self.members.pop(name)
+            self.bank.remove(name)
+            if member.definition.shared:
+                stream, others = self._shared.pop(id(member.sink))
+                if others > 1:
+                    self._shared[id(stream)] = (stream, others - 1)
+            _, marks = sinks.setdefault(id(member.sink), (member.sink, {}))
+            marks[name] = asdict(left[name])
+        self._quiet = deque(name for name in self._quiet if name in self.members)
+        for stream, marks in sinks.values():
+            leave_marks(stream, marks)
+        return left
+
+    def figures(self, name: str) -> dict[str, float]:
+        """What was done for a member, most of it with the others."""
+        return figures(self.stepping, self.reconciling, self.bank.searched(name))
+
+    # -- what there is to do ----------------------------------------------------------------------
+
+    @property
+    def active(self) -> bool:
+        """Whether steps are wanted."""
+        return bool(self.members)
+
+    def due_in(self) -> float | None:
+        """Seconds until time alone gives something to do; None for never."""
+        return self.sources.idle_in(self._rule, self.mark.watermark)
+
+    def taken(self, positions: Mapping[str, int]) -> bool:
+        """Whether commits, and time up to them, were taken in."""
+        mine = self.mark.positions
+        return self._caught_up and all(mine.get(n, 0) >= p for n, p in positions.items())
+
+    # -- a step -----------------------------------------------------------------------------------
+
+    def step(self) -> tuple[bool, dict[str, tuple[Exception, Mark]]]:
+        """Take in what there is, or a part of it.
+
+        Returns
+        -------
+        bool
+            Whether there may be more at once.
+        dict
+            Members that have failed, and left: why, and how far they have come.
+
+        Raises
+        ------
+        Exception
+            When the group cannot go on; nothing is put out by the step, or all of it in some sinks.
+        """
+        before, moment = self.mark, self.sources.look()
+        known = self.sources.watermark(self._rule)
+        assert before.watermark is not None
+        known = before.watermark if known is None else max(known, before.watermark)
+        positions = {self.key.source: moment[self.key.source].version}
+        if known == before.watermark and positions == before.positions:
+            self.moment, self._caught_up = moment, True
+            return False, {}
+        with self.stepping.timed():
+            return self._taken_in(moment, known)
+
+    def _taken_in(
+        self, moment: Mapping[str, Snapshot], known: int
+    ) -> tuple[bool, dict[str, tuple[Exception, Mark]]]:
+        """A step to the commits of a moment, and to a watermark."""
+        before, snapshot = self.mark, moment[self.key.source]
+        assert before.watermark is not None
+        positions = {self.key.source: snapshot.version}
+        upto = self.sources.cut(moment, before.watermark, known)
+        count, spans = self._late(moment)
+        if snapshot.state.dropped != self._dropped:
+            self._reopen(snapshot, spans)
+        with self.reconciling.timed() if spans else nullcontext():
+            corrected = self._corrected(snapshot, spans)
+        scan = self._scan(snapshot, self._columns)
+        found = self.bank.advance(scan(added(before.watermark, 1), upto), upto)
+        span = snapshot.time_range
+        if span is not None and snapshot.state.dropped:  # events that are gone are in no match
+            found = found.where(found.first_tick >= span[0])
+        parts, failed = self._changes(moment, corrected, found, upto)
+        late = count if self.key.correct else 0
+        mark = Mark(
+            positions, upto, self.sources.events(moment, upto), 0, before.step + 1, 0, 0,
+            before.late + late, before.ignored + count - late,
+        )  # fmt: skip
+        if corrected is not None:
+            self._doubtful = max(self._doubtful, before.watermark)
+        left = self.leave(list(failed))
+        self._put(parts, mark)
+        self.moment, self.mark, self._caught_up = moment, mark, upto >= known
+        return upto < known, {name: (failed[name], left[name]) for name in failed}
+
+    def _read_by(self, layers: Iterable[Layer]) -> list[str]:
+        """Columns of the source that patterns read."""
+        named = {n for layer in layers for card in layer.cards for n, _ in card.columns}
+        schema = self.bank.schema
+        return [name for name in schema.names if name in {*named, self.bank.time}]
+
+    def _scan(self, snapshot: Snapshot, columns: list[str]) -> Scan:
+        schema = pa.schema([snapshot.schema.arrow.field(name) for name in columns])
+
+        def scan(low: int, high: int) -> pa.Table:
+            if low > high:
+                return schema.empty_table()
+            return pa.Table.from_batches(snapshot.scan(*half_open(low, high), columns), schema)
+
+        return scan
+
+    # -- late events ------------------------------------------------------------------------------
+
+    def _late(self, moment: Mapping[str, Snapshot]) -> tuple[int, Spans]:
+        """Late events since the last step, and ticks that cover them."""
+        count, late = self.sources.late(moment, self.mark, self._rule)
+        spans = late.get(self.key.source, ())
+        old = self.moment[self.key.source].version
+        if spans and (spans[0][0] <= INT64_MIN or self.mark.positions != {self.key.source: old}):
+            raise _Unknown("it is not known which events came late")
+        return count, spans
+
+    def _corrected(self, snapshot: Snapshot, spans: Spans) -> Corrected | None:
+        """What late events change of the matches up to the last watermark."""
+        span, watermark = snapshot.time_range, self.mark.watermark
+        if not spans or span is None or watermark is None:
+            return None
+        late = self._late_events(snapshot, spans)
+        scan = self._scan(snapshot, self._columns)
+        return correct(self.bank, scan, late, span[0], watermark)
+
+    def _late_events(self, snapshot: Snapshot, spans: Spans) -> Late:
+        """The events that the last step did not see: behind those of their ticks that it saw."""
+        old, time_ = self.moment[self.key.source], self.bank.time
+        scan = self._scan(snapshot, self._columns)
+        table = pa.concat_tables([scan(low, high) for low, high in spans])
+        seen = pa.concat_tables([self._scan(old, [time_])(low, high) for low, high in spans])
+        ticks = _ticks(table, time_)
+        tick, count = np.unique(ticks, return_counts=True)
+        had, times = np.unique(_ticks(seen, time_), return_counts=True)
+        before = np.zeros(len(tick), np.int64)
+        at = np.searchsorted(tick, had)
+        if len(had) and (at.max() >= len(tick) or not np.array_equal(tick[at], had)):
+            raise _Unknown("events are gone")
+        before[at] = times
+        if (before > count).any():
+            raise _Unknown("events are gone")
+        some = before < count
+        late = Late(tick[some], before[some], table.slice(0, 0))
+        if not some.any():
+            return late
+        return Late(tick[some], before[some], table.filter(pa.array(late.among(ticks))))
+
+    def _reopen(self, snapshot: Snapshot, spans: Spans) -> None:
+        """Open matches anew where retention may have dropped events of them."""
+        if spans:
+            raise _Unknown("events have been dropped, and others came late")
+        self.moment = {self.key.source: snapshot}
+        self._dropped = snapshot.state.dropped
+        self._doubtful = max(self._doubtful, self.mark.watermark or INT64_MIN)
+        for layer in self.bank.layers:
+            self._open(layer)
+
+    # -- what is put out --------------------------------------------------------------------------
+
+    def _changes(
+        self,
+        moment: Mapping[str, Snapshot],
+        corrected: Corrected | None,
+        found: BankMatches,
+        upto: int,
+    ) -> tuple[dict[str, Changes], dict[str, Exception]]:
+        """What each member with matches puts out, and those that cannot say it."""
+        snapshot, watermark = moment[self.key.source], self.mark.watermark
+        assert watermark is not None
+        gone: dict[str, BankMatches] = {}
+        there: dict[str, BankMatches] = {}
+        if corrected is not None and self.key.correct:
+            gone, there = _by_name(corrected.gone), _by_name(corrected.found)
+            found = BankMatches.joined([corrected.found, found])
+        mine = _by_name(found)
+        queries = {name: self._opened(name) for name in {**gone, **mine}}
+        told = rows_of(found, queries, snapshot)
+        nothing = self.bank.nothing()
+        parts: dict[str, Changes] = {}
+        failed: dict[str, Exception] = {}
+        for name, query in queries.items():
+            try:
+                rows = told[name] if name in told else query.nothing()
+                if isinstance(rows, Exception):
+                    raise rows
+                matches = mine.get(name, nothing)
+                if name in gone or name in there:
+                    floor = query.floor(moment, watermark)
+                    changes = corrected_rows(query, rows, gone.get(name, nothing), matches, floor)
+                else:
+                    since = int(matches.first_tick.min())
+                    changes = added_rows(query, rows, since, upto, since <= self._doubtful)
+                if len(changes):
+                    parts[name] = changes
+            except Exception as error:  # whatever it is, the others go on
+                failed[name] = error
+        return parts, failed
+
+    def _put(self, parts: Mapping[str, Changes], mark: Mark) -> None:
+        """Commit what a step says, sink by sink; marks of members without rows may wait."""
+        now = time.monotonic()
+        quiet = now - self._marked >= QUIET_MARK_SECONDS
+        sinks: dict[int, tuple[EventStream, list[tuple[Sink, Changes, Mark]]]] = {}
+        for name, changes in parts.items():
+            member, query = self.members[name], self._opened(name)
+            gone = int((changes.sign < 0).sum())
+            own = member.mark
+            member.mark = replace(
+                own, step=mark.step, rows=own.rows + len(changes) - gone,
+                retractions=own.retractions + gone,
+            )  # fmt: skip
+            said = sinks.setdefault(id(member.sink), (member.sink, []))[1]
+            said.append((query.sink, changes, self.mark_of(name, mark)))
+        for key, (stream, said) in sinks.items():
+            whole = {self.key.name: asdict(mark)} if key in self._shared else {}
+            put_together(stream, said, whole)
+        if not quiet:
+            return
+        self._marked = now
+        for key, (stream, _) in self._shared.items():
+            if key not in sinks:
+                leave_marks(stream, {self.key.name: asdict(mark)})
+        self._renew(mark, RENEWED_MAX)
+
+    def _renew(self, mark: Mark, most: int) -> None:
+        """Marks of members that have a sink of their own, in turn."""
+        for _ in range(min(most, len(self._quiet))):
+            name = self._quiet[0]
+            leave_marks(self.members[name].sink, {name: asdict(self.mark_of(name, mark))})
+            self._quiet.rotate(-1)
+
+    # -- for people -------------------------------------------------------------------------------
+
+    def status(self, name: str) -> dict[str, Any]:
+        """The columns of SHOW LIVE QUERIES of a member."""
+        member, mark = self.members[name], self.mark_of(name)
+        behind = self.sources.positions() != mark.positions
+        schema = self.moment[self.key.source].schema
+        watermark = mark.watermark
+        return {
+            "name": name,
+            "sink": member.definition.sink,
+            "state": "catching up" if behind else "running",
+            "sources": [self.key.source],
+            "watermark": None if watermark is None else schema.from_ticks(watermark),
+            "lag_events": self.sources.lag_events(watermark) if behind else 0,
+            "lag_ms": self.sources.lag_ms() if behind else 0.0,
+            "rows": mark.rows,
+            "retractions": mark.retractions,
+            "late": mark.late,
+            "ignored": mark.ignored,
+            "state_bytes": self.bank.nbytes // len(self.members),
+            "error": None,
+        }
+
+    def describe(self, name: str) -> list[tuple[str, str]]:
+        """How a member is searched, for people."""
+        card = self.members[name].card
+        others = {
+            atoms for n, m in self.members.items() if n != name for _, atoms in m.card.conditions
+        }
+        mine = {atoms for _, atoms in card.conditions}
+        count = len(self.members)
+        return [
+            ("search", f"in a bank with {count - 1} other patterns of {self.key.source}"),
+            ("conditions", f"{len(mine)}, of which {len(mine & others)} are asked by others, too"),
+            ("kept", f"events that satisfy a condition and may belong to an open match: "
+             f"{self.bank.nbytes} bytes of all {count} patterns, at most {STATE_BYTES_MAX}"),
+        ]  # fmt: skip
+
+    def close(self, seconds: float = 2.0) -> None:
+        """Leave marks of what was done, those of sinks of one member as far as time allows."""
+        with self.lock:
+            if not self.members or self.mark.watermark is None:
+                return
+            until = time.monotonic() + seconds
+            try:
+                for stream, _ in self._shared.values():
+                    leave_marks(stream, {self.key.name: asdict(self.mark)})
+                for _ in range(len(self._quiet)):
+                    if time.monotonic() > until:
+                        break
+                    self._renew(self.mark, 1)
+            except ChronicleError as error:  # it is done again after the restart
+                logger.warning("marks of live patterns were not left: %s", error)
+
+
+class _Unknown(ChronicleError):
+    """The group does not know what has changed; its members find out."""
+
+
+def _ticks(table: pa.Table, time_: str) -> IntArray:
+    column = table.column(time_).combine_chunks()
+    return ticks_of_column(column).astype(np.int64)
+
+
+def _by_name(matches: BankMatches) -> dict[str, BankMatches]:
+    return {
+        str(name): matches.where(matches.query == i) for i, name in enumerate(matches.names)
+    }  # fmt: skip

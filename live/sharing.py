@@ -1,0 +1,359 @@
+"""Which live queries are searched together, and which by themselves.
+
+Purpose
+    :class:`Sharing` brings live patterns into groups (:mod:`.pattern_group`) and out of them.  A
+    query that is new does its first steps by itself, through the history; when it has come as far
+    as its group it joins that.  One that is paused, dropped or fails leaves.
+
+What may share
+    Patterns of one stream with WITHIN, whose conditions look at one event each; see
+    :func:`card_of_query`.  What a bank needs of them is kept with their definitions, so after a
+    restart they are not compiled before they have a match.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..errors import ChronicleError
+from ..query.pattern.compiled import CompiledMatch
+from ..store import EventStream
+from .bank.cards import Card, card_of
+from .bank.symbols import why_alone
+from .combined import Combined, Moment, OneStream
+from .definition import LiveDefinition
+from .pattern_form import PatternForm
+from .pattern_group import GroupKey, Member, PatternGroup
+from .query import LiveQuery, told
+from .sink import Mark
+from .sources import EVENTS_PER_STEP, Sources
+
+__all__ = ["Sharing", "card_of_query", "why_apart"]
+
+logger = logging.getLogger("chronicle.live")
+
+BARRED_SECONDS = 60.0
+"""A group that has failed is not made again before."""
+
+
+def why_apart(definition: LiveDefinition, form: Combined) -> str:
+    """Why a live query is searched by itself; empty when it may share."""
+    if not isinstance(form, OneStream) or not isinstance(form.form, PatternForm):
+        return "only patterns of one stream are searched together"
+    compiled: CompiledMatch = form.form.compiled
+    if compiled.within is None:
+        return "it has no WITHIN"
+    if definition.correct_for is not None:
+        return "LATE CORRECT FOR"
+    if definition.limited:
+        return "limits of its own"
+    skip = compiled.clause.skip
+    if skip is not None and skip.mode not in ("past last", "next"):
+        return "AFTER MATCH SKIP TO a variable"
+    return why_alone(compiled)
+
+
+def card_of_query(definition: LiveDefinition, form: Combined) -> Card | None:
+    """What a bank needs to know of a live query; None when it cannot share."""
+    if why_apart(definition, form):
+        return None
+    assert isinstance(form, OneStream)
+    assert isinstance(form.form, PatternForm)
+    return card_of(form.form.compiled)
+
+
+class Sharing:
+    """See the module.
+
+    Parameters
+    ----------
+    source, sink : callable
+        A stream by name, to be read and to be written.
+    opened : callable
+        A live query at work, by name.
+
+    Attributes
+    ----------
+    apart : dict
+        Names of those that do their own steps.
+    """
+
+    def __init__(
+        self,
+        source: Callable[[str], EventStream],
+        sink: Callable[[str], EventStream],
+        opened: Callable[[str], LiveQuery],
+    ) -> None:
+        self._source = source
+        self._sink = sink
+        self._opened = opened
+        self._groups: dict[GroupKey, PatternGroup] = {}
+        self._group_of: dict[str, PatternGroup] = {}
+        self._barred: dict[GroupKey, float] = {}
+        self.apart: dict[str, None] = {}
+
+    def group_of(self, name: str) -> PatternGroup | None:
+        """The group that does the steps of a query."""
+        return self._group_of.get(name)
+
+    @property
+    def groups(self) -> list[PatternGroup]:
+        """Those with members."""
+        return [group for group in list(self._groups.values()) if group.members]
+
+    # -- at the beginning -------------------------------------------------------------------------
+
+    def resume(self, definitions: Iterable[LiveDefinition]) -> None:
+        """Bring those together that shared before, as far as their marks allow."""
+        waiting: dict[GroupKey, list[Member]] = {}
+        for definition in definitions:
+            self.apart[definition.name] = None
+            try:
+                member = self._member(definition)
+            except ChronicleError:  # opening it will tell
+                member = None
+            if member is not None:
+                key = _key(definition, member.card)
+                waiting.setdefault(key, []).append(member)
+        for key, members in waiting.items():
+            try:
+                self._begin(key, members)
+            except Exception as error:  # they go on by themselves
+                self._bar(key, error)
+
+    def _member(self, definition: LiveDefinition) -> Member | None:
+        card = Card.from_json(definition.card)
+        if card is None or definition.paused or definition.dropping or definition.webhook:
+            return None
+        (source,) = definition.sources
+        if not card.fits(self._source(source).schema.arrow):
+            return None
+        sink = self._sink(definition.sink)
+        marks = sink.marks()
+        found = marks.get(definition.name)
+        if found is None:
+            return None
+        mark = Mark.of(found, definition.sources)
+        if mark.group:
+            mark = _further(mark, marks.get(mark.group), definition.sources)
+        return None if mark.watermark is None else Member(definition, card, mark, sink)
+
+    def _begin(self, key: GroupKey, members: list[Member]) -> None:
+        """A group from where the member furthest behind is; others have put out more already."""
+        stream = self._source(key.source)
+        moment = Sources({key.source: stream}).look()
+        snapshot = moment[key.source]
+        members.sort(key=lambda member: _watermark(member.mark))
+        newest = _watermark(members[-1].mark)
+        held: dict[int, Mapping[str, int]] = {}
+        able = []
+        for member in members:
+            mark, at = member.mark, _watermark(member.mark)
+            if at not in held:
+                held[at] = Sources.events(moment, at)
+                behind = snapshot.aggregate((), at + 1, newest + 1).count > EVENTS_PER_STEP
+                if behind:
+                    held[at] = {}
+            if mark.events == held[at]:  # none came late since, nor is it far behind
+                able.append(member)
+        if not able:
+            return
+        base = able[0].mark
+        able = [
+            m for m in able
+            if all(m.mark.positions.get(n, 0) >= p for n, p in base.positions.items())
+        ]  # fmt: skip
+        group = PatternGroup(key, stream, self._opened)
+        with group.lock:
+            group.join([_from(m, base) for m in able], base, moment)
+            group.doubt(newest)
+        self._take(group, [member.definition.name for member in able])
+
+    def _take(self, group: PatternGroup, names: Iterable[str]) -> None:
+        self._groups[group.key] = group
+        for name in names:
+            self._group_of[name] = group
+            self.apart.pop(name, None)
+
+    # -- steps ------------------------------------------------------------------------------------
+
+    def step(self, group: PatternGroup) -> bool:
+        """One step of a group; says whether there may be more at once."""
+        with group.lock:
+            if not group.members:
+                return False
+            try:
+                more, failed = group.step()
+            except Exception as error:
+                self._end(group, error)
+                return True
+            for name, (why, mark) in failed.items():
+                self._group_of.pop(name, None)
+                self.apart[name] = None
+                query = self._opened(name)
+                query.part(mark)
+                query.fail(why)
+            return more
+
+    def _end(self, group: PatternGroup, error: Exception) -> None:
+        """Let all members go on by themselves."""
+        del self._groups[group.key]
+        names = list(group.members)
+        self._bar(group.key, error)
+        try:
+            left = group.leave(names)
+        except Exception:  # the sink fails: what was marked before stands
+            logger.warning("marks of live patterns were not left", exc_info=True)
+            left = {}
+        for name in names:
+            self._group_of.pop(name, None)
+            self.apart[name] = None
+            query = self._opened(name)
+            if query.group is group:
+                query.part(left.get(name, query.own_mark))
+
+    def _bar(self, key: GroupKey, error: Exception) -> None:
+        expected = isinstance(error, ChronicleError)
+        logger.warning(
+            "live patterns of %s are searched by themselves: %s", key.source, told(error),
+            exc_info=not expected,
+        )  # fmt: skip
+        self._barred[key] = time.monotonic() + BARRED_SECONDS
+
+    def goal(self, query: LiveQuery) -> PatternGroup | None:
+        """The group that a query by itself is to come as far as."""
+        definition = query.definition
+        if query.card is None or not query.active:
+            return None
+        key = _key(definition, query.card)
+        if time.monotonic() < self._barred.get(key, 0.0):
+            return None
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = PatternGroup(key, self._source(key.source), self._opened)
+        return group
+
+    def goal_of(self, query: LiveQuery) -> tuple[Moment, int] | None:
+        """What a query by itself takes in so that it comes as far as its group; None: all."""
+        group = self.goal(query)
+        if group is None or not group.members:
+            return None
+        mark, mine = group.mark, query.mark
+        if mine.watermark is not None and (
+            mine.watermark > _watermark(mark)
+            or any(p > mark.positions.get(n, 0) for n, p in mine.positions.items())
+        ):
+            return None
+        return (group.moment, _watermark(mark)) if _at(group.moment, mark) else None
+
+    def join(self, queries: Iterable[LiveQuery]) -> None:
+        """Bring those into their groups that have come as far."""
+        ready: dict[int, tuple[PatternGroup, list[LiveQuery]]] = {}
+        for query in queries:
+            group = self.goal(query) if query.settled else None
+            if group is not None and query.mark.watermark is not None:
+                ready.setdefault(id(group), (group, []))[1].append(query)
+        for group, some in ready.values():
+            with group.lock:
+                mark, moment = group.mark, group.moment
+                if not group.members:
+                    mark, moment = some[0].mark, some[0].moment
+                able = [q for q in some if _same(q.mark, mark) and _at(moment, mark)]
+                if not able:
+                    continue
+                members = [
+                    Member(q.definition, q.card, q.mark, q.sink.stream) for q in able if q.card
+                ]
+                try:
+                    group.join(members, mark, moment)
+                except Exception as error:
+                    self._bar(group.key, error)
+                    continue
+                for query in able:
+                    with query.holding():
+                        query.share(group)
+            self._take(group, [query.definition.name for query in able])
+
+    def leave(self, name: str) -> None:
+        """Have a query do its own steps from now on."""
+        group = self._group_of.get(name)
+        if group is None:
+            return
+        with group.lock:
+            if name not in group.members:
+                return
+            left = group.leave([name])[name]
+            self._group_of.pop(name, None)
+            self.apart[name] = None
+            query = self._opened(name)
+            query.part(left)
+
+    def forget(self, name: str) -> None:
+        """A query is no more."""
+        self.leave(name)
+        self.apart.pop(name, None)
+
+    # -- for people -------------------------------------------------------------------------------
+
+    def explain(self, name: str, query: LiveQuery) -> list[tuple[str, str]]:
+        """How a pattern is searched."""
+        if not isinstance(query.form, OneStream) or not isinstance(query.form.form, PatternForm):
+            return []
+        why = why_apart(query.definition, query.form)
+        if why:
+            return [("search", f"by itself: {why}")]
+        group = self._group_of.get(name)
+        if group is None:
+            return [("search", "by itself until it has caught up, then with others of the stream")]
+        with group.lock:
+            return group.describe(name)
+
+    def status(self, name: str) -> dict[str, Any] | None:
+        """Columns of SHOW LIVE QUERIES of one that shares."""
+        group = self._group_of.get(name)
+        if group is None:
+            return None
+        with group.lock:
+            return group.status(name) if name in group.members else None
+
+
+def _from(member: Member, base: Mark) -> Member:
+    """A member that goes on from a mark, with its own counters."""
+    mark = replace(
+        member.mark, positions=base.positions, watermark=base.watermark, events=base.events
+    )
+    return Member(member.definition, member.card, mark, member.sink)
+
+
+def _key(definition: LiveDefinition, card: Card) -> GroupKey:
+    (source,) = definition.sources
+    return GroupKey(
+        source, card.partition_by, definition.delay, definition.idle_ms, definition.correct
+    )
+
+
+def _watermark(mark: Mark) -> int:
+    assert mark.watermark is not None
+    return mark.watermark
+
+
+def _further(mark: Mark, group: Any, sources: tuple[str, ...]) -> Mark:
+    """The mark of a member, or the group's where that has come further."""
+    if group is None:
+        return mark
+    other = Mark.of(group, sources)
+    if other.watermark is None or mark.watermark is None or other.watermark < mark.watermark:
+        return mark
+    return replace(mark, positions=other.positions, watermark=other.watermark, events=other.events)
+
+
+def _same(mark: Mark, other: Mark) -> bool:
+    return mark.positions == other.positions and mark.watermark == other.watermark
+
+
+def _at(moment: Any, mark: Mark) -> bool:
+    return {name: snapshot.version for name, snapshot in moment.items()} == mark.positions

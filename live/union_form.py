@@ -1,0 +1,104 @@
+"""UNION ALL of live classes: each SELECT by itself, results in one sink.
+
+The results of one SELECT are told from equal ones of another by their identities.  Where all are
+known with the watermark, what a step adds is what each adds; else the region that may have changed
+is compared with the sink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from ..identity import digests, seed_of
+from ..store.tap import Spans, united
+from .changes import Results
+from .combined import Combined, Moment
+
+__all__ = ["UnionForm"]
+
+
+class UnionForm(Combined):
+    """Several SELECTs with columns of the same types.
+
+    Parameters
+    ----------
+    parts : sequence of Combined
+    columns : tuple of str
+        Names of the results' columns.
+    """
+
+    kind = "union"
+
+    def __init__(self, parts: Sequence[Combined], columns: tuple[str, ...]) -> None:
+        self.parts = tuple(parts)
+        self.columns = columns
+        self.streams = tuple(dict.fromkeys(name for part in parts for name in part.streams))
+        self.appends = all(part.appends and part.closed(0) == 0 for part in parts)
+        self.emits_changes = all(part.emits_changes for part in parts)
+        self.incremental = any(part.incremental for part in parts)
+        self.rebuilds = all(part.rebuilds or not part.incremental for part in parts)
+        self.in_order = all(part.in_order for part in parts)
+
+    def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
+        """Those of each."""
+        return self._joined([part.results(moment, low, high, known) for part in self.parts])
+
+    def advanced(self, moment: Moment, since: int, known: int) -> Results | None:
+        """Those of each, if all can tell."""
+        found = []
+        for part in self.parts:
+            new = part.advanced(moment, since, known) if part.incremental else None
+            if new is None and part.appends:
+                begin = part.begin(moment, since)
+                new = part.results(moment, begin, part.closed(known), known)
+            if new is None:
+                self.drop_state()
+                return None
+            found.append(new)
+        return self._joined(found)
+
+    def _joined(self, found: Sequence[Results]) -> Results:
+        """Results of the parts, in the order of time, each named by its part, too."""
+        tables = [each.columns.rename_columns(list(self.columns)) for each in found]
+        names = [
+            digests(seed_of(f"union {number}"), [each.id]) for number, each in enumerate(found)
+        ]
+        times = np.concatenate([each.time for each in found])
+        order = np.argsort(times, kind="stable")
+        taken = pa.array(order)
+        whole = pa.concat_tables(tables).take(taken)
+        return Results(times[order], pa.concat_arrays(names).take(taken), whole)
+
+    @property
+    def state_bytes(self) -> int:
+        """Of all."""
+        return sum(part.state_bytes for part in self.parts)
+
+    def drop_state(self) -> None:
+        """Of all."""
+        for part in self.parts:
+            part.drop_state()
+
+    def closed(self, watermark: int) -> int:
+        """The greatest of any."""
+        return max(part.closed(watermark) for part in self.parts)
+
+    def begin(self, moment: Moment, watermark: int) -> int:
+        """The least of any."""
+        return min(part.begin(moment, watermark) for part in self.parts)
+
+    def changed(self, moment: Moment, late: Mapping[str, Spans], watermark: int) -> Spans:
+        """What any of them says."""
+        return united(
+            tuple(span for part in self.parts for span in part.changed(moment, late, watermark))
+        )
+
+    def explain(self) -> list[tuple[str, str]]:
+        """What each says."""
+        told = [("class", f"{self.kind} of {len(self.parts)}")]
+        for number, part in enumerate(self.parts, 1):
+            told += [(f"{number}. {name}", value) for name, value in part.explain()]
+        return told

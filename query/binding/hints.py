@@ -1,0 +1,41 @@
+"""Plan hints of a SELECT: ``/*+ strategy(replay) */``, for experiments."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from sqlglot import exp
+
+from ..pattern.any_choice import REGIMES
+from ..sql.dialect import error_at
+
+__all__ = ["take_hints"]
+
+_ALL_HINT = re.compile(r"strategy\s*\(\s*all\s*\)", re.IGNORECASE)
+_HINTS = {
+    "strategy": ("auto", "replay", "index", "all", "greedy", "optimal", "none"),
+    "selection": REGIMES,
+    "recent": ("auto", "eager", "live_first", "archive_first", "both"),
+}
+
+
+def take_hints(select: Any, text: str) -> dict[str, str]:
+    """The hints of a SELECT, which are taken out of it; SqlError for others."""
+    hint = select.args.get("hint")
+    if hint is None:
+        return {}
+    select.set("hint", None)
+    found: dict[str, str] = {}
+    for item in hint.expressions:
+        call = isinstance(item, exp.Anonymous)  # what the parser cannot read is one text
+        name = item.name.lower() if call else str(item).lower()
+        value = item.expressions[0].name.lower() if call and item.expressions else ""
+        if not value and _ALL_HINT.search(text):  # ALL is a keyword: it leaves no argument
+            value = "all"
+        if value not in _HINTS.get(name, ()):
+            known = (f"{h}(x) with x one of {', '.join(x)}" for h, x in _HINTS.items())
+            message = f"the plan hint is {' or '.join(known)}"
+            raise error_at(text, max(text.find("/*+"), 0), message)
+        found[name] = value
+    return found

@@ -1,0 +1,470 @@
+"""RECENT JOIN in FROM: both sides bound, the condition taken apart, one relation made of them.
+
+Purpose
+    :func:`bind_recent` makes a :class:`BoundRecent` of a recency join: its sides bound each by its
+    own kind, the columns that must be equal (keys), what else is asked of a pair, and the columns
+    of the relation.  What the rest of the statement sees of a side is a
+    :class:`~.recent_scope.Face`.
+
+Layout
+    ::
+
+        side                       its times
+        MATCH_RECOGNIZE            first and last event of a match: measures that are added
+        MATCH_SITUATIONS           the earliest start, the last end (or when it was detected)
+        stream                     the time of an event, twice
+        (query) AS x PERIOD (a, b) its columns a and b
+        a recency join             start of its archive row, end of its live row
+
+        column of the relation     "alias.column"; times are "alias.@start", "alias.@end"
+
+Guarantee
+    Both times are of one kind, and compared in the finer of their units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from ...errors import SqlError
+from ...ticks import TICKS_PER_SECOND
+from ..conditions.constants import Folder, Kind
+from ..pattern.interval_ticks import interval_ticks
+from ..pattern.scalar import column_types
+from ..sql.dialect import MatchRelation, RecentRelation, SituationRelation, error_at, position_of
+from ..sql.dialect import to_text as text_of
+from ..sql.match_clause import clause_order, fold
+from .binder import conjuncts
+from .from_operator import OperatorSite
+from .match_binding import BoundMatch, bare, bind_match, input_of, with_values
+from .recent_scope import Face, source_of, unwrapped
+from .scope import Names, Scope, own_nodes, resolve, take_time
+from .situation_binding import BoundSituations, bind_situations
+
+__all__ = ["PAIRS", "BoundRecent", "BoundRows", "BoundSide", "bind_recent"]
+
+START, END = "@start", "@end"
+PAIRS = "rows"
+"""What conditions on pairs call the relation."""
+
+_WHOLE_ROWS = exp.Select(expressions=[exp.Star()])
+"""A SELECT that no operator takes anything over from."""
+
+
+@dataclass(frozen=True)
+class BoundRows:
+    """A stream, or a query whose rows have a start and an end.
+
+    Attributes
+    ----------
+    stream : str or None
+    query : sqlglot tree or None
+        Where there is no stream.
+    """
+
+    schema: pa.Schema
+    stream: str | None
+    query: Any = None
+
+    @property
+    def streams(self) -> Sequence[str]:
+        """The stream that is read."""
+        return () if self.stream is None else (self.stream,)
+
+
+@dataclass(frozen=True)
+class BoundSide:
+    """One side.
+
+    Attributes
+    ----------
+    source : bound operator
+    faces : tuple of Face
+    columns : tuple of (str, str)
+        Column of the relation, and of the source.
+    start, end : str
+        Columns of the source.
+    """
+
+    source: Any
+    faces: tuple[Face, ...]
+    columns: tuple[tuple[str, str], ...]
+    start: str
+    end: str
+
+    @property
+    def time(self) -> pa.DataType:
+        """Type of its times."""
+        return self.source.schema.field(self.start).type
+
+    @property
+    def fields(self) -> list[pa.Field]:
+        """Columns of the relation that come from it."""
+        return [pa.field(name, self.source.schema.field(own).type) for name, own in self.columns]
+
+
+@dataclass(frozen=True)
+class BoundRecent:
+    """A recency join, good for any number of executions.
+
+    Attributes
+    ----------
+    live, archive : BoundSide
+    kind : str
+        ``inner``, ``left``, ``semi`` or ``anti``.
+    last : sqlglot tree or None
+    keys : tuple of (str, str)
+        Columns of the relation that must be equal, live and archive.
+    condition : sqlglot tree or None
+        What else is asked of a pair, over the table :data:`PAIRS`.
+    within : sqlglot tree or None
+    hint : str
+    text : str
+        The statement, for positions.
+    """
+
+    live: BoundSide
+    archive: BoundSide
+    kind: str
+    last: Any
+    keys: tuple[tuple[str, str], ...]
+    condition: Any
+    within: Any
+    hint: str
+    text: str
+
+    @property
+    def one_sided(self) -> bool:
+        """Whether the result is live rows alone."""
+        return self.kind in ("semi", "anti")
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the relation."""
+        return pa.schema([*self.live.fields, *([] if self.one_sided else self.archive.fields)])
+
+    @property
+    def faces(self) -> tuple[Face, ...]:
+        """What the statement sees."""
+        return self.live.faces if self.one_sided else self.live.faces + self.archive.faces
+
+    @property
+    def start(self) -> str:
+        """Column of the relation that is the start of its rows."""
+        return _own(self.live if self.one_sided else self.archive, START)
+
+    @property
+    def end(self) -> str:
+        """Column of the relation that is the end of its rows."""
+        return _own(self.live, END)
+
+    @property
+    def streams(self) -> Sequence[str]:
+        """Streams of both sides."""
+        return tuple(dict.fromkeys((*self.live.source.streams, *self.archive.source.streams)))
+
+    @property
+    def ordered_by(self) -> Sequence[str]:
+        """Pairs come by the start of the archive row, then by the end of the live row."""
+        return (self.start, self.end) if self.kind == "inner" else ()
+
+    @property
+    def unit(self) -> pa.DataType:
+        """Type of the finer of both sides' times."""
+        return max(self.live.time, self.archive.time, key=_fineness)
+
+    def distance(self, folder: Folder | None) -> int | None:
+        """WITHIN in ticks of :attr:`unit`; None without."""
+        if self.within is None:
+            return None
+        node = self.within if folder is None else with_values(exp.Paren(this=self.within), folder)
+        at = position_of(self.within) or 0
+        return interval_ticks(node, pa.field("time", self.unit), "WITHIN", self.text, at)
+
+    def greatest(self, folder: Folder | None) -> int | None:
+        """How many archive rows a live row is given; None for all."""
+        if self.last is None:
+            return None
+        value: Any = self.last.name if isinstance(self.last, exp.Literal) else None
+        if isinstance(self.last, exp.Literal) and self.last.is_string:
+            value = None
+        if folder is not None:
+            found = folder.fold(self.last)
+            value = found.value if found is not None and found.kind is Kind.EXACT else None
+        if value is None or not str(value).isdigit() or not 0 < int(value) < 2**31:
+            raise error_at(
+                self.text, position_of(self.last), "RECENT LAST takes an integer from 1 on"
+            )
+        return int(value)
+
+    def condition_text(self, folder: Folder) -> str | None:
+        """The condition with the values of one execution."""
+        if self.condition is None:
+            return None
+        return text_of(with_values(exp.Paren(this=self.condition), folder), self.text)
+
+
+def _own(side: BoundSide, which: str) -> str:
+    """Column of the relation that holds a time of a side."""
+    wanted = side.start if which == START else side.end
+    return next(name for name, own in side.columns if own == wanted and name.endswith(which))
+
+
+def _fineness(type_: pa.DataType) -> int:
+    return TICKS_PER_SECOND[type_.unit] if pa.types.is_timestamp(type_) else 0
+
+
+def bind_recent(site: OperatorSite) -> BoundRecent:
+    """Bind both sides and the condition; raises SqlError with position."""
+    item, text = site.item, site.text
+    live, archive = (_side(site, side) for side in (item.this, item.expression))
+    _check_times(live, archive, text, item)
+    _check_names([*live.faces, *archive.faces], text, item)
+    bound = BoundRecent(
+        live, archive, item.args["kind"], item.args.get("last"), (), None,
+        item.args.get("within"), site.recent, text,
+    )  # fmt: skip
+    if bound.hint == "archive_first" and bound.kind in ("left", "anti"):
+        message = f"a {bound.kind.upper()} join asks for all live rows: archive_first cannot be"
+        raise error_at(text, max(text.find("/*+"), 0), message)
+    if bound.within is not None and bound.within.find(exp.Placeholder) is None:
+        bound.distance(None)
+    if bound.last is not None:
+        if bound.one_sided:
+            message = f"LAST chooses pairs, and a {bound.kind.upper()} join gives none"
+            raise error_at(text, position_of(bound.last), message)
+        if not isinstance(bound.last, exp.Placeholder):
+            bound.greatest(None)
+    on = item.args.get("on")
+    return bound if on is None else _with_condition(bound, on.copy())
+
+
+# ------------------------------------------------------------------------------- sides
+
+
+def _side(site: OperatorSite, item: Any) -> BoundSide:
+    item = unwrapped(item, site.text)
+    inner = replace(site, item=item, select=_WHOLE_ROWS.copy())
+    if "period" in item.meta and not isinstance(item, exp.Subquery):
+        message = "PERIOD belongs to a query in parentheses; what stands here has times of its own"
+        raise error_at(site.text, item.meta["period_at"], message)
+    if isinstance(item, RecentRelation):
+        joined = bind_recent(inner)
+        names = tuple((name, name) for name in joined.schema.names)
+        return BoundSide(joined, joined.faces, names, joined.start, joined.end)
+    if isinstance(item, SituationRelation):
+        return _situations(inner)
+    if isinstance(item, MatchRelation):
+        return _matches(inner)
+    if isinstance(item, exp.Table) and isinstance(item.this, exp.Identifier):
+        if item.args.get("sample") is not None:
+            raise error_at(site.text, position_of(item), "a side of a recency join has no sample")
+        name, schema = site.stream(item)
+        rows = BoundRows(schema.arrow, name)
+        return _leaf(rows, item.alias or item.name, schema.names, schema.time, schema.time)
+    if isinstance(item, exp.Subquery):
+        return _rows(inner)
+    raise error_at(
+        site.text, position_of(item),
+        "a side of a recency join is MATCH_RECOGNIZE, MATCH_SITUATIONS, a stream, a query with "
+        "PERIOD (start, end) behind its name, or another recency join",
+    )  # fmt: skip
+
+
+def _leaf(source: Any, alias: str, names: Sequence[str], start: str, end: str) -> BoundSide:
+    shown = [(f"{alias}.{name}", name) for name in names]
+    times = ((f"{alias}.{START}", start), (f"{alias}.{END}", end))
+    face = Face(
+        alias,
+        tuple((own, name, source.schema.field(own).type) for name, own in shown),
+        times[0][0],
+        times[1][0],
+    )
+    return BoundSide(source, (face,), (*shown, *times), start, end)
+
+
+def _matches(site: OperatorSite) -> BoundSide:
+    """MATCH_RECOGNIZE, with the times of first and last event as further measures."""
+    item, text = site.item, site.text
+    node = item.args["match"]
+    rows = node.args.get("rows")
+    if rows is not None and rows.name != "one":
+        message = "a side of a recency join gives one row per match: say ONE ROW PER MATCH"
+        raise error_at(text, node.meta.get("start"), message)
+    order = clause_order(node, text, node.meta.get("start", 0))
+    columns, _, _ = input_of(site, lambda _: order[0].column if order else None)
+    time = columns.time
+    by_time = not order or (not order[0].descending and _same(order[0].column, time))
+    known = [name for name in columns.arrow.names if time is not None and _same(name, time)]
+    type_ = columns.arrow.field(known[0]).type if known else pa.null()
+    if not by_time or not (pa.types.is_timestamp(type_) or pa.types.is_integer(type_)):
+        message = (
+            "a side of a recency join needs times: ORDER BY begins with a timestamp or an integer, "
+            "ascending"
+        )
+        raise error_at(text, node.meta.get("start"), message)
+    first, last = (
+        exp.alias_(
+            exp.Anonymous(this=function, expressions=[exp.column(known[0], quoted=True)]),
+            name,
+            quoted=True,
+        )
+        for function, name in (("FIRST", START), ("LAST", END))
+    )
+    item = item.copy()
+    item.args["match"].set("measures", [*(node.args.get("measures") or ()), first, last])
+    bound: BoundMatch = bind_match(replace(site, item=item))
+    names = [name for name in bound.schema.names if name not in (START, END)]
+    return _leaf(bound, item.alias or "match", names, START, END)
+
+
+def _same(one: str | None, other: str | None) -> bool:
+    return one is not None and other is not None and one.lower() == other.lower()
+
+
+def _situations(site: OperatorSite) -> BoundSide:
+    """MATCH_SITUATIONS, with the earliest start and the last end as further measures."""
+    item = site.item.copy()
+    node = item.args["match"]
+    names = [fold(found.args["alias"]) for found in _definitions(node)]
+    measures = list(node.args.get("measures") or ())
+    if not measures:  # those that a clause without any has
+        for name in names:
+            measures += [
+                exp.alias_(_call(function, name), f"{name.lower()}_{function.lower()}", quoted=True)
+                for function in ("STARTED", "ENDED")
+            ]
+    starts = [_call("STARTED", name) for name in names]
+    start = starts[0] if len(starts) == 1 else exp.Anonymous(this="least", expressions=starts)
+    end = exp.Anonymous(this="DETECTED" if node.args.get("early") else "COMPLETED", expressions=[])
+    for value, name in ((start, START), (end, END)):
+        measures.append(exp.alias_(value, name, quoted=True))
+    node.set("measures", measures)
+    bound: BoundSituations = bind_situations(replace(site, item=item))
+    shown = [name for name in bound.schema.names if name not in (START, END)]
+    return _leaf(bound, item.alias or "match", shown, START, END)
+
+
+def _definitions(node: Any) -> Iterator[Any]:
+    for found in node.args["define"]:
+        yield found if isinstance(found, exp.Alias) else found.this
+
+
+def _call(function: str, name: str) -> Any:
+    return exp.Anonymous(this=function, expressions=[exp.column(name, quoted=True)])
+
+
+def _rows(site: OperatorSite) -> BoundSide:
+    """A query in parentheses, with PERIOD behind its name."""
+    item, text = site.item, site.text
+    if "period" not in item.meta or not item.alias:
+        raise error_at(
+            text, position_of(item),
+            "rows of a query have no times of their own: name it and say which columns they are, "
+            "(SELECT ...) AS x PERIOD (start, end)",
+        )  # fmt: skip
+    columns, _, query = input_of(replace(site, item=exp.Paren(this=item.copy())), lambda _: None)
+    times = []
+    for wanted in item.meta["period"]:
+        known = [name for name in columns.arrow.names if _same(name, wanted)]
+        if len(known) != 1:
+            listed = ", ".join(columns.arrow.names)
+            message = f"PERIOD names {wanted!r}, which the query does not give ({listed})"
+            raise error_at(text, item.meta["period_at"], message)
+        times.append(known[0])
+        type_ = columns.arrow.field(known[0]).type
+        if not (pa.types.is_timestamp(type_) or pa.types.is_integer(type_)):
+            message = f"PERIOD takes timestamps or integers, {known[0]!r} is of type {type_}"
+            raise error_at(text, item.meta["period_at"], message)
+    if columns.arrow.field(times[0]).type != columns.arrow.field(times[1]).type:
+        raise error_at(text, item.meta["period_at"], "PERIOD takes two columns of one type")
+    bound = BoundRows(columns.arrow, None, query)
+    return _leaf(bound, item.alias, columns.arrow.names, times[0], times[1])
+
+
+def _check_times(live: BoundSide, archive: BoundSide, text: str, item: Any) -> None:
+    if pa.types.is_timestamp(live.time) != pa.types.is_timestamp(archive.time):
+        raise error_at(
+            text, item.meta.get("recent_at"),
+            f"times of both sides must be of one kind: the live side has {live.time}, the archive "
+            f"side {archive.time}",
+        )  # fmt: skip
+
+
+def _check_names(faces: Sequence[Face], text: str, item: Any) -> None:
+    seen: set[str] = set()
+    for face in faces:
+        if face.alias.lower() in seen:
+            raise error_at(
+                text, item.meta.get("recent_at"),
+                f"two sides are called {face.alias!r}: give one another name with AS",
+            )  # fmt: skip
+        seen.add(face.alias.lower())
+
+
+# --------------------------------------------------------------------------- condition
+
+
+def _with_condition(bound: BoundRecent, on: Any) -> BoundRecent:
+    """The condition in terms of the relation's columns, with its equalities as keys."""
+    text = bound.text
+    holder = exp.Paren(this=on)
+    scope = Scope(0, None)
+    for face in (*bound.live.faces, *bound.archive.faces):
+        scope.sources.append(source_of(face, PAIRS))
+    names = Names()
+    for node in list(holder.walk()):
+        if isinstance(node, (exp.Query, exp.Window)):
+            what = "a subquery" if isinstance(node, exp.Query) else "a window function"
+            message = f"{what} cannot be used in the condition of a recency join"
+            raise error_at(text, position_of(node), message)
+    taken: set[int] = set()
+    for node in list(own_nodes(holder)):
+        if isinstance(node, exp.Anonymous) and take_time(node, scope, text):
+            taken.update(map(id, node.expressions))
+        elif isinstance(node, exp.Column) and id(node) not in taken:
+            resolve(node, scope, text, names)
+    fields = {field.name: field for field in (*bound.live.fields, *bound.archive.fields)}
+    mine = {field.name for field in bound.live.fields}
+    keys, rest = [], []
+    for part in conjuncts(holder):
+        key = _key(part, fields, mine)
+        if key is None:
+            rest.append(part)
+        else:
+            keys.append(key)
+    condition = exp.and_(*rest, copy=False) if rest else None
+    if condition is not None:
+        _check_type(condition, pa.schema(list(fields.values())), text, on)
+    return replace(bound, keys=tuple(keys), condition=condition)
+
+
+def _key(part: Any, fields: dict[str, pa.Field], mine: set[str]) -> tuple[str, str] | None:
+    """The columns of both sides that a conjunct says are equal, where that is all it says."""
+    if not isinstance(part, exp.EQ):
+        return None
+    sides = (part.this, part.expression)
+    if not all(isinstance(side, exp.Column) and side.name in fields for side in sides):
+        return None
+    left, right = (side.name for side in sides)
+    if (left in mine) == (right in mine) or fields[left].type != fields[right].type:
+        return None
+    if pa.types.is_nested(fields[left].type):
+        return None
+    return (left, right) if left in mine else (right, left)
+
+
+def _check_type(condition: Any, schema: pa.Schema, text: str, on: Any) -> None:
+    known = bare(exp.Paren(this=condition.copy()))
+    try:
+        (found,) = column_types([text_of(known, text)], schema)
+    except SqlError as error:
+        raise error_at(text, position_of(on), error.reason) from None
+    if not (pa.types.is_boolean(found) or pa.types.is_null(found)):
+        message = f"the condition of a recency join is true or false, this is of type {found}"
+        raise error_at(text, position_of(on), message)

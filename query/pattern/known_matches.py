@@ -1,0 +1,111 @@
+"""Matches of which the first and the last event are known: their rows of the result.
+
+Purpose
+    One who has found matches by other means (a bank of patterns) knows where they begin and end,
+    not what is measured of them.  :class:`KnownMatches` has the clause say that, of the events of
+    these matches alone.
+
+Guarantee
+    A clause that takes one match at a time prefers, among all matches that begin with an event, the
+    same one whether it sees what is behind its last event or not: a match that it would have
+    preferred is none in the whole input either.  So the rows are those that the clause has over its
+    whole input.
+
+Limits
+    No clause that looks beyond the events of a match: PREV, NEXT, anchors, absences, EVENT
+    SELECTION, MATCH_NUMBER.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from .columns import flat, numbers
+from .compiled import CompiledMatch
+from .match_stream import MatchStream, condition_columns
+from .matcher import Groups, Matches, MatchLimits
+
+__all__ = ["KnownMatches"]
+
+IntArray = npt.NDArray[np.int64]
+
+
+class KnownMatches:
+    """Rows of matches that are known, as a part of a query.
+
+    Parameters
+    ----------
+    events : pyarrow.Table
+        Those of the matches, one match after the other, with the columns of the clause's input and
+        ``@rank``, the place of each among the events of its partition and tick.
+    offsets : int64 array
+        Events of match ``i``: ``offsets[i] .. offsets[i + 1]``.
+    """
+
+    def __init__(self, events: pa.Table, offsets: IntArray) -> None:
+        self._events = events
+        self._offsets = offsets
+
+    @property
+    def ticks(self) -> tuple[int | None, int | None]:
+        """Half-open range of ticks that it reads: none, the events are here."""
+        return 0, 0
+
+    def run(
+        self,
+        snapshot: object,
+        compiled: CompiledMatch,
+        metrics: object,
+        *,
+        check: Callable[[], None] | None = None,
+        limits: MatchLimits | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of the result."""
+        stream = _Stream(compiled, limits or MatchLimits(), check)
+        yield from stream.matching(self._events, self._offsets)
+
+    def describe(self) -> str:
+        """What it reads, for people."""
+        return f"the events of {len(self._offsets) - 1} matches"
+
+
+class _Stream(MatchStream):
+    """The search in one group per match."""
+
+    def matching(self, events: pa.Table, offsets: IntArray) -> Iterator[pa.RecordBatch]:
+        """See :class:`KnownMatches`."""
+        names = [name for name in self.input_schema.names if name in events.schema.names]
+        self.rows = events.select(names).cast(self.input_schema)
+        self.order, self.next_sequence, count = None, events.num_rows, len(offsets) - 1
+        self.codes = np.repeat(np.arange(count), np.diff(offsets))
+        tick: IntArray = np.zeros(events.num_rows, np.int64)
+        if self.compiled.within is not None:
+            found, _ = numbers(flat(self.rows.column(str(self.compiled.columns.time))), "i")
+            tick = np.ascontiguousarray(found, np.int64)
+        now = int(tick.max()) if len(tick) else 0
+        groups = Groups(
+            offsets, offsets[:-1].copy(), np.zeros(count, np.bool_), np.zeros(count, np.int64),
+            tick, now, True,
+        )  # fmt: skip
+        conditions = pa.table({n: self._column(n) for n in condition_columns(self.compiled)})
+        prepared = self.compiled.conditions.prepare(conditions, offsets)
+        for matches in self.matcher.run(prepared, groups, self.check):
+            first = matches.start == offsets[matches.group]
+            yield from self._results(_of(matches, first), groups)[1].to_batches()
+
+
+def _of(matches: Matches, chosen: npt.NDArray[np.bool_]) -> Matches:
+    """Some of the matches: SKIP TO NEXT ROW finds others behind the first of a group."""
+    if chosen.all():
+        return matches
+    sizes = np.diff(matches.runs)
+    runs = np.repeat(chosen, sizes)
+    return Matches(
+        matches.group[chosen], matches.start[chosen], matches.length[chosen],
+        matches.number[chosen], np.concatenate([[0], np.cumsum(sizes[chosen])]).astype(np.int64),
+        matches.row[runs], matches.begin[runs], matches.place[runs],
+    )  # fmt: skip

@@ -1,0 +1,4 @@
+"""Recency joins: which rows of one side happened recently, as seen from each row of the other.
+
+Reading order: ``pairs`` (the kernels), ``regions`` (where partners can lie).
+"""

@@ -1,0 +1,312 @@
+"""Which live row is paired with which archive row: the kernels of the recency join.
+
+Purpose
+    :class:`Pairing` takes start and end of the rows of both sides, as ticks, and a code of their
+    keys; it says how many pairs there are, gives them in batches in the order of the result, or
+    says which live rows have a partner.
+
+Layout
+    ::
+
+        live rows, by (key, te)      . . . [ te in (a.te, a.ts + P] ] . . .     of those ts > a.ts
+        blocks of 64                 greatest ts each: a block of long matches is passed over
+
+        archive rows, by (ts, place in their relation)
+              a       pairs of a, by (l.te, place of l)
+              a' = a  of rows that begin at one tick the pairs are merged by l.te
+
+Guarantee
+    ``a`` is before ``l`` where both its ends are (strictly); recent where ``l.te - a.ts <= P``,
+    computed as ``l.te <= a.ts + P`` without wrapping.  Pairs come by a.ts, l.te, place of a, place
+    of l.  Rows without times, and rows whose key is -1, have no partner.
+
+Cost
+    ``O(M_a log M_l + pairs)``, and 1/64 of the rows passed over.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from ...compiled import kernel
+from ...ticks import INT64_MAX
+
+__all__ = ["Events", "Pairing", "plus"]
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+BLOCK = 64
+BATCH_PAIRS = 1 << 16
+
+
+@dataclass(frozen=True)
+class Events:
+    """Rows of one side.
+
+    Attributes
+    ----------
+    start, end : int64[rows]
+        Ticks, of one unit on both sides.
+    key : int64[rows]
+        Equal where the keys of two rows are equal; -1 for what equals nothing.
+    known : bool[rows]
+        Whether a row has times at all: an empty match has none.
+    """
+
+    start: Ints
+    end: Ints
+    key: Ints
+    known: Mask
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def taking_part(self) -> Ints:
+        """Numbers of the rows that can have partners."""
+        return np.flatnonzero(self.known & (self.key >= 0))
+
+
+def plus(ticks: Ints, distance: int | None) -> Ints:
+    """Sum that does not wrap; without a distance the greatest tick."""
+    if distance is None:
+        return np.full(len(ticks), INT64_MAX)
+    bound = min(distance, INT64_MAX)
+    return np.where(ticks > INT64_MAX - bound, INT64_MAX, ticks + bound)
+
+
+@kernel
+def _count(starts, ends, reach, keys, offsets, live_ts, live_te, block_ts, counts):
+    """Number of partners of each archive row."""
+    for i in range(starts.shape[0]):
+        low = offsets[keys[i]]
+        high = offsets[keys[i] + 1]
+        j = low + np.searchsorted(live_te[low:high], ends[i], side="right")
+        stop = low + np.searchsorted(live_te[low:high], reach[i], side="right")
+        found = 0
+        while j < stop:
+            if j % BLOCK == 0 and block_ts[j // BLOCK] <= starts[i]:
+                j += BLOCK
+                continue
+            if live_ts[j] > starts[i]:
+                found += 1
+            j += 1
+        counts[i] = found
+
+
+@kernel
+def _fill(
+    first, last, starts, ends, reach, keys, offsets, live_ts, live_te, block_ts, archive, live, work
+):
+    """Pairs of the archive rows from ``first`` on: numbers in the sorted rows of both sides.
+
+    Of archive rows that begin at one tick the pairs are merged by the end of the live row;
+    ``work`` is as long as the output.
+    """
+    at = 0
+    i = first
+    while i < last:
+        tick = starts[i]
+        begin = at
+        runs = 0
+        while i < last and starts[i] == tick:
+            low = offsets[keys[i]]
+            high = offsets[keys[i] + 1]
+            j = low + np.searchsorted(live_te[low:high], ends[i], side="right")
+            stop = low + np.searchsorted(live_te[low:high], reach[i], side="right")
+            before = at
+            while j < stop:
+                if j % BLOCK == 0 and block_ts[j // BLOCK] <= tick:
+                    j += BLOCK
+                    continue
+                if live_ts[j] > tick:
+                    archive[at] = i
+                    live[at] = j
+                    at += 1
+                j += 1
+            runs += at > before
+            i += 1
+        if runs > 1:
+            _merge(begin, at, live_te, archive, live, work)
+    return at
+
+
+@kernel
+def _merge(begin, end, live_te, archive, live, work):
+    """Sort pairs by the end of the live row, stably: runs are merged from below."""
+    width = 1
+    while width < end - begin:
+        low = begin
+        while low + width < end:
+            middle = low + width
+            high = min(end, middle + width)
+            if live_te[live[middle - 1]] > live_te[live[middle]]:
+                left, right, out = low, middle, low
+                while left < middle or right < high:
+                    if right >= high or (
+                        left < middle and live_te[live[left]] <= live_te[live[right]]
+                    ):
+                        work[0, out] = archive[left]
+                        work[1, out] = live[left]
+                        left += 1
+                    else:
+                        work[0, out] = archive[right]
+                        work[1, out] = live[right]
+                        right += 1
+                    out += 1
+                archive[low:high] = work[0, low:high]
+                live[low:high] = work[1, low:high]
+            low = high
+        width *= 2
+
+
+@kernel
+def _any(live_ts, live_te, floor, keys, offsets, starts, ends, block_te, found):
+    """Whether each live row has a partner; archive rows by (key, start).
+
+    ``floor``: the least start that is recent.  A block of archive rows that all end too late is
+    passed over.
+    """
+    for i in range(live_ts.shape[0]):
+        low = offsets[keys[i]]
+        high = offsets[keys[i] + 1]
+        j = low + np.searchsorted(starts[low:high], floor[i], side="left")
+        stop = low + np.searchsorted(starts[low:high], live_ts[i], side="left")
+        while j < stop:
+            if j % BLOCK == 0 and block_te[j // BLOCK] >= live_te[i]:
+                j += BLOCK
+                continue
+            if ends[j] < live_te[i]:
+                found[i] = True
+                break
+            j += 1
+
+
+class Pairing:
+    """The pairs of two sides.
+
+    Parameters
+    ----------
+    live, archive : Events
+    distance : int or None
+        P, in ticks; None: unbounded.
+    """
+
+    def __init__(self, live: Events, archive: Events, distance: int | None) -> None:
+        self._distance = distance
+        self._live, self._archive = live, archive
+        mine = live.taking_part()
+        order = np.lexsort((mine, live.end[mine], live.key[mine]))
+        self._live_rows = mine[order]
+        theirs = archive.taking_part()
+        shared = np.isin(archive.key[theirs], live.key[mine])
+        theirs = theirs[shared]
+        self._archive_rows = theirs[np.argsort(archive.start[theirs], kind="stable")]
+        self._keys = int(live.key.max(initial=-1)) + 1
+        key = live.key[self._live_rows]
+        self._offsets = np.searchsorted(key, np.arange(self._keys + 1)).astype(np.int64)
+        self._live_ts = live.start[self._live_rows]
+        self._live_te = live.end[self._live_rows]
+        self._blocks = _block_max(self._live_ts)
+        rows = self._archive_rows
+        self._start, self._end = archive.start[rows], archive.end[rows]
+        self._reach = plus(self._start, distance)
+        self._key = archive.key[rows]
+
+    def counts(self) -> Ints:
+        """Partners of the archive rows that can have any, in the order of their starts."""
+        found = np.zeros(len(self._archive_rows), np.int64)
+        _count(
+            self._start, self._end, self._reach, self._key, self._offsets, self._live_ts,
+            self._live_te, self._blocks, found,
+        )  # fmt: skip
+        return found
+
+    def batches(self, newest_first: bool = False) -> Iterator[tuple[Ints, Ints]]:
+        """Pairs as row numbers of both sides (live, archive), some at a time.
+
+        Parameters
+        ----------
+        newest_first : bool
+            Whether the batches come from the last one on; each is in order all the same.
+        """
+        counts = self.counts()
+        ends = np.concatenate(([0], np.cumsum(counts)))
+        rows = self._cuts(ends)
+        pieces = list(pairwise(rows))
+        for first, last in reversed(pieces) if newest_first else pieces:
+            size = int(ends[last] - ends[first])
+            if not size:
+                continue
+            archive, live = np.empty(size, np.int64), np.empty(size, np.int64)
+            _fill(
+                first, last, self._start, self._end, self._reach, self._key, self._offsets,
+                self._live_ts, self._live_te, self._blocks, archive, live,
+                np.empty((2, size), np.int64),
+            )  # fmt: skip
+            yield self._live_rows[live], self._archive_rows[archive]
+
+    def _cuts(self, ends: Ints) -> list[int]:
+        """Where batches of archive rows end: never among those of one start."""
+        count = len(self._start)
+        borders = np.flatnonzero(np.diff(self._start)) + 1
+        borders = np.concatenate((borders, [count])) if count else borders
+        found = [0]
+        while found[-1] < count:
+            wanted = np.searchsorted(ends, ends[found[-1]] + BATCH_PAIRS, side="left")
+            found.append(int(borders[np.searchsorted(borders, min(int(wanted), count), "left")]))
+            if found[-1] == found[-2]:  # one start has more pairs than a batch
+                found[-1] = int(borders[np.searchsorted(borders, found[-2], "right")])
+        return found
+
+    def newest(
+        self, batches: Iterator[tuple[Ints, Ints]], last: int
+    ) -> Iterator[tuple[Ints, Ints]]:
+        """Of pairs that come newest first those with the last archive rows of each live row.
+
+        Last by start, then end, then place.  Each batch is in the order that it was given in.
+        """
+        given = np.zeros(len(self._live), np.int64)
+        for live, archive in batches:
+            start, end = self._archive.start[archive], self._archive.end[archive]
+            order = np.lexsort((archive, end, start, live))[::-1]
+            ordered = live[order]
+            first = np.searchsorted(-ordered, -ordered, side="left")
+            kept = given[ordered] + np.arange(len(order)) - first < last
+            chosen = np.sort(order[kept])
+            np.add.at(given, live[chosen], 1)
+            yield live[chosen], archive[chosen]
+
+    def partnered(self) -> Mask:
+        """For each live row whether it has a partner."""
+        live, archive = self._live, self._archive
+        rows = self._archive_rows
+        order = np.lexsort((archive.start[rows], archive.key[rows]))
+        rows = rows[order]
+        ends = archive.end[rows]
+        offsets = np.searchsorted(archive.key[rows], np.arange(self._keys + 1)).astype(np.int64)
+        mine = self._live_rows
+        te = live.end[mine]
+        floor = ~plus(~te, self._distance)  # te - P without wrapping
+        found = np.zeros(len(mine), np.bool_)
+        _any(
+            live.start[mine], te, floor, live.key[mine], offsets, archive.start[rows], ends,
+            ~_block_max(~ends), found,
+        )  # fmt: skip
+        result = np.zeros(len(live), np.bool_)
+        result[mine] = found
+        return result
+
+
+def _block_max(values: Ints) -> Ints:
+    """Greatest value of each block; the last block may be short."""
+    if not len(values):
+        return np.zeros(1, np.int64)
+    return np.maximum.reduceat(values, np.arange(0, len(values), BLOCK))

@@ -1,0 +1,116 @@
+"""Where partners of some rows can lie: ranges of time, for all partitions or of single keys.
+
+Purpose
+    The regions of the live rows found say where archive rows matter, and the other way round.  What
+    DejaVu keeps in a result cache is their union here: however regions overlap, each event of the
+    other side is read once (its equation 2).
+
+Layout
+    ::
+
+        live rows      [ts ... te]            archive rows lie in   [te - P, te - 1]
+        archive rows   [ts ... te]            live rows lie in      [ts + 1, ts + P]
+
+Guarantee
+    All events of any partner lie in one region.  Bounds are inclusive and do not wrap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...compiled import kernel
+from ...ticks import INT64_MIN
+from .pairs import Events, plus
+
+__all__ = ["Regions", "regions_for_archive", "regions_for_live"]
+
+Ints = npt.NDArray[np.int64]
+
+
+@kernel
+def _furthest(key, high, reach):  # type: ignore[no-untyped-def]
+    """The greatest end so far among the ranges of each key."""
+    for i in range(key.shape[0]):
+        reach[i] = high[i]
+        if i and key[i] == key[i - 1] and reach[i - 1] > high[i]:
+            reach[i] = reach[i - 1]
+
+
+@dataclass(frozen=True)
+class Regions:
+    """Disjoint ranges of ticks, in order.
+
+    Attributes
+    ----------
+    low, high : int64[n]
+        Inclusive; by key and time, or by time where there are no keys.
+    key : int64[n]
+        Code of the key; all 0 where there are no keys.
+    columns : tuple of str
+        Columns of the side that is read which tell its keys apart; none: regions are for all.
+    values : tuple of pyarrow.Array
+        Of these columns, by code.
+    """
+
+    low: Ints
+    high: Ints
+    key: Ints
+    columns: tuple[str, ...] = ()
+    values: tuple[pa.Array, ...] = field(default=(), compare=False)
+
+    def __len__(self) -> int:
+        return len(self.low)
+
+    @classmethod
+    def of(
+        cls,
+        low: Ints,
+        high: Ints,
+        key: Ints | None = None,
+        columns: tuple[str, ...] = (),
+        values: tuple[pa.Array, ...] = (),
+    ) -> Regions:
+        """The union of ranges in any order; empty ones are left out."""
+        key = np.zeros(len(low), np.int64) if key is None else key
+        kept = low <= high
+        low, high, key = low[kept], high[kept], key[kept]
+        if not len(low):
+            return cls(low, high, key, columns, values)
+        order = np.lexsort((low, key))
+        low, high, key = low[order], high[order], key[order]
+        reach = np.empty_like(high)
+        _furthest(key, high, reach)
+        new = np.ones(len(low), np.bool_)  # a range begins: it does not touch the one before
+        new[1:] = (low[1:] > plus(reach[:-1], 1)) | (key[1:] != key[:-1])
+        first = np.flatnonzero(new)
+        last = np.append(first[1:], len(low)) - 1
+        return cls(low[first], reach[last], key[first], columns, values)
+
+    def hull(self) -> Regions:
+        """The same for all keys."""
+        return self if not self.columns else Regions.of(self.low, self.high)
+
+    def widened(self, before: int, after: int) -> Regions:
+        """Each range longer by so many ticks."""
+        low = ~plus(~self.low, before)
+        return Regions.of(low, plus(self.high, after), self.key, self.columns, self.values)
+
+
+def regions_for_archive(live: Events, distance: int | None) -> tuple[Ints, Ints, Ints]:
+    """Low, high and key of where the archive rows of live rows lie."""
+    rows = live.taking_part()
+    end = live.end[rows]
+    low = np.full(len(rows), INT64_MIN) if distance is None else ~plus(~end, distance)
+    return low, ~plus(~end, 1), live.key[rows]
+
+
+def regions_for_live(archive: Events, distance: int | None) -> tuple[Ints, Ints, Ints]:
+    """Low, high and key of where the live rows of archive rows lie."""
+    rows = archive.taking_part()
+    start = archive.start[rows]
+    return plus(start, 1), plus(start, distance), archive.key[rows]

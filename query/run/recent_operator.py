@@ -1,0 +1,179 @@
+"""RECENT JOIN as it runs: both sides read, pairs found, conditions asked, rows put out.
+
+Guarantee
+    Pairs come by the start of the archive row, the end of the live row, the place of the archive
+    row in its side, that of the live row.  Live rows without a partner (LEFT) come behind all
+    pairs; those, and the rows of SEMI and ANTI, in the order of their side.
+
+Limits
+    The columns of both sides that are asked for stand in memory.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..contract.explanation import Operator
+from ..plan.nodes import RecentJoin
+from ..recent.pairs import Pairing
+from ..relational.evaluation import evaluate
+from .context import RunContext
+from .recent_side import SideRun, events_of
+
+__all__ = ["RecentOperator"]
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+BATCH_ROWS = 1 << 16
+
+
+class RecentOperator:
+    """The join as a relation of one execution."""
+
+    def __init__(self, node: RecentJoin, run: RunContext) -> None:
+        self._node = node
+        self._run = run
+        self._live, self._archive = SideRun(node.live, run), SideRun(node.archive, run)
+        self._figures = {"rows": 0, "live_rows": 0, "archive_rows": 0, "pairs": 0}
+        self._seconds = 0.0
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the relation."""
+        return self._node.schema
+
+    def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        """Run both sides from the start; rows of the named columns."""
+        wanted = list(self.schema.names if columns is None else columns)
+        begun = time.perf_counter()
+        for batch in self._results(wanted):
+            self._figures["rows"] += batch.num_rows
+            self._seconds += time.perf_counter() - begun
+            yield batch
+            begun = time.perf_counter()
+        self._seconds += time.perf_counter() - begun
+
+    def _results(self, wanted: list[str]) -> Iterator[pa.RecordBatch]:
+        node = self._node
+        needed = [*wanted, *node.condition_columns, *(name for key in node.keys for name in key)]
+        live, archive = self._live.read(needed), self._archive.read(needed)
+        self._figures["live_rows"], self._figures["archive_rows"] = len(live), len(archive)
+        mine, theirs = events_of(
+            self._live, self._archive, node.unit,
+            [live.column(name) for name, _ in node.keys],
+            [archive.column(name) for _, name in node.keys],
+        )  # fmt: skip
+        pairing = Pairing(mine, theirs, node.distance)
+        rows = _Rows(live, archive, wanted, node.schema)
+        if node.kind in ("semi", "anti"):
+            partnered = self._partnered(pairing, live, archive, len(mine))
+            chosen = np.flatnonzero(partnered if node.kind == "semi" else ~partnered)
+            yield from rows.alone(chosen)
+            return
+        partnered = np.zeros(len(mine), np.bool_)
+        for ours, others in self._pairs(pairing, live, archive):
+            self._figures["pairs"] += len(ours)
+            partnered[ours] = True
+            yield from rows.paired(ours, others)
+        if node.kind == "left":
+            yield from rows.alone(np.flatnonzero(~partnered))
+
+    def _partnered(self, pairing: Pairing, live: pa.Table, archive: pa.Table, count: int) -> Mask:
+        """Which live rows have a partner."""
+        if self._node.condition is None:
+            return pairing.partnered()
+        found = np.zeros(count, np.bool_)
+        for ours, _ in self._kept(pairing.batches(), live, archive):
+            self._figures["pairs"] += len(ours)
+            found[ours] = True
+        return found
+
+    def _pairs(
+        self, pairing: Pairing, live: pa.Table, archive: pa.Table
+    ) -> Iterator[tuple[Ints, Ints]]:
+        """Pairs of the result, in order."""
+        if self._node.last is None:
+            yield from self._kept(pairing.batches(), live, archive)
+            return
+        batches = self._kept(pairing.batches(newest_first=True), live, archive)
+        yield from reversed(list(pairing.newest(batches, self._node.last)))
+
+    def _kept(
+        self, batches: Iterator[tuple[Ints, Ints]], live: pa.Table, archive: pa.Table
+    ) -> Iterator[tuple[Ints, Ints]]:
+        """The pairs of which the condition is true."""
+        node, check = self._node, self._run.control.check
+        for ours, others in batches:
+            check()
+            if node.condition is None:
+                yield ours, others
+                continue
+            columns = {
+                name: live.column(name).take(pa.array(ours))
+                if name in live.column_names
+                else archive.column(name).take(pa.array(others))
+                for name in node.condition_columns
+            }
+            if not columns:  # a condition of constants
+                columns = {"one": pa.array(np.ones(len(ours), np.bool_))}
+            true = evaluate(f"SELECT {node.condition} AS c FROM rows", rows=pa.table(columns))
+            kept = true.column(0).cast(pa.bool_()).fill_null(False).to_numpy(zero_copy_only=False)
+            where = np.asarray(kept, np.bool_)
+            yield ours[where], others[where]
+
+    def explain(self) -> Operator:
+        """Distance, keys, condition; with figures when it has run."""
+        node = self._node
+        details: list[tuple[str, str | tuple[str, ...]]] = [
+            ("join", node.kind if node.last is None else f"{node.kind}, the last {node.last}"),
+            ("within", "unbounded" if node.distance is None else f"{node.distance} ticks"),
+        ]
+        if node.keys:
+            details.append(("keys", tuple(f"{one} = {other}" for one, other in node.keys)))
+        if node.condition is not None:
+            details.append(("condition", node.condition.replace('"rows".', "")))
+        figures: tuple[tuple[str, int | float], ...] = ()
+        if self._run.analyze:
+            figures = (*self._figures.items(), ("time_ms", self._seconds * 1000))
+        below = (self._live.explain(), self._archive.explain())
+        return Operator("RecentJoin", tuple(details), figures, below)
+
+
+class _Rows:
+    """Rows of the result, taken from both sides."""
+
+    def __init__(
+        self, live: pa.Table, archive: pa.Table, wanted: Sequence[str], schema: pa.Schema
+    ) -> None:
+        self._live, self._archive = live, archive
+        self._schema = pa.schema([schema.field(name) for name in wanted])
+
+    def paired(self, ours: Ints, others: Ints) -> Iterator[pa.RecordBatch]:
+        """Rows of pairs."""
+        for low in range(0, len(ours), BATCH_ROWS):
+            some = slice(low, low + BATCH_ROWS)
+            yield self._batch(ours[some], pa.array(others[some]))
+
+    def alone(self, ours: Ints) -> Iterator[pa.RecordBatch]:
+        """Live rows, with nulls in the columns of the archive side."""
+        for low in range(0, len(ours), BATCH_ROWS):
+            some = ours[low : low + BATCH_ROWS]
+            yield self._batch(some, pa.nulls(len(some), pa.int64()))
+
+    def _batch(self, ours: Ints, others: pa.Array) -> pa.RecordBatch:
+        mine = pa.array(ours)
+        arrays = []
+        for field in self._schema:
+            if field.name in self._live.column_names:
+                column = self._live.column(field.name).take(mine)
+            else:
+                column = self._archive.column(field.name).take(others)
+            arrays.append(column.combine_chunks().cast(field.type))
+        if not arrays:
+            raise AssertionError("a batch needs a column to have rows")
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)

@@ -1,0 +1,127 @@
+"""Dividing a query over situations: by replay intervals, by time, or by partitions.
+
+Layout
+    =================================================  =====================================
+    the plan, the clause                               parts
+    =================================================  =====================================
+    replay intervals                                   groups of intervals
+    whole stream; WITHIN, or durations that bound it   ranges of time
+    whole stream; PARTITION BY                         groups of partitions
+    anything else                                      one
+    =================================================  =====================================
+
+Guarantee
+    The parts together have each match once.  Ranges come in the order of time, so their rows do.
+
+Limits
+    A range reads the reach of a match twice: where that is long, there are fewer of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ...store.snapshot import Snapshot
+from ...ticks import INT64_MIN
+from ..replay.replay_plan import ReplayPlan
+from ..situations.compiled import CompiledSituations
+from .intervals import interval_parts
+from .parts import SpanPart
+from .planning import SHARES_MAX
+from .situation_parts import (
+    SituationPart,
+    SituationRange,
+    SituationShare,
+    SituationSpans,
+    furthest,
+)
+
+__all__ = ["SituationSplit", "situation_ranges", "situation_spans", "split_situations"]
+
+READ_TWICE = 0.5
+"""Most of a range that is read again for the next one."""
+
+
+@dataclass(frozen=True)
+class SituationSplit:
+    """Parts of a query, and why they are what they are.
+
+    Attributes
+    ----------
+    parts : tuple of SituationPart
+        Empty: there is nothing to find.  One part that is None: the query as it is.
+    reason : str
+        For people.
+    """
+
+    parts: tuple[SituationPart | None, ...]
+    reason: str
+
+
+def split_situations(
+    snapshot: Snapshot,
+    compiled: CompiledSituations,
+    plan: ReplayPlan,
+    parts: Callable[[float], int],
+) -> SituationSplit:
+    """Divide a query over situations of a stream.
+
+    Parameters
+    ----------
+    plan : ReplayPlan
+        Of the two.
+    parts : callable
+        Parts to aim for, when a share of the stream (0 to 1) is to be read.
+    """
+    span = snapshot.time_range
+    if span is None:
+        return SituationSplit((None,), "the stream has no events")
+    if plan.spans is not None:
+        found = situation_spans(plan, max(1, parts(plan.replayed())))
+        intervals = len(plan.spans if plan.partitions is None else plan.partitions.inside)
+        return SituationSplit(found, f"{intervals} replay intervals in {len(found)} groups")
+    wanted = parts(1.0)
+    if wanted <= 1:
+        return SituationSplit((None,), "one part was asked for, or the stream is small")
+    ranges = situation_ranges(snapshot, compiled, wanted)
+    if len(ranges) > 1:
+        return SituationSplit(ranges, f"{len(ranges)} ranges of time")
+    why = "neither WITHIN nor durations bound how long a match takes"
+    if furthest(compiled) is not None:
+        why = "a match may reach over a large part of the stream"
+    if compiled.partition_by:
+        count = min(wanted, SHARES_MAX)
+        shares = tuple(SituationShare(share, count, span[1]) for share in range(count))
+        return SituationSplit(shares, f"{count} groups of partitions, because {why}")
+    return SituationSplit((None,), f"one part, because {why}")
+
+
+def situation_spans(plan: ReplayPlan, wanted: int) -> tuple[SituationSpans, ...]:
+    """The intervals of a plan in groups."""
+    found = []
+    for part in interval_parts(plan, wanted):
+        assert isinstance(part, SpanPart)
+        found.append(SituationSpans(part))
+    return tuple(found)
+
+
+def situation_ranges(
+    snapshot: Snapshot, compiled: CompiledSituations, wanted: int
+) -> tuple[SituationRange, ...]:
+    """Up to so many ranges of time that cover all of it; one or none where they would not pay."""
+    reach, span = furthest(compiled), snapshot.time_range
+    if reach is None or span is None or wanted <= 1:
+        return ()
+    bounds = [INT64_MIN]
+    for low, _ in snapshot.ranges(wanted):
+        if low is None or low <= span[0]:
+            continue
+        held = snapshot.aggregate((), None if bounds[-1] == INT64_MIN else bounds[-1], low).count
+        if snapshot.aggregate((), max(INT64_MIN, low - reach), low).count <= READ_TWICE * held:
+            bounds.append(low)
+    return tuple(
+        SituationRange.of(snapshot, compiled, low, high - 1)
+        for low, high in pairwise([*bounds, span[1] + 1])
+    )

@@ -1,0 +1,146 @@
+"""FROM items that DuckDB does not have: row patterns, situations and recency joins.
+
+Purpose
+    ``MATCH_RECOGNIZE`` belongs to the FROM item in front of it and becomes a
+    :class:`.MatchRelation`; the clause itself is read by :mod:`.match_clause`.
+    ``MATCH_SITUATIONS`` likewise: :class:`.SituationRelation`, :mod:`.situation_clause`.
+    A recency join becomes a :class:`.RecentRelation` around its two sides.
+
+Layout
+    ::
+
+        side RECENT [LAST n] [LEFT | SEMI | ANTI] JOIN side [ON condition] [WITHIN duration]
+        side    a FROM item [PERIOD (start, end)], or another recency join on the left
+
+Guarantee
+    ``RECENT`` in front of such a join, and ``WITHIN`` behind its right side, are never read as
+    aliases; with AS, or in quotes, they are.  Elsewhere both are names like others.
+
+Limits
+    A recency join stands first in FROM, behind a comma or in parentheses: an ordinary join in front
+    of one would be its left side, which it cannot be.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlglot.tokens import TokenType
+
+from .expression_parser import ExpressionParser
+from .match_clause import parse_match_clause
+from .situation_clause import parse_situation_clause
+from .statement_nodes import MatchRelation, RecentRelation, SituationRelation
+
+__all__ = ["FromParser"]
+
+_KINDS = ("LEFT", "SEMI", "ANTI")
+_OTHER_KINDS = ("RIGHT", "FULL", "INNER", "CROSS", "NATURAL", "ASOF", "POSITIONAL", "OUTER")
+
+
+class FromParser(ExpressionParser):
+    """What of the parser reads FROM items."""
+
+    _right_side = False  # the right side of a recency join is being read
+
+    def _parse_table(self, *args: Any, **kwargs: Any) -> Any:
+        table = self._parse_side(*args, **kwargs)
+        while table is not None and self._starts_recent_join():
+            table = self._parse_recent_join(table)
+        if table is not None and "period" in table.meta:
+            self.raise_error("PERIOD stands behind a side of a recency join", self._prev)
+        return table
+
+    def _parse_side(self, *args: Any, **kwargs: Any) -> Any:
+        """A FROM item with the clauses that belong to it."""
+        table = super()._parse_table(*args, **kwargs)
+        while table is not None and self._curr.token_type == TokenType.MATCH_RECOGNIZE:
+            token = self._curr
+            if token.text.upper() == "MATCH_SITUATIONS":
+                clause = parse_situation_clause(self)
+                table = self.expression(SituationRelation(this=table, match=clause))
+            else:
+                clause = parse_match_clause(self)
+                table = self.expression(MatchRelation(this=table, match=clause))
+            table.update_positions(token)
+        if table is not None and self._is_word("PERIOD") and self._next.text == "(":
+            token = self._curr
+            self._advance()
+            columns = self._parse_wrapped_csv(lambda: self._parse_id_var(any_token=True))
+            if len(columns) != 2:
+                self.raise_error("PERIOD takes the columns of start and end: (a, b)", token)
+            table.meta["period"] = tuple(column.name for column in columns)
+            table.meta["period_at"] = token.start
+        return table
+
+    def _parse_table_alias(self, alias_tokens: Any = None) -> Any:
+        if self._starts_recent_join() or (self._right_side and self._is_word("WITHIN")):
+            return None
+        return super()._parse_table_alias(alias_tokens)
+
+    def _parse_join(self, *args: Any, **kwargs: Any) -> Any:
+        listed = self._curr.token_type == TokenType.COMMA
+        join = super()._parse_join(*args, **kwargs)
+        if join is not None and not listed and isinstance(join.this, RecentRelation):
+            at = join.this.meta["recent_at"]
+            self.raise_error(
+                "a recency join stands first in FROM, or in parentheses: an ordinary join cannot "
+                "be its left side",
+                next(token for token in self._tokens if token.start == at),
+            )
+        return join
+
+    def _is_word(self, word: str) -> bool:
+        token = self._curr
+        quoted = token.token_type in (TokenType.IDENTIFIER, TokenType.STRING)
+        return not quoted and token.text.upper() == word
+
+    def _starts_recent_join(self) -> bool:
+        """Whether RECENT stands here as the first word of a join."""
+        if not self._is_word("RECENT"):
+            return False
+        words = [token.text.upper() for token in self._tokens[self._index + 1 : self._index + 4]]
+        if words[:1] == ["LAST"]:
+            return True
+        while words and words[0] in (*_KINDS, *_OTHER_KINDS):
+            del words[0]
+        return words[:1] == ["JOIN"]
+
+    def _parse_recent_join(self, live: Any) -> Any:
+        token = self._curr
+        self._advance()
+        last = None
+        if self._match_text_seq("LAST"):
+            last = self._parse_primary() or self._parse_placeholder()
+            if last is None:
+                self.raise_error("expected a number after RECENT LAST")
+        kind = "inner"
+        word = self._curr.text.upper()
+        if word in _KINDS:
+            kind = word.lower()
+            self._advance()
+            self._match_text_seq("OUTER") if kind == "left" else None
+        elif not self._match_text_seq("INNER") and word != "JOIN":
+            self.raise_error("a recency join is RECENT [LAST n] [LEFT | SEMI | ANTI] JOIN")
+        if not self._match_text_seq("JOIN"):
+            self.raise_error("expected JOIN")
+        before, self._right_side = self._right_side, True
+        try:
+            archive = self._parse_side()
+        finally:
+            self._right_side = before
+        if archive is None:
+            self.raise_error("expected the right side of the recency join")
+        on = self._parse_disjunction() if self._match(TokenType.ON) else None
+        within = self._parse_unary() if self._match_text_seq("WITHIN") else None
+        if self._curr.token_type == TokenType.ON:
+            self.raise_error("ON stands before WITHIN")
+        if self._curr.token_type == TokenType.USING:
+            self.raise_error("a recency join takes its condition behind ON")
+        node = self.expression(
+            RecentRelation(
+                this=live, expression=archive, kind=kind, last=last, on=on, within=within
+            )
+        )
+        node.meta["recent_at"] = token.start
+        return node

@@ -1,0 +1,120 @@
+"""What a bank has open, told from events: as if it had seen them; and what late events change."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from chronicle.live.bank.cards import card_of
+from chronicle.live.bank.layer import Layer
+from chronicle.live.bank.matches import BankMatches
+from chronicle.live.bank.pattern_bank import PatternBank
+from chronicle.live.bank.regions import Late, correct, open_at
+
+from .test_pattern_bank import SCHEMA, clause, compiled_clause, events
+
+Said = set[tuple[Any, ...]]
+
+
+def said(found: BankMatches) -> Said:
+    keys = found.keys.to_pylist() if found.keys.num_columns else [{}] * len(found)
+    return {
+        (found.names[q], *key.values(), a, b, c, d)
+        for q, key, a, b, c, d in zip(
+            found.query.tolist(), keys, found.first_tick.tolist(), found.first_rank.tolist(),
+            found.last_tick.tolist(), found.last_rank.tolist(), strict=True,
+        )
+    }  # fmt: skip
+
+
+def layer_of(patterns: dict[int, Any]) -> Layer:
+    return Layer(list(patterns), [card_of(each) for each in patterns.values()])
+
+
+def bank_over(
+    patterns: dict[int, Any], table: pa.Table, upto: int, partitioned: bool
+) -> tuple[PatternBank, Said]:
+    bank = PatternBank(SCHEMA, "t", ["k"] if partitioned else [])
+    bank.take(layer_of(patterns))
+    return bank, said(bank.advance(between(table, -100, upto), upto))
+
+
+def between(table: pa.Table, low: int, high: int) -> pa.Table:
+    ticks = np.array(table.column("t"))
+    return table.filter(pa.array((ticks >= low) & (ticks <= high)))
+
+
+def cut_of(r: random.Random, table: pa.Table) -> int:
+    return int(r.choice(table.column("t").to_pylist()))
+
+
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_patterns_that_come_have_open_what_they_had(partitioned: bool) -> None:
+    r = random.Random(7 + partitioned)
+    opened = 0
+    for _ in range(6):
+        patterns = {i: compiled_clause(clause(r, partitioned)) for i in range(20)}
+        table = events(r, 200, "abc")
+        watermark = cut_of(r, table)
+        bank, _ = bank_over(patterns, table, watermark, partitioned)
+        other = PatternBank(SCHEMA, "t", bank.partition_by)
+        if r.random() < 0.5:  # others are there already
+            other.take(layer_of({-1: patterns[0]}))
+            other.advance(between(table, -100, watermark), watermark)
+        layer = layer_of(patterns)
+        open_at(other, layer, lambda low, high, t=table: between(t, low, high), 0, watermark)
+        opened += len(layer.kept.query)
+        other.take(layer)
+        rest = between(table, watermark + 1, 10**6)
+        wanted = said(bank.advance(rest, 10**6))
+        assert {m for m in said(other.advance(rest, 10**6)) if m[0] >= 0} == wanted
+    assert opened > 10
+
+
+def with_late(r: random.Random, table: pa.Table, watermark: int) -> tuple[pa.Table, Late]:
+    """The events with some more at or before a watermark, behind those of their ticks."""
+    more = [
+        {**row, "t": min(watermark, max(0, row["t"] - r.choice([0, 1, 5, 40]))), "id": -1}
+        for row in r.sample(table.to_pylist(), r.choice([1, 1, 3, 8]))
+    ]
+    more.sort(key=lambda row: row["t"])
+    rows = table.to_pylist()
+    ticks = [row["t"] for row in rows]
+    before = {row["t"]: ticks.count(row["t"]) for row in more}
+    whole = sorted(rows + more, key=lambda row: row["t"])
+    late = Late(
+        np.array(sorted(before), np.int64), np.array([before[t] for t in sorted(before)]),
+        pa.Table.from_pylist(more, schema=SCHEMA),
+    )  # fmt: skip
+    return pa.Table.from_pylist(whole, schema=SCHEMA), late
+
+
+@pytest.mark.parametrize("partitioned", [False, True])
+@pytest.mark.parametrize("length", [60, 400])
+def test_late_events_change_what_they_change(length: int, partitioned: bool) -> None:
+    r = random.Random(length * 2 + partitioned)
+    changed = 0
+    for _ in range(8):
+        patterns = {i: compiled_clause(clause(r, partitioned)) for i in range(15)}
+        table = events(r, length, "abc")
+        watermark = cut_of(r, table)
+        bank, holds = bank_over(patterns, table, watermark, partitioned)
+        for _ in range(3):
+            table, late = with_late(r, table, watermark)
+            found = correct(
+                bank, lambda low, high, t=table: between(t, low, high), late, 0, watermark
+            )
+            assert found is not None
+            gone, there = said(found.gone), said(found.found)
+            assert gone <= holds
+            holds = (holds - gone) | there
+            changed += len(gone ^ there)
+            anew, wanted = bank_over(patterns, table, watermark, partitioned)
+            assert holds == wanted
+        rest = between(table, watermark + 1, 10**6)
+        assert said(bank.advance(rest, 10**6)) == said(anew.advance(rest, 10**6))
+    assert changed > 20

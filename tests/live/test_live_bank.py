@@ -1,0 +1,238 @@
+"""Live patterns that are searched together: each says what it says alone, whatever happens."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from chronicle.database import Database
+from chronicle.live.engine import LiveQueries
+from chronicle.store import Store
+from chronicle.store.memory_files import MemoryFiles
+
+SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.int64())])
+CLAUSES = (
+    "PARTITION BY k ORDER BY t MEASURES FIRST(t) AS f, LAST(t) AS l, COUNT(*) AS n "
+    "PATTERN (A B+) WITHIN 12 DEFINE A AS x > {0}, B AS x < {1}",
+    "PARTITION BY k ORDER BY t MEASURES FIRST(t) AS f, LAST(t) AS l, SUM(B.x) AS n "
+    "AFTER MATCH SKIP TO NEXT ROW PATTERN (A B? C) WITHIN 8 "
+    "DEFINE A AS x > {0}, B AS x > 3, C AS x < {1}",
+    "ORDER BY t MEASURES FIRST(t) AS f, LAST(t) AS l, FIRST(x) AS n "
+    "PATTERN (A Z*? C) WITHIN 6 DEFINE A AS x > {0}, C AS x < {1} AND k = 'a'",
+    "PARTITION BY k ORDER BY t MEASURES FIRST(t) AS f, LAST(t) AS l, COUNT(B.x) AS n "
+    "PATTERN (A+ B C*) WITHIN 20 DEFINE A AS x >= {0}, B AS x = {1}, C AS x < 4",
+)
+NAMES = tuple(f"q{i}" for i in range(10))
+
+
+def sql_of(i: int) -> str:
+    clause = CLAUSES[i % len(CLAUSES)].format(4 + i % 3, 2 + i % 5)
+    return f"SELECT f, l, n FROM s MATCH_RECOGNIZE ({clause}) WHERE n < 9"
+
+
+def opened(files: Any) -> Database:
+    return Database(Store.open("mem", files=files))
+
+
+def engine(db: Database) -> LiveQueries:
+    return db.live_statements
+
+
+def create(db: Database, i: int, **options: Any) -> None:
+    into = None if i % 3 == 0 else ("one", "two")[i % 2]
+    db.create_live(f"q{i}", sql_of(i), into=into, idle="never", **options)
+
+
+class Stream:
+    """Events with time that goes on, some of them late."""
+
+    def __init__(self, db: Database, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.t = 0
+        db.create_stream("s", SCHEMA, time="t")
+
+    def append(self, db: Database, count: int, late: float = 0.1, reach: int = 25) -> None:
+        r, rows = self.random, []
+        for _ in range(count):
+            self.t += r.choice([0, 1, 1, 2])
+            back = r.randrange(reach) if r.random() < late else 0
+            row = {"t": max(0, self.t - back), "k": r.choice("ab"), "x": r.randrange(10)}
+            rows.append(row)
+        db.stream("s").append(sorted(rows, key=lambda row: row["t"]))
+
+
+def check(db: Database) -> None:
+    for name in db.live_queries():
+        live = db.live(name)
+        status = live.status()
+        assert status["error"] is None, status
+        if status["state"] != "paused":
+            assert live.verify() == 0, name
+    for sink in {engine(db).sink_of(name) for name in db.live_queries()}:
+        numbers = sorted(row["_seq"] for row in said(db, sink))
+        assert numbers == list(range(1, len(numbers) + 1))
+
+
+def said(db: Database, sink: str) -> list[dict[str, Any]]:
+    batches = db.stream(sink).snapshot().scan()
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def shared(db: Database) -> set[str]:
+    return {n for n in db.live_queries() if engine(db)._sharing.group_of(n) is not None}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_searched_together_says_what_each_says_alone(seed: int) -> None:
+    memory = MemoryFiles()
+    db = opened(memory)
+    stream, r = Stream(db, seed), random.Random(seed)
+    for i in range(7):
+        create(db, i)
+    left = list(range(7, 10))
+    for _ in range(18):
+        stream.append(db, r.choice([1, 5, 30]), late=r.choice([0, 0.1, 0.5]))
+        match r.randrange(9):
+            case 0:
+                db.live(r.choice(db.live_queries())).pause()
+            case 1:
+                for name in db.live_queries():
+                    db.live(name).resume()
+            case 2:
+                db.close()
+                db = opened(memory)
+            case 3:
+                memory = memory.kill()
+                db = opened(memory)
+            case 4 if left:
+                create(db, left.pop(), start=stream.t // 2)
+            case 5:
+                db.stream("s").seal()
+            case 6 if len(db.live_queries()) > 5:
+                db.live(r.choice(db.live_queries())).drop()
+        db.run_live()
+        check(db)
+    for name in db.live_queries():
+        db.live(name).resume()
+    db.run_live()
+    db.run_live()
+    check(db)
+    assert shared(db) == set(db.live_queries())
+    assert db.check().ok
+    db.close()
+
+
+def outcome(together: bool, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    if not together:
+        monkeypatch.setattr("chronicle.live.engine.card_of_query", lambda *_: None)
+    db = opened(MemoryFiles())
+    stream = Stream(db, 5)
+    for i in range(8):
+        create(db, i)
+    for _ in range(8):
+        stream.append(db, 40)
+        db.run_live()
+    assert bool(shared(db)) == together
+    found = {}
+    for name in db.live_queries():
+        rows = db.live(name).net().drop_columns(["_rev"]).to_pylist()
+        found[name] = sorted(tuple(map(str, row.values())) for row in rows)
+    assert sum(map(len, found.values())) > 50
+    db.close()
+    monkeypatch.undo()
+    return found
+
+
+def test_names_and_rows_are_those_of_each_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert outcome(True, monkeypatch) == outcome(False, monkeypatch)
+
+
+def test_a_step_without_matches_asks_no_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    db = opened(MemoryFiles())
+    stream = Stream(db, 1)
+    for i in range(6):
+        create(db, i)
+    stream.append(db, 100, late=0)
+    db.run_live()
+    db.run_live()
+    assert len(shared(db)) == 6
+    asked: list[str] = []
+    queries = engine(db)
+    monkeypatch.setattr(queries._sharing, "_opened", asked.append)
+    for group in queries._sharing.groups:
+        monkeypatch.setattr(group, "_opened", asked.append)
+    before = {name: len(said(db, name)) for name in ("one", "two")}
+    db.stream("s").append([{"t": stream.t + 1000 + i, "k": "c", "x": 3} for i in range(50)])
+    commits = db.stream("one").snapshot().version
+    db.run_live()
+    assert not asked
+    assert {name: len(said(db, name)) for name in before} == before
+    assert db.stream("one").snapshot().version <= commits + len(queries._sharing.groups)
+    db.close()
+
+
+def test_members_that_share_a_sink_share_its_commits() -> None:
+    db = opened(MemoryFiles())
+    db.create_stream("s", SCHEMA, time="t")
+    clause = "ORDER BY t MEASURES A.x AS x PATTERN (A) WITHIN 5 DEFINE A AS x > {}"
+    for i in range(20):
+        sql = f"SELECT * FROM s MATCH_RECOGNIZE ({clause.format(i)})"
+        db.create_live(f"q{i}", sql, into="all", idle="never")
+    db.stream("s").append([{"t": 0, "k": "a", "x": 0}])
+    db.run_live()
+    db.stream("s").append([{"t": 10, "k": "a", "x": 0}])
+    db.run_live()
+    assert len(shared(db)) == 20
+    before = db.stream("all").snapshot().version
+    db.stream("s").append([{"t": 20, "k": "a", "x": 50}, {"t": 40, "k": "a", "x": 0}])
+    db.run_live()
+    assert db.stream("all").snapshot().version <= before + 2  # and a mark, where a second is over
+    assert len(said(db, "all")) == 20
+    db.close()
+
+
+def test_one_that_cannot_be_computed_stops_alone() -> None:
+    db = opened(MemoryFiles())
+    db.create_stream("s", SCHEMA, time="t")
+    clause = "ORDER BY t MEASURES {} AS m PATTERN (A) WITHIN 5 DEFINE A AS x > 5"
+    for name, measure in (("good", "A.x"), ("bad", "CAST(A.k AS INTEGER)")):
+        sql = f"SELECT * FROM s MATCH_RECOGNIZE ({clause.format(measure)})"
+        db.create_live(name, sql, idle="never")
+    for t in (0, 10):
+        db.stream("s").append([{"t": t, "k": "a", "x": 0}])
+        db.run_live()
+    assert shared(db) == {"good", "bad"}
+    db.stream("s").append([{"t": 20, "k": "a", "x": 9}, {"t": 30, "k": "a", "x": 0}])
+    db.run_live()
+    assert shared(db) == {"good"}
+    assert "Could not convert" in db.live("bad").status()["error"]
+    assert db.live("bad").status()["watermark"] == 9
+    assert [row["m"] for row in db.live("good").net().to_pylist()] == [9]
+    db.close()
+
+
+def test_after_a_restart_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = MemoryFiles()
+    db = opened(memory)
+    stream = Stream(db, 3)
+    for i in range(9):
+        create(db, i)
+    stream.append(db, 200)
+    db.run_live()
+    stream.append(db, 20, late=0)
+    db.run_live()
+    db.close()
+    db = opened(memory)
+    queries = engine(db)
+    monkeypatch.setattr(queries, "_opened", None)
+    db.run_live()
+    assert shared(db) == {f"q{i}" for i in range(9)}
+    monkeypatch.undo()
+    stream.append(db, 100)
+    db.run_live()
+    check(db)
+    assert any("in a bank with" in line for line in queries.explain("q0"))
+    db.close()

@@ -1,0 +1,123 @@
+"""MAXIMAL MATCH and INCREMENTAL MATCH: the longest of contiguous matches, against the oracle."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from chronicle.errors import SqlError
+from chronicle.query.pattern import match_stream
+from chronicle.query.pattern.compiled import compile_match
+from chronicle.query.sql.match_clause import clause_of_text
+from chronicle.schema import StreamSchema
+
+from ... import oracles_recent as oracle
+from ..pattern.test_match_differential import (
+    definitions,
+    partitions,
+    random_pattern,
+    random_rows,
+    run,
+    text_of,
+    used,
+)
+
+SCHEMA = StreamSchema(
+    pa.schema(
+        [
+            pa.field("t", pa.int64(), False),
+            pa.field("id", pa.int64()),
+            pa.field("k", pa.string()),
+            pa.field("x", pa.float64()),
+            pa.field("y", pa.int64()),
+            pa.field("s", pa.string()),
+        ]
+    ),
+    "t",
+)
+CHOSEN = {"MAXIMAL": oracle.maximal, "INCREMENTAL": oracle.incremental}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_buffers() -> Any:
+    """Search after every batch, so that undecided matches cross buffers."""
+    before = match_stream.ROWS_FIRST
+    match_stream.ROWS_FIRST = 1
+    yield
+    match_stream.ROWS_FIRST = before
+
+
+def compiled(text: str) -> Any:
+    return compile_match(clause_of_text(f"SELECT * FROM s MATCH_RECOGNIZE ({text})"), SCHEMA)
+
+
+@pytest.mark.parametrize("mode", list(CHOSEN))
+@pytest.mark.parametrize("seed", range(25))
+def test_modes_against_the_oracle(seed: int, mode: str) -> None:
+    r = random.Random(seed)
+    names = ["A", "B", "C"][: r.randint(2, 3)]
+    pattern = random_pattern(r, names, r.randint(1, 2), extras=False)
+    # what can go on past a match, and tails that need not be there, are where the modes differ
+    pattern = r.choice([pattern, ("cat", pattern, ("rep", ("var", "A"), 0, None, True))])
+    names = sorted(used(pattern))
+    texts, functions = definitions(r, names, None, 0.3)
+    window = r.choice([None, None, 2, 5])
+    keys = r.choice(["p", "pq"])
+    clause = compiled(
+        ("PARTITION BY k " if len(keys) > 1 else "")
+        + "MEASURES FIRST(id) AS a, LAST(id) AS b, count(*) AS n, MATCH_NUMBER() AS number "
+        + f"ONE ROW PER MATCH {mode} MATCH PATTERN ({text_of(pattern)})"
+        + (f" WITHIN {window}" if window is not None else "")
+        + (" DEFINE " + ", ".join(texts) if texts else "")
+    )
+    for _ in range(4):
+        rows = random_rows(r, r.randint(0, 12), keys)
+        expected = []
+        for group in partitions(rows):
+            found = CHOSEN[mode](oracle.contiguous(group, pattern, functions, window))
+            expected += [
+                (group[first]["id"], group[last]["id"], last - first + 1, number)
+                for number, (first, last, _) in enumerate(found, 1)
+            ]
+        table = run(clause, rows, r.choice([1, 3, 100]))
+        answer = [tuple(row[c] for c in ("a", "b", "n", "number")) for row in table.to_pylist()]
+        assert answer == sorted(expected), f"{text_of(pattern)} {texts} {window}\n{rows}"
+
+
+def ends(text: str, prices: list[int]) -> list[tuple[int, int]]:
+    rows = [{"t": t, "id": t, "k": "", "x": 0.0, "y": y, "s": ""} for t, y in enumerate(prices)]
+    found = run(compiled(f"MEASURES FIRST(t) AS a, LAST(t) AS b ONE ROW PER MATCH {text}"), rows, 3)
+    return [(row["a"], row["b"]) for row in found.to_pylist()]
+
+
+def test_a_greedy_preference_is_not_the_longest() -> None:
+    pattern = "PATTERN (A B? (B C)?) DEFINE A AS y = 1, B AS y = 2, C AS y = 3"
+    assert ends(f"AFTER MATCH SKIP TO NEXT ROW {pattern}", [1, 2, 3]) == [(0, 1)]
+    assert ends(f"MAXIMAL MATCH {pattern}", [1, 2, 3]) == [(0, 2)]
+
+
+def test_incremental_is_not_skip_to_next_row_reversed() -> None:
+    fall = "PATTERN (A B+) DEFINE B AS y < PREV(y)"
+    assert ends(f"INCREMENTAL MATCH {fall}", [10, 8, 6]) == [(0, 1), (0, 2)]
+    assert ends(f"AFTER MATCH SKIP TO NEXT ROW {fall}", [10, 8, 6]) == [(0, 2), (1, 2)]
+    assert ends(f"AFTER MATCH SKIP TO NEXT ROW MAXIMAL MATCH {fall}", [10, 8, 6]) == [
+        (0, 2),
+        (1, 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "column"),
+    [
+        ("AFTER MATCH SKIP PAST LAST ROW MAXIMAL MATCH PATTERN (A)", "SKIP TO NEXT ROW", 34),
+        ("INCREMENTAL MATCH PATTERN (A) EVENT SELECTION CONTIGUOUS", "EVENT SELECTION", 34),
+        ("MAXIMAL PATTERN (A)", "expected PATTERN", 34),
+    ],
+)
+def test_what_a_mode_cannot_stand_with(text: str, message: str, column: int) -> None:
+    with pytest.raises(SqlError, match=message) as caught:
+        clause_of_text(f"SELECT * FROM s MATCH_RECOGNIZE ({text})")
+    assert (caught.value.line, caught.value.column) == (1, column)
