@@ -46,7 +46,7 @@ VALUES: dict[str, tuple[pa.DataType, list[Any], list[str]]] = {
     "w": (pa.binary(), [b"", b"\x00\xff"], []),
     "n": (pa.decimal128(10, 2), [Decimal("1.50")], []),
 }
-EVENTS = 4000
+EVENTS = 1000
 
 
 @pytest.fixture(scope="module")
@@ -59,10 +59,10 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     table = pa.table(columns)
     with chronicle.open(tmp_path_factory.mktemp("passing") / "store") as db:
         stream = db.create_stream("s", table.schema, "t")
-        stream.append(table.slice(0, 2500))
+        stream.append(table.slice(0, 600))
         stream.seal()
-        stream.append(table.slice(3000))  # the rest is late
-        stream.append(table.slice(2500, 500))
+        stream.append(table.slice(700))  # the rest is late
+        stream.append(table.slice(600, 100))
         yield db
 
 
@@ -111,15 +111,16 @@ def compare(
         assert found.schema.equals(expected.schema), text
         assert found.num_rows == expected.num_rows, text
         for ours, theirs in zip(found.columns, expected.columns, strict=True):
-            assert plain(ours) == plain(theirs), text
+            assert same(ours, theirs), text
     return found
 
 
-def plain(column: pa.ChunkedArray) -> list[Any]:
-    """Values that can be compared, NaN and minus zero told apart."""
-    if pa.types.is_floating(column.type):
-        return [None if v is None else np.float64(v).tobytes() for v in column.to_pylist()]
-    return column.to_pylist()  # type: ignore[no-any-return]
+def same(ours: pa.ChunkedArray, theirs: pa.ChunkedArray) -> bool:
+    """Whether values are equal, NaN and minus zero told apart."""
+    if not pa.types.is_floating(ours.type):
+        return bool(ours.equals(theirs))
+    words = [c.cast(pa.float64()).fill_null(4.5).to_numpy().view(np.int64) for c in (ours, theirs)]
+    return bool(ours.is_null().equals(theirs.is_null()) and (words[0] == words[1]).all())
 
 
 def passes(db: Any, text: str) -> bool:
@@ -129,12 +130,12 @@ def passes(db: Any, text: str) -> bool:
 
 def test_rows_are_those_of_the_executor(db: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     chance, passed = random.Random(11), 0
-    for _ in range(300):
+    for _ in range(120):
         text = f"SELECT * EXCLUDE (n) FROM s WHERE {condition(chance)}"
         text = text.replace("* EXCLUDE (n)", "t, i, u, x, f, k, l, b, d, m, z, w")
         passed += passes(db, text)
         compare(db, monkeypatch, text)
-    assert passed > 100
+    assert passed > 40
 
 
 @pytest.mark.parametrize(
@@ -152,10 +153,10 @@ def test_rows_are_those_of_the_executor(db: Any, monkeypatch: pytest.MonkeyPatch
         ("x AS t", "ORDER BY t", False),
         ("t, k", "LIMIT 10", True),
         ("t, k", "LIMIT 0", True),
-        ("t, k", "LIMIT 10 OFFSET 2490", True),
+        ("t, k", "LIMIT 10 OFFSET 695", True),
         ("t, k", "WHERE k = 'a' LIMIT 7 OFFSET 3", True),
-        ("t, k", "WHERE k = 'a' ORDER BY t LIMIT 3 OFFSET 700", True),
-        ("t, k", "OFFSET 3990", False),
+        ("t, k", "WHERE k = 'a' ORDER BY t LIMIT 3 OFFSET 70", True),
+        ("t, k", "OFFSET 990", False),
         ("t, k", "LIMIT 1 + 1", None),
         ("t, k", "LIMIT 10 PERCENT", False),
         ("t, x + 1", "", False),
@@ -189,7 +190,7 @@ def test_values_decide_anew(db: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "SELECT t, x FROM s WHERE x >= $x AND t < $t AND k = $k LIMIT $n"
     seen = set()
     for x, t, k, n in [
-        (0, 3000, "a", 10), (0.1, 100, "é", 5), (math.nan, 4000, "b", 3), (None, 10, "a", 1),
+        (0, 900, "a", 10), (0.1, 100, "é", 5), (math.nan, 4000, "b", 3), (None, 10, "a", 1),
         (Decimal("0.1"), 4000, "", 0), (-math.inf, 2**62, "\U0001f600", 10**6),
     ]:  # fmt: skip
         found = compare(db, monkeypatch, text, {"x": x, "t": t, "k": k, "n": n})
@@ -217,7 +218,7 @@ def test_columns_with_strange_names(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_explain_tells_what_the_scan_applies(db: Any) -> None:
-    text = "SELECT t, k FROM s WHERE x >= 1.5 AND t < 2000 LIMIT 10 OFFSET 5"
+    text = "SELECT t, k FROM s WHERE x >= 1.5 AND t < 900 LIMIT 10 OFFSET 5"
     told = str(db.explain(text, analyze=True))
     assert "filter: x >= 1.5" in told
     assert "columns: t, k" in told
