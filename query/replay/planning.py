@@ -145,6 +145,7 @@ def plan_intervals(
     picker: Picker | None = None,
     bounds: tuple[int, int] | None = None,
     phases: Mapping[str, float] | None = None,
+    evaluating: bool = True,
 ) -> ReplayPlan:
     """One attempt at a plan; raises RunsChanged when runs are replaced meanwhile.
 
@@ -158,6 +159,9 @@ def plan_intervals(
         Ticks, inclusive, that matter at all.
     phases : mapping of str to float, optional
         Milliseconds of what was done before.
+    evaluating : bool
+        Whether events may be looked at for terms that have no index; where the replay itself is as
+        cheap as that, it never pays.
     """
     trouble = "" if context.indexes is None else context.indexes.trouble()
     plan = ReplayPlan(
@@ -172,7 +176,7 @@ def plan_intervals(
         return replace(plan, intervals=ReplayIntervals(Spans.empty()), phases=clock.phases)
     coarse = _coarse(context, bounds)
     clock.mark("coarse_ms")
-    everything = context.partitioned and (picker is not None or strategy == "auto")
+    everything = evaluating and context.partitioned and (picker is not None or strategy == "auto")
     pricing = Pricing(context, coarse, list_offers(context, coarse, everything))
     choice, judge = choose_terms(pricing, strategy, picker)
     clock.mark("selection_ms")
