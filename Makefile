@@ -5,8 +5,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-# As many processes as there are cores; Spark takes one of them.
+# As many processes as there are cores; Spark takes one of them.  Tests start a hundred more: what
+# they compile of Python is kept, whatever the environment says.
 TOGETHER := -n logical --maxprocesses 4 --no-loadscope-reorder
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 
 .PHONY: help setup java demo test test-all crash mutants nightly spark lint format bench clean
 
@@ -33,10 +35,10 @@ demo: setup java ## the main job on an embedded store: generate, ingest, query, 
 	$(BIN)/chronicle demo
 
 test: setup java ## the default tests: a few minutes, no network
-	$(BIN)/python -m pytest $(TOGETHER)
+	$(PYTEST) $(TOGETHER)
 
 test-all: setup java ## the slow tests too, and more cases of the random ones
-	CHRONICLE_HYPOTHESIS=long $(BIN)/python -m pytest $(TOGETHER) -m "not bench"
+	CHRONICLE_HYPOTHESIS=long $(PYTEST) $(TOGETHER) -m "not bench"
 
 golden: setup ## write what the golden scripts (tests/golden) print now; read the diff
 	CHRONICLE_GOLDEN=rewrite $(BIN)/python -m pytest tests/test_golden_scripts.py

@@ -334,6 +334,11 @@ class Database(LiveDatabase):
 
     # ------------------------------------------------------------- live queries
 
+    def await_live(self, stream: str) -> None:
+        """Wait for live queries with a limit on their lag, after an append to a stream."""
+        if self._live is not None:
+            self._live.keep_up(stream)
+
     @property
     def live_statements(self) -> LiveQueries:
         """Those who carry out statements about live queries."""

@@ -58,7 +58,8 @@ class LiveDatabase:
         emit : "close", timedelta or str
             When results are put out: when they are closed, or as they change, at most so often.
         options : mapping, optional
-            ``retention`` and ``durability`` of the stream of results.
+            What stands behind WITH: ``retention`` and ``durability`` of the stream of results,
+            ``lag_events_max``, ``state_bytes_max``, ``on_truncate``, ``store``, ``webhook``.
         if_not_exists : bool
             Give back the live query of that name when there is one.
 
@@ -75,6 +76,10 @@ class LiveDatabase:
         )
         self.live_statements.create(request)
         return self.live(name)
+
+    def await_live(self, stream: str) -> None:
+        """Wait for live queries with a limit on their lag, after an append to a stream."""
+        raise NotImplementedError
 
     def live(self, name: str) -> LiveHandle:
         """The live query of that name; raises :class:`StreamNotFound` with the names there are."""

@@ -126,6 +126,7 @@ class Stream:
             result = handle.append(table, durability)
             appended += result.appended
             late += result.late
+            self._database.await_live(self.name)
         if result is None:
             snapshot = self.snapshot()
             return AppendResult(0, 0, snapshot.count, snapshot.version)

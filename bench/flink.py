@@ -1,4 +1,4 @@
-"""Flink SQL as a peer: the same MATCH_RECOGNIZE over the same rows, in an environment of its own.
+"""Flink SQL as a peer: the same query over the same rows, in an environment of its own.
 
 Purpose
     apache-flink is not among Chronicle's dependencies: :func:`measure` makes a virtual environment
@@ -53,9 +53,9 @@ for job in work["jobs"]:
     )
     out = os.path.join(work["scratch"], job["name"])
     sink = f"'connector'='filesystem', 'path'='{out}', 'format'='csv'"
-    text = f"SELECT * FROM s MATCH_RECOGNIZE ({job['body']})"
+    text = job["query"] or f"SELECT * FROM s MATCH_RECOGNIZE ({job['body']})"
     columns = job["columns"]
-    if not job["body"]:
+    if not columns:
         sink, text, columns = "'connector'='blackhole'", "SELECT * FROM s", work["columns"]
     env.execute_sql(f"CREATE TABLE found ({columns}) WITH ({sink})")
     seconds = []
@@ -82,15 +82,18 @@ class FlinkJob:
     Attributes
     ----------
     body : str
-        Of MATCH_RECOGNIZE, in Flink's words.  Empty: only read the table.
+        Of MATCH_RECOGNIZE, in Flink's words.
     columns : str
-        Of the result, as DDL.
+        Of the result, as DDL.  Empty: only read the table.
+    query : str
+        Any other SELECT over the table ``s``, instead of a body.
     """
 
     name: str
     body: str
     columns: str = ""
     parallelism: int = 1
+    query: str = ""
 
 
 @dataclass(frozen=True)
@@ -194,7 +197,7 @@ def measure(table: pa.Table, jobs: list[FlinkJob], runs: int) -> dict[FlinkJob, 
             if line.startswith("ANSWER "):
                 answer = json.loads(line.removeprefix("ANSWER "))
                 job = jobs[int(answer["name"])]
-                rows = _rows(answer["files"]) if job.body else None
+                rows = _rows(answer["files"]) if job.columns else None
                 answers[job] = FlinkAnswer(answer["seconds"], rows, answer["version"])
     if len(answers) < len(jobs):
         lines = [line for line in done.stderr.splitlines() if "Exception" in line]

@@ -24,8 +24,8 @@ class of queries must say of itself), ``combined`` (the same of any number of st
 ``pattern_form``, ``situation_state``, ``situation_form``, ``refusals``, ``analysis`` (from a SELECT
 of one stream to its form), ``relations`` (rows in memory as a stream), ``join_binding``,
 ``join_state``, ``join_form``, ``union_form``, ``nested_form``, ``composition`` (from any SELECT to
-its form), ``watermark``, ``sources`` (the streams of one query), ``spent``, ``webhooks`` (one
-request), ``delivery`` (all of them), ``options``, ``requests`` (what Python asks for), ``query``
-(one at work), ``bank``, ``group_rows``, ``pattern_group`` (many at work together), ``sharing``
-(which of them), ``engine`` (all of them), ``handle`` (one, for Python).
+its form), ``watermark``, ``sources`` (the streams of one query), ``sinks`` (where results go),
+``spent``, ``webhooks`` (one request), ``delivery`` (all of them), ``options``, ``requests`` (what
+Python asks for), ``query`` (one at work), ``bank``, ``group_rows``, ``pattern_group`` (many at work
+together), ``sharing`` (which of them), ``engine`` (all of them), ``handle`` (one, for Python).
 """

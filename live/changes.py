@@ -92,6 +92,13 @@ class Said:
         kept = net.column("_rev").to_numpy(zero_copy_only=False).astype(np.int64)
         return cls(results, kept, coded.dictionary, last)
 
+    @classmethod
+    def anew(cls, results: Results) -> Said:
+        """What was said, as it would be said now; all of one version, the first."""
+        count = len(results)
+        ids = results.id.combine_chunks() if isinstance(results.id, pa.ChunkedArray) else results.id
+        return cls(results, np.zeros(count, np.int64), ids, np.full(count, -1, np.int64))
+
 
 @dataclass(frozen=True)
 class Changes:

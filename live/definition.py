@@ -20,9 +20,17 @@ from ..store.catalog import directory_name, stream_name
 from ..store.file_contract import Files
 from ..store.manifest import read_manifest, write_manifest
 
-__all__ = ["DIRECTORY", "LiveDefinition", "keep_definition", "kept_definitions", "lose_definition"]
+__all__ = [
+    "DIRECTORY",
+    "STATE_BYTES_MAX",
+    "LiveDefinition",
+    "keep_definition",
+    "kept_definitions",
+    "lose_definition",
+]
 
 DIRECTORY = "live"
+STATE_BYTES_MAX = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -54,6 +62,14 @@ class LiveDefinition:
         Open windows are put out as they change, at most this often; None: when they close.
     options : mapping
         Of the sink: ``retention``, ``durability``.
+    lag_events_max : int or None
+        An append that leaves more events behind waits for a step; None: appends never wait.
+    state_bytes_max : int
+        Memory that may be kept from step to step.
+    on_truncate : {"refresh", "stop"}
+        What a truncation of a source does.
+    store : bool
+        Whether results are kept; else they are only told to those who follow.
     columns : tuple of str
         Of the results, as they were when it was made.
     webhook, webhook_secret : str or None
@@ -78,6 +94,10 @@ class LiveDefinition:
     every_ms: float | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     columns: tuple[str, ...] = ()
+    lag_events_max: int | None = None
+    state_bytes_max: int = STATE_BYTES_MAX
+    on_truncate: str = "refresh"
+    store: bool = True
     webhook: str | None = None
     webhook_secret: str | None = None
     paused: bool = False
@@ -88,6 +108,16 @@ class LiveDefinition:
     def revokes(self) -> bool:
         """Whether anything that was put out may be taken back."""
         return self.correct or self.every_ms is not None or self.shared
+
+    @property
+    def limited(self) -> bool:
+        """Whether what happens beyond a limit was asked for, or that nothing be stored."""
+        return (
+            not self.store
+            or self.lag_events_max is not None
+            or self.state_bytes_max != STATE_BYTES_MAX
+            or self.on_truncate != "refresh"
+        )
 
     def described(self, time: Callable[[int], str]) -> list[tuple[str, str]]:
         """What it is, for people: names and texts; ``time`` writes a tick."""
@@ -107,6 +137,10 @@ class LiveDefinition:
             ("late", late),
             ("emit", "on close" if every is None else f"on change every {every:g} ms"),
             ("webhook", self.webhook or ""),
+            ("lag_events_max", "" if self.lag_events_max is None else str(self.lag_events_max)),
+            ("state_bytes_max", str(self.state_bytes_max)),
+            ("on_truncate", self.on_truncate),
+            ("store", "yes" if self.store else "no: results pass by"),
             ("options", ", ".join(f"{k} = {v}" for k, v in self.options.items())),
         ]
 

@@ -36,8 +36,8 @@ from ..errors import (
 )
 from ..query.contract.live import LiveRequest
 from ..query.engine import QueryEngine
-from ..query.sql.dialect import error_at, parse_statement
-from ..store import EventStream, Store, StreamOptions
+from ..query.sql.dialect import parse_statement
+from ..store import EventStream, Store
 from ..store.tap import CommitTap
 from .analysis import Analysed
 from .bank.cards import Card
@@ -53,7 +53,9 @@ from .options import defined
 from .pattern_group import PatternGroup
 from .query import LiveQuery, told
 from .sharing import Sharing, card_of_query
-from .sink import OWNER, QUERY, Sink, SinkReader, sink_schema
+from .sink import SinkReader
+from .sinks import Sinks, wrong
+from .spent import together
 from .webhooks import Webhook
 
 __all__ = ["LiveQueries"]
@@ -96,6 +98,7 @@ class LiveQueries:
         self._sharing = Sharing(self._source, self._writer, self._at_work)
         self._resumed = False
         self._thread: threading.Thread | None = None
+        self._sinks = Sinks(store)
         self._definitions, self._damaged = kept_definitions(store.files)
         if store.mode == "rw":
             for definition in list(self._definitions.values()):
@@ -185,6 +188,10 @@ class LiveQueries:
         if self._store.mode == "rw":
             return self.query(name).sink
         definition = self.definition(name)
+        if not definition.store:
+            raise InvalidArgument(
+                f"the live query {name!r} stores nothing: follow it where it runs"
+            )
         return SinkReader(self._store.stream(definition.sink), name, definition.columns)
 
     def _opened(self, definition: LiveDefinition, found: Analysed | None = None) -> LiveQuery:
@@ -195,7 +202,7 @@ class LiveQueries:
                 definition.sql, definition.columns,
             )  # fmt: skip
         sources = {name: self._source(name) for name in definition.sources}
-        sink = self._sink(definition, found)
+        sink = self._sinks.opened(definition, found)
         card = card_of_query(definition, found.form)
         if card is not None and Card.from_json(definition.card) != card:
             definition = replace(definition, card=card.to_json())
@@ -221,23 +228,6 @@ class LiveQueries:
         assert isinstance(found, EventStream)
         return found
 
-    def _sink(self, definition: LiveDefinition, found: Analysed) -> Sink:
-        schema = sink_schema(
-            found.time, found.fields, revokes=definition.revokes, shared=definition.shared
-        )
-        if definition.sink in self._store.streams():
-            stream = self._writer(definition.sink)
-            if stream.schema != schema:
-                raise InvalidArgument(
-                    f"the stream {definition.sink!r} does not have the columns that results of "
-                    f"{definition.name!r} have now; drop the live query and create it again"
-                )
-        else:
-            stream = self._store.create_stream(
-                definition.sink, schema, StreamOptions(**definition.options), owner=OWNER
-            )
-        return Sink(stream, definition.name, definition.columns)
-
     # -- statements -------------------------------------------------------------------------------
 
     def create(self, request: LiveRequest) -> bool:
@@ -247,14 +237,14 @@ class LiveQueries:
             if request.name in self.names():
                 if request.exists_ok:
                     return False
-                raise self._wrong(request, f"there is a live query {request.name!r} already")
+                raise wrong(request, f"there is a live query {request.name!r} already")
             found = understood(
                 self._engine, lambda name: self._store.stream(name).snapshot(), request.tree,
                 request.text,
             )  # fmt: skip
             sources = [self._writer(name) for name in found.form.streams]
             definition = defined(request, found, sources)
-            self._check_sink(request, definition, found)
+            self._sinks.check(request, definition, found)
             card = card_of_query(definition, found.form)
             if card is not None:
                 definition = replace(definition, card=card.to_json())
@@ -279,37 +269,6 @@ class LiveQueries:
             self._engine, lambda name: self._store.stream(name).snapshot(), parse_statement(sql),
             sql,
         )  # fmt: skip
-
-    def _check_sink(
-        self, request: LiveRequest, definition: LiveDefinition, found: Analysed
-    ) -> None:
-        schema = sink_schema(
-            found.time, found.fields, revokes=definition.revokes, shared=definition.shared
-        )
-        streams = self._store.streams()
-        taken = definition.sink in streams
-        if definition.shared and definition.name in streams:
-            raise self._wrong(request, f"there is a stream {definition.name!r} already")
-        if not taken:
-            return
-        if not definition.shared:
-            raise self._wrong(
-                request, f"there is a stream {definition.sink!r} already; choose another name"
-            )
-        stream = self._writer(definition.sink)
-        if self._store.owner_of(definition.sink) != OWNER or QUERY not in stream.schema:
-            raise self._wrong(
-                request, f"{definition.sink!r} is no stream that live queries share; choose another"
-            )
-        if stream.schema != schema:
-            columns = ", ".join(stream.schema.names)
-            raise self._wrong(
-                request, f"the sink {definition.sink!r} has other columns ({columns}): those that "
-                "share one have the same, in name and type"
-            )  # fmt: skip
-
-    def _wrong(self, request: LiveRequest, what: str) -> ChronicleError:
-        return error_at(request.text, request.at, what) if request.text else InvalidArgument(what)
 
     def drop(self, name: str, keep_results: bool = False) -> None:
         """End a live query, and unless they are kept remove its results."""
@@ -336,9 +295,10 @@ class LiveQueries:
         self._deliveries.remove(name)
         query = self._queries.pop(name, None)
         del self._definitions[name]
-        self._unheard(definition)
         used = any(each.sink == sink for each in self._definitions.values())
-        if not keep_results and sink in self._store.streams():
+        if not definition.store:
+            self._sinks.drop_passing(name)
+        elif not keep_results and sink in self._store.streams():
             if not used:
                 self._drop_stream(sink)
             elif query is not None:
@@ -349,6 +309,7 @@ class LiveQueries:
         elif query is not None and sink in self._store.streams():
             query.sink.put(None, None)
         lose_definition(self._store.files, name)
+        self._unheard(definition)
         if query is not None:
             query.sink.end()
 
@@ -369,11 +330,11 @@ class LiveQueries:
             keep_definition(self._store.files, definition)
             self._definitions[name] = definition
             self._broken.pop(name, None)
-            if paused:
-                self._sharing.leave(name)
             query = self._queries.get(name)
         if query is not None:
             query.take(definition)
+        if paused:
+            self._sharing.leave(name)
 
     def refresh(self, name: str, start: object = None, end: object = None) -> None:
         """Make the results with times in ``[start, end)`` anew."""
@@ -406,8 +367,9 @@ class LiveQueries:
     def figures(self, name: str) -> dict[str, float]:
         """What one has done since it was opened, for metrics; nothing where it is not at work."""
         with self._lock:
-            query = self._queries.get(name)
-        return {} if query is None else query.figures()
+            query, group = self._queries.get(name), self._sharing.group_of(name)
+            shared = {} if group is None else group.figures(name)
+        return together(shared, {} if query is None else query.figures())
 
     def describe(self, name: str) -> list[tuple[str, str]]:
         """What one is: names and texts."""
@@ -439,7 +401,7 @@ class LiveQueries:
         with self._lock:
             every = self._definitions.values()
             readers = [each.name for each in every if stream in each.sources]
-            writers = [each.name for each in every if each.sink == stream]
+            writers = [each.name for each in every if each.sink == stream and each.store]
         if readers or writers:
             what = "read by" if readers else "the sink of"
             named = ", ".join(readers or writers)
@@ -498,6 +460,26 @@ class LiveQueries:
                 late()
                 self._stepped.wait(0.05)
 
+    def keep_up(self, stream: str) -> None:
+        """Return when no query with a limit on its lag is further behind a stream than that.
+
+        At once where nobody does the steps, in this process or for now.
+        """
+        if self._thread is None or self._thread is threading.current_thread():
+            return
+        limited = [
+            (query, query.definition.lag_events_max)
+            for query in list(self._queries.values())
+            if query.definition.lag_events_max is not None and stream in query.sources.streams
+        ]
+        if not limited:
+            return
+        with self._stepped:
+            while not self._ended.is_set() and any(
+                query.active and most is not None and query.lag() > most for query, most in limited
+            ):
+                self._stepped.wait(0.05)
+
     def _stepping(self, queries: Iterable[LiveQuery]) -> list[LiveQuery | PatternGroup]:
         """Those that do steps: some queries, and all groups."""
         return [*self._sharing.groups, *queries]
@@ -528,11 +510,11 @@ class LiveQueries:
         """One step of each; says whether there may be more to do at once."""
         self._resume()
         more = False
-        groups = self._sharing.groups
-        for group in groups:
+        queries = self._open()
+        self._sharing.start(queries)
+        for group in self._sharing.groups:
             late()
             more = self._sharing.step(group) or more
-        queries = self._open()
         for query in queries:
             late()
             more = query.step(at=self._sharing.goal_of(query)) or more
@@ -590,6 +572,7 @@ class LiveQueries:
         self._deliveries.close()
         for each in self._stepping(self._queries.values()):
             each.close()
+        self._sinks.close()
 
     @property
     def ended(self) -> threading.Event:

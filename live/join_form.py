@@ -84,6 +84,7 @@ class JoinForm(Combined):
 
     kind = "join"
     incremental = True
+    rebuilds = True
 
     def __init__(
         self,

@@ -169,6 +169,7 @@ class NestedForm(Combined):
         self.streams = relation.inner.streams
         self.appends = form.appends and relation.inner.appends
         self.incremental = not form.appends
+        self.rebuilds = form.rebuilds
         self.in_order = False
 
     def _known(self, watermark: int) -> int:

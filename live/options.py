@@ -22,8 +22,10 @@ from .webhooks import check_webhook
 __all__ = ["OPTIONS", "defined"]
 
 SETTINGS = ("retention", "durability")
-OPTIONS = (*SETTINGS, "webhook", "webhook_secret")
-"""What may stand behind WITH: settings of the sink, and where results are sent."""
+LIMITS = ("lag_events_max", "state_bytes_max", "on_truncate", "store")
+OPTIONS = (*SETTINGS, *LIMITS, "webhook", "webhook_secret")
+"""What may stand behind WITH: settings of the sink, limits, and where results are sent."""
+TRUNCATIONS = ("refresh", "stop")
 
 IDLE_MS = 1000.0
 _NS_PER_MS = 1_000_000
@@ -45,6 +47,11 @@ def defined(
             request, None, "windows of so many events shift with every late event, which cannot be "
             "corrected: say LATE IGNORE"
         )  # fmt: skip
+    if not found.form.corrects and not _stored(request):
+        raise _wrong(
+            request, request.options["store"], "windows of so many events are counted on from "
+            "those that are stored: leave store = false out"
+        )  # fmt: skip
     if not found.form.corrects and source.options.retention is not None:
         raise _wrong(
             request, None, f"windows of so many events are counted from the first, which the "
@@ -56,6 +63,7 @@ def defined(
             request, request.every, "EMIT ON CHANGE is for windows and sessions: other results are "
             "known at once"
         )  # fmt: skip
+    limits = _limits(request)
     delay = _ticks(request, request.delay, source, "DELAY")
     webhook, secret = _webhook(request)
     sink = request.into or name
@@ -72,6 +80,7 @@ def defined(
         correct_for=_ticks(request, request.correct_for, source, "LATE CORRECT FOR"),
         every_ms=every,
         options=_options(request, source),
+        **limits,
         webhook=webhook,
         webhook_secret=secret,
         columns=tuple(field.name for field in found.fields),
@@ -163,6 +172,8 @@ def _options(request: LiveRequest, source: EventStream) -> dict[str, Any]:
             )
         if name not in SETTINGS:
             continue
+        if not _stored(request):
+            raise _wrong(request, given, "nothing is stored that could have settings")
         if request.into is not None:
             raise _wrong(request, given, "a sink that is shared has its own settings")
         chosen[name] = given.value
@@ -171,6 +182,49 @@ def _options(request: LiveRequest, source: EventStream) -> dict[str, Any]:
     except ChronicleError as error:
         raise _wrong(request, next(iter(request.options.values()), None), str(error)) from None
     return chosen
+
+
+def _limits(request: LiveRequest) -> dict[str, Any]:
+    """Limits, and what is done beyond them."""
+    chosen: dict[str, Any] = {}
+    for name in ("lag_events_max", "state_bytes_max"):
+        given = request.options.get(name)
+        if given is None:
+            continue
+        if isinstance(given.value, bool) or not isinstance(given.value, int) or given.value < 0:
+            raise _wrong(request, given, f"{name} is a number, 0 or more, found {given.value!r}")
+        chosen[name] = given.value
+    given = request.options.get("on_truncate")
+    if given is not None:
+        if given.value not in TRUNCATIONS:
+            raise _wrong(
+                request, given, f"on_truncate is 'refresh' or 'stop', found {given.value!r}"
+            )
+        chosen["on_truncate"] = given.value
+    if not _stored(request):
+        chosen["store"] = False
+        for what, wrong in (
+            ("INTO", request.into), ("EMIT ON CHANGE", request.every),
+            ("a webhook", request.options.get("webhook")),
+            ("a time to start at", request.start if isinstance(request.start, Given) else None),
+        ):  # fmt: skip
+            if wrong is not None:
+                at = wrong if isinstance(wrong, Given) else request.options["store"]
+                raise _wrong(
+                    request, at, f"{what} needs results that are stored: leave store = false out"
+                )
+    return chosen
+
+
+def _stored(request: LiveRequest) -> bool:
+    """Whether results are to be kept."""
+    given = request.options.get("store")
+    if given is None:
+        return True
+    text = str(given.value).lower()
+    if text not in ("true", "false"):
+        raise _wrong(request, given, f"store is true or false, found {given.value!r}")
+    return text == "true"
 
 
 def _webhook(request: LiveRequest) -> tuple[str | None, str | None]:

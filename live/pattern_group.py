@@ -35,6 +35,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -57,10 +58,11 @@ from .bank.regions import Corrected, Late, Scan, correct, open_at
 from .changes import Changes
 from .definition import LiveDefinition
 from .forms import added, half_open
-from .group_rows import added_rows, corrected_rows, rows_of
+from .group_rows import SaidBy, added_rows, corrected_rows, rows_of, span_of
 from .query import LiveQuery
 from .sink import Mark, Sink, leave_marks, put_together
 from .sources import Sources
+from .spent import Spent, figures
 
 __all__ = ["GroupKey", "Member", "PatternGroup"]
 
@@ -127,6 +129,7 @@ class PatternGroup:
         self.members: dict[str, Member] = {}
         self.sources = Sources({key.source: stream})
         self.mark = Mark()
+        self.stepping, self.reconciling = Spent(), Spent()
         self._opened = opened
         self._rule = LiveDefinition(
             "", "", (key.source,), "", delay=key.delay, idle_ms=key.idle_ms, correct=key.correct
@@ -192,9 +195,9 @@ class PatternGroup:
                     marks[name] = asdict(self.mark_of(name))
             else:
                 self._quiet.append(name)
+        self._columns = self._read_by(self.bank.layers)
         for stream, marks in sinks.values():
             leave_marks(stream, marks)
-        self._columns = self._read_by(self.bank.layers)
         self._doubtful = max(self._doubtful, mark.watermark)
 
     def doubt(self, watermark: int) -> None:
@@ -226,6 +229,10 @@ class PatternGroup:
         for stream, marks in sinks.values():
             leave_marks(stream, marks)
         return left
+
+    def figures(self, name: str) -> dict[str, float]:
+        """What was done for a member, most of it with the others."""
+        return figures(self.stepping, self.reconciling, self.bank.searched(name))
 
     # -- what there is to do ----------------------------------------------------------------------
 
@@ -264,16 +271,26 @@ class PatternGroup:
         known = self.sources.watermark(self._rule)
         assert before.watermark is not None
         known = before.watermark if known is None else max(known, before.watermark)
-        snapshot = moment[self.key.source]
-        positions = {self.key.source: snapshot.version}
+        positions = {self.key.source: moment[self.key.source].version}
         if known == before.watermark and positions == before.positions:
             self.moment, self._caught_up = moment, True
             return False, {}
+        with self.stepping.timed():
+            return self._taken_in(moment, known)
+
+    def _taken_in(
+        self, moment: Mapping[str, Snapshot], known: int
+    ) -> tuple[bool, dict[str, tuple[Exception, Mark]]]:
+        """A step to the commits of a moment, and to a watermark."""
+        before, snapshot = self.mark, moment[self.key.source]
+        assert before.watermark is not None
+        positions = {self.key.source: snapshot.version}
         upto = self.sources.cut(moment, before.watermark, known)
         count, spans = self._late(moment)
         if snapshot.state.dropped != self._dropped:
             self._reopen(snapshot, spans)
-        corrected = self._corrected(snapshot, spans)
+        with self.reconciling.timed() if spans else nullcontext():
+            corrected = self._corrected(snapshot, spans)
         scan = self._scan(snapshot, self._columns)
         found = self.bank.advance(scan(added(before.watermark, 1), upto), upto)
         span = snapshot.time_range
@@ -381,6 +398,9 @@ class PatternGroup:
         queries = {name: self._opened(name) for name in {**gone, **mine}}
         told = rows_of(found, queries, snapshot)
         nothing = self.bank.nothing()
+        of_all = () if corrected is None else (corrected.gone,)
+        low, _ = span_of(found, *of_all) if queries else (upto, upto)
+        said = SaidBy(low, upto)
         parts: dict[str, Changes] = {}
         failed: dict[str, Exception] = {}
         for name, query in queries.items():
@@ -391,10 +411,12 @@ class PatternGroup:
                 matches = mine.get(name, nothing)
                 if name in gone or name in there:
                     floor = query.floor(moment, watermark)
-                    changes = corrected_rows(query, rows, gone.get(name, nothing), matches, floor)
+                    changes = corrected_rows(
+                        query, rows, gone.get(name, nothing), matches, floor, said(query)
+                    )
                 else:
-                    since = int(matches.first_tick.min())
-                    changes = added_rows(query, rows, since, upto, since <= self._doubtful)
+                    doubtful = int(matches.first_tick.min()) <= self._doubtful
+                    changes = added_rows(query, rows, said(query) if doubtful else None)
                 if len(changes):
                     parts[name] = changes
             except Exception as error:  # whatever it is, the others go on

@@ -47,7 +47,7 @@ from ..store.snapshot import Snapshot
 
 __all__ = ["EVENTS_MAX", "PlainRows", "plain_rows"]
 
-EVENTS_MAX = 1 << 16
+EVENTS_MAX = 1 << 20
 """Regions with more events than that are better answered by the plan of the SELECT."""
 
 _CLAUSES = {"expressions", "from_", "where"}

@@ -37,19 +37,19 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ChronicleError, InvalidArgument
+from ..errors import ChronicleError, InvalidArgument, ResourceLimit
 from ..store import EventStream
 from ..store.tap import Spans, united
 from ..ticks import INT64_MAX, INT64_MIN
 from .bank.cards import Card
-from .changes import Changes, Results, difference, newly
+from .changes import Changes, Results, Said, difference, newly
 from .combined import Combined, Moment, OneStream
 from .count_form import CountForm
 from .definition import LiveDefinition
 from .forms import added
 from .sink import Mark, Sink
 from .sources import Sources
-from .spent import Spent
+from .spent import Spent, figures
 
 if TYPE_CHECKING:
     from .pattern_group import PatternGroup
@@ -106,10 +106,25 @@ class LiveQuery:
         self._emitted = 0.0
         self._unmarked = False
         self._caught_up = False
+        self._known_moment = self._moment
+        """The sources as they were when all there was was taken in."""
         kept = sink.mark(definition.sources)
         self._mark = kept or Mark()
+        self._told = self._moment
+        """The sources as they were at the mark, where results are not stored."""
+        self._first = INT64_MIN if definition.start is None else definition.start
+        if not definition.store:
+            self._begin_now()
         self._whole = kept is None and sink.stream.snapshot().count > 0
         """Whether everything that was put out is to be compared."""
+
+    def _begin_now(self) -> None:
+        """Take all that there is as told."""
+        known = self.sources.watermark(self.definition)
+        if known is not None:
+            positions = {name: snapshot.version for name, snapshot in self._moment.items()}
+            self._mark = Mark(positions, known, self.sources.events(self._moment, known))
+            self._first = added(self.form.closed(known), 1)
 
     @property
     def mark(self) -> Mark:
@@ -192,8 +207,10 @@ class LiveQuery:
             and not self._whole
         ):  # fmt: skip
             self._mark = replace(before, positions=positions)
-            self._caught_up = True
+            self._caught_up, self._known_moment = True, moment
             return False
+        if definition.on_truncate == "stop":
+            self._check_truncated()
         with self.stepping.timed():
             return self._taken_in(moment, known, cancelled)
 
@@ -232,9 +249,7 @@ class LiveQuery:
                 parts.append(Changes.added(kept.where(kept.time >= start)))
             elif (new := self._advanced(moment, upto, bool(late or regions))) is not None:
                 new = new.where(new.time >= start)
-                parts.append(
-                    newly(new, self.sink.said(*behind)) if len(new) else Changes.added(new)
-                )
+                parts.append(newly(new, self._said(*behind)) if len(new) else Changes.added(new))
             elif behind[0] <= behind[1]:
                 regions = united((*regions, behind))
         for low, high in regions:
@@ -244,11 +259,23 @@ class LiveQuery:
             low = max(start, added(form.closed(upto), 1))
             parts.append(self._reconciled(moment, low, INT64_MAX, INT64_MAX))
             self._emitted = time.monotonic()
+        self._check_state()
         changes = Changes.joined(parts) if parts else None
         self._put(changes, moment, upto, late, windows)
+        self._told = moment
         self._whole = False
         self._caught_up = upto >= known
+        if self._caught_up:
+            self._known_moment = moment
         return upto < known
+
+    def _check_truncated(self) -> None:
+        name = self.sources.truncated(self.mark)
+        if name is not None:
+            raise InvalidArgument(
+                f"the stream {name!r} was truncated, and on_truncate is 'stop': ALTER LIVE QUERY "
+                f"{self.definition.name} REFRESH takes back what it had made of it, and goes on"
+            )
 
     def _advanced(self, moment: Moment, upto: int, disturbed: bool) -> Results | None:
         """What a step in order adds, where the form has kept what it takes to say that."""
@@ -260,6 +287,14 @@ class LiveQuery:
             if before.watermark is None or not self.form.rebuilds:
                 return None
         return self.form.advanced(moment, before.watermark, upto)
+
+    def _check_state(self) -> None:
+        kept, most = self.form.state_bytes, self.definition.state_bytes_max
+        if kept > most:
+            raise ResourceLimit(
+                f"{kept} bytes are kept from step to step, more than state_bytes_max = {most}: "
+                "narrow its time window, or create it again WITH (state_bytes_max = ...)"
+            )
 
     def _due(self) -> bool:
         every = self.definition.every_ms
@@ -286,10 +321,15 @@ class LiveQuery:
 
     @property
     def _start(self) -> int:
-        return INT64_MIN if self.definition.start is None else self.definition.start
+        return self._first
 
     def floor(self, moment: Moment, watermark: int) -> int:
-        """Results before this are never changed: what they are made of may have been dropped."""
+        """Results before this are never changed: what they are made of may have been dropped.
+
+        By retention, that is: what a truncation has dropped is taken back.
+        """
+        if self.sources.truncated(self.mark) is not None:
+            return self._start
         frozen = self.sources.frozen(moment, self.form, watermark)
         return self._start if frozen is None else max(self._start, added(frozen, 1))
 
@@ -297,7 +337,17 @@ class LiveQuery:
         """The difference between the query and the sink over a region."""
         with self.reconciling.timed():
             want = self.form.results(moment, low, high, known)
-            return difference(want, self.sink.said(low, high))
+            return difference(want, self._said(low, high))
+
+    def _said(self, low: int, high: int) -> Said:
+        """What was said of results in a region; where that is not stored, it is known anew."""
+        if self.definition.store:
+            return self.sink.said(low, high)
+        watermark = self.mark.watermark
+        if watermark is None:
+            low, high, watermark = 1, 0, 0
+        top = min(high, self.form.closed(watermark))
+        return Said.anew(self.form.results(self._told, max(low, self._first), top, watermark))
 
     def _put(
         self, changes: Changes | None, moment: Moment, upto: int, late: int, windows: int
@@ -346,6 +396,11 @@ class LiveQuery:
         self.lock = threading.RLock()
 
     @property
+    def blank(self) -> bool:
+        """Whether it has not begun."""
+        return self.active and not self._whole and self._mark.watermark is None
+
+    @property
     def settled(self) -> bool:
         """Whether it has come somewhere, and nothing is to be compared."""
         return self.active and not self._whole and self._caught_up
@@ -377,7 +432,14 @@ class LiveQuery:
         with self.holding():
             self.form.drop_state()
             found = self._compared(low, high)
-            if len(found):
+            watermark, every = self.mark.watermark, low is None and high is None
+            if every and self.group is None and watermark is not None:
+                moment = self._moment
+                self._mark = replace(
+                    self._mark, events=self.sources.events(moment, watermark),
+                    positions={name: snapshot.version for name, snapshot in moment.items()},
+                )  # fmt: skip
+            if every or len(found):
                 self.error = None
                 self.sink.put(found, self._counted(found))
             return len(found)
@@ -404,15 +466,19 @@ class LiveQuery:
         """The difference in a range of times, as of the last step."""
         moment = self.moment
         if {name: snapshot.version for name, snapshot in moment.items()} != self.mark.positions:
-            moment = self.sources.look()
+            moment = self._moment = self.sources.look()
         watermark = self.mark.watermark
         if watermark is None or not self.form.corrects:
-            return difference(self.nothing(), self.sink.said(1, 0))
+            return difference(self.nothing(), self._said(1, 0))
         floor = self.floor(moment, watermark)
         low = floor if low is None else max(low, floor)
         top = self.form.closed(watermark)
         high = top if high is None else min(high, top)
         return self._reconciled(moment, low, high, watermark)
+
+    def lag(self) -> int:
+        """Events that were committed since all there was was taken in."""
+        return self.sources.events_since(self._known_moment)
 
     def nothing(self) -> Results:
         """No results."""
@@ -427,14 +493,7 @@ class LiveQuery:
 
     def figures(self) -> dict[str, float]:
         """What was done since it was opened, for metrics."""
-        found: dict[str, float] = {
-            "steps": self.stepping.times,
-            "step_seconds": self.stepping.seconds,
-            "reconciles": self.reconciling.times,
-            "reconcile_seconds": self.reconciling.seconds,
-        }
-        hits = self.form.hits
-        return found if hits is None else {**found, "hits": hits}
+        return figures(self.stepping, self.reconciling, self.form.hits)
 
     def status(self) -> dict[str, Any]:
         """The columns of SHOW LIVE QUERIES."""

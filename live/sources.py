@@ -24,6 +24,7 @@ from collections.abc import Iterable, Mapping
 from ..store import EventStream
 from ..store.options import retention_limits
 from ..store.snapshot import Snapshot
+from ..store.staging import truncated_at
 from ..store.tap import Spans, united
 from ..ticks import INT64_MIN
 from .combined import Combined, Moment
@@ -151,7 +152,9 @@ class Sources:
                     for low, high in each.spans
                     if low <= watermark
                 )
-            if spans:
+            if self._is_truncated(name, mark):
+                spans = ((INT64_MIN, watermark),)
+            elif spans:
                 more = self.events({name: snapshot}, watermark)[name] - mark.events.get(name, 0)
                 if arrivals is None and not more:
                     spans = ()  # of commits that nobody has heard of, none was late
@@ -162,6 +165,14 @@ class Sources:
             if spans:
                 found[name] = united(spans)
         return count, found
+
+    def truncated(self, mark: Mark) -> str | None:
+        """The first that was truncated since a step; None without one."""
+        return next((name for name in self.streams if self._is_truncated(name, mark)), None)
+
+    def _is_truncated(self, name: str, mark: Mark) -> bool:
+        jobs = self.streams[name].commits.manifest.jobs
+        return mark.watermark is not None and truncated_at(jobs) > mark.positions.get(name, 0)
 
     def frozen(self, moment: Moment, form: Combined, watermark: int) -> int | None:
         """Greatest time of results made of what retention may have dropped; None without any."""
@@ -183,6 +194,14 @@ class Sources:
         return max(found, default=None)
 
     # -- for people -------------------------------------------------------------------------------
+
+    def events_since(self, moment: Moment) -> int:
+        """Events that were committed since a moment."""
+        count = 0
+        for name, stream in self.streams.items():
+            new, old = stream.snapshot(), moment[name]
+            count += new.count + new.state.dropped - old.count - old.state.dropped
+        return count
 
     def lag_events(self, watermark: int | None) -> int:
         """Events behind a watermark."""

@@ -1,4 +1,4 @@
-"""Time spent: how often something was done, and how long that took in all."""
+"""Time spent: how often something was done, and how long that took in all, for metrics."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-__all__ = ["Spent"]
+__all__ = ["Spent", "figures", "together"]
 
 
 @dataclass
@@ -30,3 +30,17 @@ class Spent:
         yield
         self.times += 1
         self.seconds += time.perf_counter() - begun
+
+
+def figures(stepping: Spent, reconciling: Spent, hits: int | None) -> dict[str, float]:
+    """What a live query has done, as metrics tell it."""
+    found: dict[str, float] = {
+        "steps": stepping.times, "step_seconds": stepping.seconds,
+        "reconciles": reconciling.times, "reconcile_seconds": reconciling.seconds,
+    }  # fmt: skip
+    return found if hits is None else {**found, "hits": hits}
+
+
+def together(one: dict[str, float], other: dict[str, float]) -> dict[str, float]:
+    """What two have done for one live query."""
+    return {key: one.get(key, 0) + other.get(key, 0) for key in {**one, **other}}

@@ -39,6 +39,7 @@ class UnionForm(Combined):
         self.appends = all(part.appends and part.closed(0) == 0 for part in parts)
         self.emits_changes = all(part.emits_changes for part in parts)
         self.incremental = any(part.incremental for part in parts)
+        self.rebuilds = all(part.rebuilds or not part.incremental for part in parts)
         self.in_order = all(part.in_order for part in parts)
 
     def results(self, moment: Moment, low: int, high: int, known: int) -> Results:

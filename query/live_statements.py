@@ -11,6 +11,7 @@ import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from sqlglot import exp
 
 from ..errors import SqlError
 from ..suggestion import did_you_mean
@@ -129,6 +130,8 @@ def _create(engine: QueryEngine, live: LiveStatements, tree: Any, text: str) -> 
 
 
 def _option(node: Any) -> Any:
+    if isinstance(node, exp.Boolean):
+        return bool(node.this)
     name = str(node.name)
     number = getattr(node, "is_string", True) is False
     return int(name) if number and name.isdigit() else name

@@ -160,6 +160,8 @@ class Layer:
     ----------
     longest : int
         The greatest WITHIN of its patterns, in ticks; -1 where one has none.
+    searched : int64 array
+        Hits that were searched, by pattern.
     """
 
     def __init__(
@@ -173,6 +175,7 @@ class Layer:
         windows = [-1 if card.within is None else card.within for card in self.cards]
         self.window = np.array(windows, np.int64)
         self.longest = -1 if -1 in windows else max(windows, default=0)
+        self.searched = np.zeros(len(self.names), np.int64)
         self._built: _Built | None = None
 
     def __len__(self) -> int:
@@ -185,6 +188,13 @@ class Layer:
         self.kept = kept_where(self.kept, self.kept.query != gone)
         if self._built is not None:
             self._built.use_query[self._built.use_query == gone] = -1
+
+    def instead(self, *before: Layer) -> Layer:
+        """This layer, which goes on counting where others of its patterns have been."""
+        for layer in before:
+            for name, number in layer.number.items():
+                self.searched[self.number[name]] = layer.searched[number]
+        return self
 
     def living(self) -> tuple[list[Hashable], list[Card], Kept]:
         """The patterns that are left, numbered anew, and what they have open."""

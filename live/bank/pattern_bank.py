@@ -110,10 +110,15 @@ class PatternBank:
             if name in layer.number:
                 layer.remove(name)
                 if 2 * len(layer.number) < len(layer):
-                    self.layers[i] = Layer(*layer.living())
+                    self.layers[i] = Layer(*layer.living()).instead(layer)
                 self.layers = [each for each in self.layers if len(each)]
                 return
         raise KeyError(name)
+
+    def searched(self, name: Hashable) -> int:
+        """Hits of a pattern that were searched; one far from every other need not be."""
+        found = (layer for layer in self.layers if name in layer.number)
+        return sum(int(layer.searched[layer.number[name]]) for layer in found)
 
     def __contains__(self, name: Hashable) -> bool:
         return any(name in layer.number for layer in self.layers)
@@ -176,6 +181,7 @@ class PatternBank:
         parts = [self.nothing()]
         for layer in self.layers:
             hits = layer.hits(table, order, fresh, self.room)
+            layer.searched += np.diff(hits.first)
             found = layer.search(hits, fresh, layer.kept, watermark, self.room, final=final)
             layer.kept = found.kept
             if len(found.query):
@@ -223,7 +229,7 @@ def _merged(below: Layer, above: Layer) -> Layer:
         np.concatenate([kept.first, open_.first[1:] + kept.first[-1]]),
         *(np.concatenate(pair) for pair in zip(kept[3:], open_[3:], strict=True)),
     )
-    return Layer([*names, *more], [*cards, *others], joined)
+    return Layer([*names, *more], [*cards, *others], joined).instead(below, above)
 
 
 def _as_table(batch: pa.RecordBatch | pa.Table) -> pa.Table:

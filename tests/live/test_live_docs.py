@@ -33,6 +33,12 @@ def test_the_examples_run(tmp_path: Path) -> None:
     wanted = [tuple(line.split()) for line in shown.group(1).splitlines()]
     assert [tuple(str(v).removesuffix(".0") for v in row) for row in changes] == wanted
     assert len(next(rows for text, rows in answers.items() if text.startswith("SHOW"))) == 2
+    joined = re.search(r"timestamp +altitude +text\n(.*?)```", PAGE, re.DOTALL)
+    assert joined is not None
+    lines = [(line[:19], *line[19:].split()) for line in joined.group(1).splitlines()]
+    found = answers["SELECT timestamp, altitude, text FROM NET(explained) ORDER BY timestamp"]
+    assert [(str(t), f"{high:.0f}", text or "NULL") for t, high, text in found] == lines
+    assert answers["SELECT icao24, before, after FROM NET(thinning)"] == [("a1", 4, 1)]
 
 
 def test_names_and_figures_are_those_of_the_code() -> None:

@@ -1,0 +1,213 @@
+"""Live queries: events a second, beside Flink SQL and beside the same SELECT asked once.
+
+Purpose
+    A stream grows by commits of :data:`COMMIT` events; what is measured is the time of the live
+    query's steps, the commits of its results included, and not the appends.  The peer is Flink's
+    job of the same query over the same rows, less the time in which Flink reads the rows.  Beside
+    it: what a paused live query takes to catch up, against the same SELECT over the whole stream.
+
+Guarantee
+    Both sides give the same rows, else the run fails; rows that are not closed at the end of the
+    input are left out on both sides.  Times are the fastest of :data:`RUNS` runs.
+
+Limits
+    Flink writes its rows to a file and keeps nothing; a live query makes them durable with each
+    step.  Where Flink takes about as long as reading alone, its time is within the noise of that.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import chronicle
+
+from .flink import FlinkAnswer, FlinkJob, FlinkMissing, measure
+from .harness import Row, Section
+
+__all__ = ["run"]
+
+SCHEMA = pa.schema([pa.field("t", pa.timestamp("ms"), False), ("k", pa.int64()), ("v", pa.int64())])
+COMMIT = 50_000
+RUNS = 3
+MINUTE = 60_000
+MATCH = """PARTITION BY k ORDER BY t MEASURES A.t AS a, C.t AS c ONE ROW PER MATCH
+    AFTER MATCH SKIP PAST LAST ROW PATTERN (A B+ C) {within}
+    DEFINE A AS {a}v < 10000, B AS {b}v > 500000, C AS {c}v < 200000"""
+PAIRS = """SELECT a.t AS a, b.t AS b, a.k AS k FROM s AS a JOIN s AS b
+    ON a.k = b.k AND b.t BETWEEN a.t AND a.t + INTERVAL '10' SECOND
+    WHERE a.v < 100000 AND b.v > 900000"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A query in both languages; its first column is the time up to which rows are compared."""
+
+    name: str
+    sql: str
+    flink: str
+    columns: str
+    bar: float
+
+
+CASES = (
+    Case(
+        "filter, 0.1 %", "SELECT t, k, v FROM s WHERE v < 1000",
+        "SELECT t, k, v FROM s WHERE v < 1000", "t TIMESTAMP(3), k BIGINT, v BIGINT", 100,
+    ),
+    Case(
+        "window of a minute, 100 keys",
+        "SELECT window_start, k, count(*) AS n, sum(v)::BIGINT AS total FROM TUMBLE(s, t, INTERVAL "
+        "'1' MINUTE) GROUP BY window_start, window_end, k",
+        "SELECT window_start, k, count(*), sum(v) FROM TABLE(TUMBLE(TABLE s, DESCRIPTOR(t), "
+        "INTERVAL '1' MINUTE)) GROUP BY window_start, window_end, k",
+        "w TIMESTAMP(3), k BIGINT, n BIGINT, total BIGINT", 50,
+    ),
+    Case(
+        "join within 10 s, 100 keys", PAIRS, PAIRS, "a TIMESTAMP(3), b TIMESTAMP(3), k BIGINT", 20
+    ),
+    Case(
+        "pattern (A B+ C) within a minute, 100 keys",
+        "SELECT a, c, k FROM s MATCH_RECOGNIZE ("
+        + MATCH.format(within="WITHIN INTERVAL '1' MINUTE", a="", b="", c="") + ")",
+        "SELECT a, c, k FROM s MATCH_RECOGNIZE ("
+        + MATCH.format(within="WITHIN INTERVAL '60.001' SECOND", a="A.", b="B.", c="C.") + ")",
+        "a TIMESTAMP(3), c TIMESTAMP(3), k BIGINT", 50,
+    ),
+)  # fmt: skip
+
+
+def events(count: int) -> pa.Table:
+    """An event each 10 ms, evenly drawn keys and values."""
+    drawn = np.random.default_rng(15)
+    t = pa.array(1_500_000_000_000 + 10 * np.arange(count), pa.timestamp("ms"))
+    return pa.table([t, drawn.integers(0, 100, count), drawn.integers(0, 1_000_000, count)], SCHEMA)
+
+
+def _stored(work: Callable[[Any, Any], Any]) -> Any:
+    with (
+        tempfile.TemporaryDirectory(prefix="chronicle-bench-") as scratch,
+        chronicle.open(Path(scratch) / "store") as database,
+    ):
+        return work(database, database.create_stream("s", SCHEMA, time="t"))
+
+
+def _live(case: Case, table: pa.Table) -> tuple[float, pa.Table]:
+    """Seconds of all steps while a stream grows, and the rows."""
+
+    def grow(database: Any, stream: Any) -> tuple[float, pa.Table]:
+        live = database.create_live("q", case.sql)
+        taken = 0.0
+        for at in range(0, table.num_rows, COMMIT):
+            stream.append(table.slice(at, COMMIT))
+            begun = time.perf_counter()
+            database.run_live()
+            taken += time.perf_counter() - begun
+        net = live.net()
+        return taken, net.select([name for name in net.column_names if name[0] != "_"])
+
+    found: tuple[float, pa.Table] = _stored(grow)
+    return found
+
+
+def _catching_up(case: Case, table: pa.Table) -> tuple[float, float]:
+    """Seconds to catch up with a stream, and of the SELECT over it."""
+
+    def catch_up(database: Any, stream: Any) -> tuple[float, float]:
+        stream.append(table.slice(0, COMMIT))
+        live = database.create_live("q", case.sql)
+        database.run_live()
+        live.pause()
+        stream.append(table.slice(COMMIT))
+        live.resume()
+        begun = time.perf_counter()
+        database.run_live()
+        taken = time.perf_counter() - begun
+        text = case.sql.replace("SELECT", "SELECT /*+ strategy(replay) */", 1)
+        text = text if "MATCH" in text or "TUMBLE" in text else case.sql
+        begun = time.perf_counter()
+        database.sql(text).arrow()
+        return taken, time.perf_counter() - begun
+
+    found: tuple[float, float] = _stored(catch_up)
+    return found
+
+
+def _rows(table: pa.Table, before: int) -> list[tuple[Any, ...]]:
+    """Rows whose first column lies before a time, sorted; times as milliseconds."""
+    columns = []
+    for column in table.columns:
+        if pa.types.is_timestamp(column.type):
+            column = column.cast(pa.timestamp("ms")).cast(pa.int64())
+        columns.append(column.to_pylist())
+    return sorted(row for row in zip(*columns, strict=True) if row[0] < before)
+
+
+def _flink(table: pa.Table, jobs: list[FlinkJob]) -> dict[FlinkJob, FlinkAnswer] | FlinkMissing:
+    try:
+        return measure(table.set_column(0, "t", table["t"].cast(pa.int64())), jobs, RUNS)
+    except FlinkMissing as missing:
+        return missing
+
+
+def run(short: bool = False) -> Section:
+    """Measure all cases."""
+    table = events(100_000 if short else 1_000_000)
+    end = table["t"][-1].value - 2 * MINUTE
+    reading = FlinkJob("read", "")
+    jobs = {case: FlinkJob(case.name, "", case.columns, query=case.flink) for case in CASES}
+    answers = _flink(table, [reading, *jobs.values()])
+    peer = "none" if isinstance(answers, FlinkMissing) else f"Flink {answers[reading].version}"
+    section = Section(
+        "Live queries",
+        f"{table.num_rows:,} events, one each 10 ms, 100 keys, committed {COMMIT:,} at a time; one "
+        f"query, the time of its steps with their durable commits. Peer: {peer}, streaming mode, "
+        "parallelism 1, objects reused, no checkpoints, its reading of the rows (CSV) subtracted. "
+        "Catching up: a live query that was paused, beside the same SELECT once over the stream. "
+        f"Each the fastest of {RUNS} runs.",
+    )
+    if isinstance(answers, FlinkMissing):
+        section.notes.append(f"Flink was not measured: {answers}.")
+    for case in CASES:
+        timed = [_live(case, table) for _ in range(RUNS)]
+        seconds = min(taken for taken, _ in timed)
+        rate = table.num_rows / seconds
+        if isinstance(answers, FlinkMissing):
+            section.rows.append(Row(case.name, f"{rate / 1e6:.2f} M/s", "", "", f"{case.bar:g}x"))
+        else:
+            answer = answers[jobs[case]]
+            assert answer.rows is not None
+            mine, theirs = _rows(timed[0][1], end), _rows(answer.rows, end)
+            if mine != theirs:
+                raise AssertionError(f"{case.name}: {len(mine)} rows, {len(theirs)} of Flink")
+            other = max(1e-9, answer.seconds - answers[reading].seconds)
+            section.rows.append(
+                Row(
+                    case.name, f"{rate / 1e6:.2f} M/s",
+                    f"{table.num_rows / other / 1e6:.2f} M/s", f"{other / seconds:.1f}x",
+                    f"{case.bar:g}x", other / seconds >= case.bar,
+                )
+            )  # fmt: skip
+    if not isinstance(answers, FlinkMissing):
+        whole = ", ".join(f"{case.name}: {answers[jobs[case]].seconds:.2f} s" for case in CASES)
+        section.notes.append(
+            f"Flink took {answers[reading].seconds:.2f} s to read the rows, and with the queries: "
+            f"{whole}."
+        )
+    for case in CASES:
+        pairs = [_catching_up(case, table) for _ in range(RUNS)]
+        took, once = min(ours for ours, _ in pairs), min(other for _, other in pairs)
+        section.rows.append(
+            Row(
+                f"catching up: {case.name}", f"{took:.2f} s", f"{once:.2f} s",
+                f"{once / took:.2f}x", "0.8x", once / took >= 0.8,
+            )
+        )  # fmt: skip
+    return section

@@ -1,0 +1,200 @@
+"""Options that bound a live query: lag, state, what a truncation does, and results not stored."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import chronicle
+from chronicle.errors import InvalidArgument, SqlError, StreamNotFound
+from chronicle.live.query import LiveQuery
+from chronicle.store import staging
+
+SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.int64())])
+ROWS = "SELECT t, x FROM s WHERE x > 2"
+WINDOWS = "SELECT window_start, count(*) AS n FROM TUMBLE(s, t, 5) GROUP BY window_start"
+PATTERN = (
+    "SELECT * FROM s MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEASURES A.t AS a, LAST(B.x) AS b "
+    "PATTERN (A B) WITHIN 6 DEFINE A AS x > 4, B AS x < 5)"
+)
+JOIN = "SELECT a.x, b.x AS y FROM s a JOIN s b ON b.t BETWEEN a.t - 5 AND a.t AND a.k = b.k"
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Any]:
+    with chronicle.open(tmp_path / "store") as opened:
+        opened.create_stream("s", SCHEMA, time="t")
+        yield opened
+
+
+def feed(db: Any, *ticks: int) -> None:
+    db.stream("s").append([{"t": t, "k": "ab"[t % 2], "x": t * 3 % 7} for t in ticks])
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ("lag_events_max = -1", "lag_events_max"),
+        ("lag_events_max = 'many'", "lag_events_max is a number, 0 or more, found 'many'"),
+        ("state_bytes_max = true", "state_bytes_max is a number"),
+        ("on_truncate = 'go on'", "'refresh' or 'stop', found 'go on'"),
+        ("store = 7", "store is true or false, found 7"),
+        ("store = false, retention = 100", "nothing is stored"),
+        ("store = false, webhook = 'https://example.org/'", "a webhook needs results"),
+        ("stored = false", "did you mean store"),
+    ],
+)
+def test_refusals(db: Any, options: str, error: str) -> None:
+    with pytest.raises(SqlError, match=f"(?s){error}.*line 1, column|something|number") as caught:
+        db.sql(f"CREATE LIVE QUERY q WITH ({options}) AS {ROWS}")
+    assert caught.value.line == 1
+    assert db.live_queries() == []
+
+
+@pytest.mark.parametrize(
+    ("clause", "sql", "error"),
+    [
+        ("INTO shared", ROWS, "INTO needs results that are stored"),
+        ("EMIT ON CHANGE EVERY INTERVAL '1' SECOND", WINDOWS, "EMIT ON CHANGE needs results"),
+        ("START AT 5", ROWS, "a time to start at needs results"),
+        ("LATE IGNORE", "SELECT window_id, sum(x) AS n FROM TUMBLE_ROWS(s, 3) GROUP BY window_id",
+         "counted on from those"),
+    ],
+)  # fmt: skip
+def test_what_results_that_pass_by_cannot_have(db: Any, clause: str, sql: str, error: str) -> None:
+    with pytest.raises(SqlError, match=error):
+        db.sql(f"CREATE LIVE QUERY q {clause} WITH (store = false) AS {sql}")
+
+
+def test_too_much_state_stops_that_query_alone(db: Any) -> None:
+    db.sql(f"CREATE LIVE QUERY small IDLE NEVER WITH (state_bytes_max = 40000) AS {JOIN}")
+    db.sql(f"CREATE LIVE QUERY large IDLE NEVER AS {JOIN}")
+    for begin in range(0, 100, 10):
+        feed(db, *range(begin, begin + 10))
+        db.run_live()
+    assert db.live("small").status()["state"] == "running"
+    before = db.live("small").net().num_rows
+    feed(db, *[100] * 600)
+    feed(db, 101, 102)
+    db.run_live()
+    status = db.live("small").status()
+    assert status["state"] == "failed"
+    assert "state_bytes_max = 40000" in status["error"]
+    assert db.live("small").net().num_rows == before
+    assert db.live("large").status()["state"] == "running"
+    assert db.live("large").verify() == 0
+
+
+def truncate(db: Any) -> None:
+    stream = db.stream("s")._writer("truncate")
+    staging.commit_staged(stream, staging.new_job(), [], truncate=True)
+
+
+@pytest.mark.parametrize("what", ["refresh", "stop"])
+def test_truncation(db: Any, what: str) -> None:
+    db.sql(f"CREATE LIVE QUERY q IDLE NEVER WITH (on_truncate = '{what}') AS {ROWS}")
+    feed(db, *range(20))
+    db.run_live()
+    held = db.live("q").net().num_rows
+    assert held > 5
+    truncate(db)
+    feed(db, 30, 31, 32, 33)
+    db.run_live()
+    live = db.live("q")
+    if what == "stop":
+        assert "'s' was truncated" in live.status()["error"]
+        assert live.net().num_rows == held
+        live.resume()
+        db.run_live()
+        assert live.status()["state"] == "failed"
+        live.refresh()
+        db.run_live()
+    assert live.status()["error"] is None
+    assert sorted(live.net().column("t").to_pylist()) == [t for t in (30, 31, 32) if t * 3 % 7 > 2]
+    assert live.verify() == 0
+
+
+def test_an_append_waits_for_a_query_that_may_not_lag(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = LiveQuery._step
+
+    def slow(self: LiveQuery, *given: Any) -> bool:
+        time.sleep(0.02)
+        return step(self, *given)
+
+    monkeypatch.setattr(LiveQuery, "_step", slow)
+    with chronicle.open(tmp_path / "store", live=True) as db:
+        db.create_stream("s", SCHEMA, time="t")
+        free = db.create_live("free", ROWS)
+        limited = db.create_live("limited", ROWS, options={"lag_events_max": 10})
+        query = db.live_statements.query("limited")
+        for begin in range(0, 200, 8):
+            feed(db, *range(begin, begin + 8))
+            assert query.lag() <= 10
+        limited.pause()
+        for begin in range(200, 400, 8):  # one that stands still holds nobody up
+            feed(db, *range(begin, begin + 8))
+        assert free.status()["error"] is None
+        limited.drop()
+        feed(db, 500)
+
+
+def test_nobody_waits_where_nobody_does_the_steps(db: Any) -> None:
+    db.create_live("limited", ROWS, options={"lag_events_max": 0})
+    feed(db, *range(100))
+    db.run_live()
+    assert db.live("limited").verify() == 0
+
+
+def test_results_that_pass_by(tmp_path: Path) -> None:
+    """What is taken back is known from the events; nothing is left of it behind a restart."""
+    names = {"rows": ROWS, "windows": WINDOWS, "pattern": PATTERN, "join": JOIN}
+    with chronicle.open(tmp_path / "store") as db:
+        db.create_stream("s", SCHEMA, time="t")
+        feed(db, *range(30))
+        for name, sql in names.items():
+            db.sql(f"CREATE LIVE QUERY {name}_ IDLE NEVER WITH (store = false) AS {sql}")
+            db.create_live(f"{name}_kept", sql, start="now", idle="never")
+        db.run_live()
+        assert [batch for name in names for batch in db.live(f"{name}_").rows()] == []
+        for ticks in (range(30, 60), [41, 50, 50], range(60, 75), [3, 55], [200]):
+            feed(db, *ticks)
+            db.run_live()
+        for name in names:
+            live, kept = db.live(f"{name}_"), db.live(f"{name}_kept")
+            assert live.status()["error"] is None
+            changes = [row for batch in live.rows() for row in batch.to_pylist()]
+            assert [row["_seq"] for row in changes] == list(range(1, len(changes) + 1))
+            net: dict[Any, int] = {}
+            for row in changes:
+                key = tuple(v for k, v in row.items() if k not in ("_seq", "_rev", "_diff"))
+                net[key] = net.get(key, 0) + row["_diff"]
+            assert set(net.values()) <= {0, 1}
+            wanted = kept.net().drop_columns(["_rev"]).to_pylist()
+            assert sorted(map(repr, (k for k, n in net.items() if n))) == sorted(
+                repr(tuple(row.values())) for row in wanted
+            ), name
+            assert live.verify() == 0
+        assert not any(name.endswith("_") for name in db.streams())
+        with pytest.raises((SqlError, StreamNotFound)):
+            db.sql("SELECT * FROM rows_")
+    with (
+        chronicle.open(tmp_path / "store", mode="r") as db,
+        pytest.raises(InvalidArgument, match="stores nothing"),
+    ):
+        list(db.live("rows_").rows())
+    with chronicle.open(tmp_path / "store") as db:
+        db.run_live()
+        assert list(db.live("rows_").rows()) == []
+        feed(db, 300, 301)
+        db.run_live()
+        assert [row["t"] for b in db.live("rows_").rows() for row in b.to_pylist()] == [200, 300]
+        db.create_stream("rows_", SCHEMA, time="t")  # nobody else's name
+        db.live("rows_").drop()
+        assert "rows_" in db.streams()
