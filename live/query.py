@@ -387,7 +387,7 @@ class LiveQuery:
 
     def share(self, group: PatternGroup) -> None:
         """Have a group do its steps; its lock is held."""
-        self.group, self.lock = group, group.lock
+        self.group, self.lock, self._unmarked = group, group.lock, False
         self.form.drop_state()
 
     def part(self, mark: Mark) -> None:
