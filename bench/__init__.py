@@ -2,7 +2,7 @@
 
 Reading order: ``harness`` (what all share), ``figures`` (their pictures), ``startup``, ``store``,
 ``durability``, ``index_ingest`` (events in), ``windows``, ``patterns`` with ``flink`` as a peer,
-``skip_till_any``, ``situations``, ``factory``, ``crimes``, ``pattern_stream`` and
+``skip_till_any``, ``situations``, ``recency``, ``factory``, ``crimes``, ``pattern_stream`` and
 ``pattern_indexes`` (patterns by replay intervals),
 ``spark_connector``, ``spark_patterns``, ``isolation`` (what worker processes cost),
 ``served`` (a server and its clients as processes), ``live``, ``live_latency`` and ``live_load``

@@ -21,6 +21,7 @@ BENCHMARKS = [
     "patterns",
     "skip_till_any",
     "situations",
+    "recency",
     "pattern_indexes",
     "index_ingest",
     "crimes",

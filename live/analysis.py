@@ -38,8 +38,8 @@ from ..query.conditions.constants import Folder
 from ..query.contract.cancellation import QueryControl
 from ..query.engine import QueryEngine, Region
 from ..query.plan.prepared import PreparedQuery
+from ..query.replay.situation_ticks import furthest
 from ..query.split.reach import Reach
-from ..query.split.situation_parts import furthest
 from ..query.sql.canonical import canonical
 from ..query.sql.dialect import (
     MatchRelation,

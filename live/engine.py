@@ -330,11 +330,11 @@ class LiveQueries:
             keep_definition(self._store.files, definition)
             self._definitions[name] = definition
             self._broken.pop(name, None)
-            if paused:
-                self._sharing.leave(name)
             query = self._queries.get(name)
         if query is not None:
             query.take(definition)
+        if paused:
+            self._sharing.leave(name)
 
     def refresh(self, name: str, start: object = None, end: object = None) -> None:
         """Make the results with times in ``[start, end)`` anew."""
@@ -510,11 +510,11 @@ class LiveQueries:
         """One step of each; says whether there may be more to do at once."""
         self._resume()
         more = False
-        groups = self._sharing.groups
-        for group in groups:
+        queries = self._open()
+        self._sharing.start(queries)
+        for group in self._sharing.groups:
             late()
             more = self._sharing.step(group) or more
-        queries = self._open()
         for query in queries:
             late()
             more = query.step(at=self._sharing.goal_of(query)) or more

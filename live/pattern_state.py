@@ -21,7 +21,7 @@ Guarantee
     built from the stream.
 
 Limits
-    One match at a time, ORDER BY time alone; see :func:`keeps_state`.  A state takes at most
+    ORDER BY time alone; see :func:`keeps_state`.  A state takes at most
     :data:`STATE_BYTES_MAX`.
 """
 
@@ -38,8 +38,7 @@ from ..query.pattern.compiled import CompiledMatch, MatchLimits
 from ..query.pattern.groups import KeyCodes
 from ..query.pattern.positions import Positions
 from ..query.replay.applicability import demands
-from ..query.split.cuts import independent
-from ..query.split.known import known_part
+from ..query.split.known import known_part, told_at_once
 from ..query.split.parts import Cut
 from ..query.split.reach import Reach
 from ..schema import StreamSchema
@@ -59,15 +58,14 @@ Check = Callable[[], None] | None
 def keeps_state(compiled: CompiledMatch) -> bool:
     """Whether a search that goes on decides matches when the search of a region does.
 
-    It does so earlier where matches do not wait for each other.  With more keys behind the time a
-    place in the stream does not tell where a search stands.  Rows before a cut are not read, so
-    where they count the searches are made from the first event on; without partitions a region is
-    cheaper.
+    With more keys behind the time a place in the stream does not tell where a search stands.  Rows
+    before a cut are not read, so where they count the searches are made from the first event on;
+    without partitions a region is cheaper.
     """
     asks = demands(compiled)
     return (
         compiled.in_time_order
-        and not independent(compiled)
+        and (compiled.clause.selection is None or told_at_once(compiled))
         and compiled.clause.rows != "all with unmatched"
         and not compiled.lookahead
         and not asks.ties
@@ -150,7 +148,7 @@ class PatternState:
     ) -> AdvancingMatch:
         """The searches at a watermark, from the place from which a region would be searched."""
         bounded = replace(limits, memory_bytes=min(limits.memory_bytes, STATE_BYTES_MAX))
-        stream = AdvancingMatch(compiled, bounded, check)
+        stream = AdvancingMatch(compiled, bounded, check, in_turn=True)
         reach, cut = Reach(snapshot, compiled), None
         if not demands(compiled).neighbours:
             begin = reach.back(min(added(since, 1), reach.last))

@@ -396,6 +396,11 @@ class LiveQuery:
         self.lock = threading.RLock()
 
     @property
+    def blank(self) -> bool:
+        """Whether it has not begun."""
+        return self.active and not self._whole and self._mark.watermark is None
+
+    @property
     def settled(self) -> bool:
         """Whether it has come somewhere, and nothing is to be compared."""
         return self.active and not self._whole and self._caught_up

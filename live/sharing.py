@@ -9,13 +9,19 @@ What may share
     Patterns of one stream with WITHIN, whose conditions look at one event each; see
     :func:`card_of_query`.  What a bank needs of them is kept with their definitions, so after a
     restart they are not compiled before they have a match.
+
+Concurrency
+    Who comes and who leaves is settled under a lock of its own, which is taken before those of
+    groups, these before those of queries.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,6 +42,8 @@ __all__ = ["Sharing", "card_of_query", "why_apart"]
 
 logger = logging.getLogger("chronicle.live")
 
+EVENTS_PER_PLAN = 20_000
+"""Events that a bank searches in the time that a plan of one query takes at least."""
 BARRED_SECONDS = 60.0
 """A group that has failed is not made again before."""
 
@@ -94,6 +102,7 @@ class Sharing:
         self._groups: dict[GroupKey, PatternGroup] = {}
         self._group_of: dict[str, PatternGroup] = {}
         self._barred: dict[GroupKey, float] = {}
+        self._moving = threading.RLock()
         self.apart: dict[str, None] = {}
 
     def group_of(self, name: str) -> PatternGroup | None:
@@ -169,7 +178,8 @@ class Sharing:
         ]  # fmt: skip
         group = PatternGroup(key, stream, self._opened)
         with group.lock:
-            group.join([_from(m, base) for m in able], base, moment)
+            joining = [replace(m, mark=_come_to(m.mark, base)) for m in able]
+            group.join(joining, base, moment)
             group.doubt(newest)
         self._take(group, [member.definition.name for member in able])
 
@@ -183,38 +193,51 @@ class Sharing:
 
     def step(self, group: PatternGroup) -> bool:
         """One step of a group; says whether there may be more at once."""
+        failed: dict[str, tuple[Exception, Mark]] = {}
+        ended: Exception | None = None
+        more = True
         with group.lock:
             if not group.members:
                 return False
             try:
                 more, failed = group.step()
             except Exception as error:
-                self._end(group, error)
-                return True
-            for name, (why, mark) in failed.items():
-                self._group_of.pop(name, None)
-                self.apart[name] = None
-                query = self._opened(name)
-                query.part(mark)
-                query.fail(why)
-            return more
+                ended = error
+        if failed or ended is not None:
+            with self._moving, group.lock:
+                if ended is not None:
+                    self._end(group, ended)
+                for name, (why, mark) in failed.items():
+                    if self._group_of.pop(name, None) is not None:  # else it was dropped meanwhile
+                        self.apart[name] = None
+                        query = self._opened(name)
+                        query.part(mark)
+                        query.fail(why)
+        return more
 
     def _end(self, group: PatternGroup, error: Exception) -> None:
         """Let all members go on by themselves."""
-        del self._groups[group.key]
+        self._groups.pop(group.key, None)
         names = list(group.members)
         self._bar(group.key, error)
-        try:
-            left = group.leave(names)
-        except Exception:  # the sink fails: what was marked before stands
-            logger.warning("marks of live patterns were not left", exc_info=True)
-            left = {}
+        left = self._released(group, names)
         for name in names:
             self._group_of.pop(name, None)
             self.apart[name] = None
             query = self._opened(name)
             if query.group is group:
                 query.part(left.get(name, query.own_mark))
+
+    def _released(self, group: PatternGroup, names: Sequence[str]) -> dict[str, Mark]:
+        """How far members have come, who are none any more."""
+        left: dict[str, Mark] = {}
+        for name in names:
+            left[name] = replace(group.mark_of(name), group="")
+        try:
+            group.leave(names)
+        except Exception:  # a sink fails: what was marked there before stands
+            logger.warning("marks of live patterns were not left", exc_info=True)
+        return left
 
     def _bar(self, key: GroupKey, error: Exception) -> None:
         expected = isinstance(error, ChronicleError)
@@ -250,6 +273,26 @@ class Sharing:
             return None
         return (group.moment, _watermark(mark)) if _at(group.moment, mark) else None
 
+    def start(self, queries: Iterable[LiveQuery]) -> None:
+        """Have many that are new go through the history together, where that is cheaper."""
+        new: dict[int, tuple[PatternGroup, list[LiveQuery]]] = {}
+        for query in queries:
+            group = self.goal(query) if query.blank else None
+            if group is not None and not group.members:
+                new.setdefault(id(group), (group, []))[1].append(query)
+        for group, some in new.values():
+            with self._moving, group.lock:
+                moment = group.sources.look()
+                snapshot = moment[group.key.source]
+                span = snapshot.time_range
+                if span is None or snapshot.count > len(some) * EVENTS_PER_PLAN:
+                    continue
+                before = span[0] - 1
+                mark = Mark(
+                    {group.key.source: snapshot.version}, before, Sources.events(moment, before)
+                )
+                self._join(group, some, mark, moment)
+
     def join(self, queries: Iterable[LiveQuery]) -> None:
         """Bring those into their groups that have come as far."""
         ready: dict[int, tuple[PatternGroup, list[LiveQuery]]] = {}
@@ -258,44 +301,65 @@ class Sharing:
             if group is not None and query.mark.watermark is not None:
                 ready.setdefault(id(group), (group, []))[1].append(query)
         for group, some in ready.values():
-            with group.lock:
+            with self._moving, group.lock:
                 mark, moment = group.mark, group.moment
                 if not group.members:
                     mark, moment = some[0].mark, some[0].moment
                 able = [q for q in some if _same(q.mark, mark) and _at(moment, mark)]
                 if not able:
                     continue
-                members = [
-                    Member(q.definition, q.card, q.mark, q.sink.stream) for q in able if q.card
-                ]
-                try:
-                    group.join(members, mark, moment)
-                except Exception as error:
-                    self._bar(group.key, error)
-                    continue
-                for query in able:
-                    with query.holding():
-                        query.share(group)
+                self._join(group, able, mark, moment)
+
+    def _join(
+        self, group: PatternGroup, queries: Sequence[LiveQuery], mark: Mark, moment: Moment
+    ) -> None:
+        """Bring queries into a group, those that are still to be there; its lock is held."""
+        with contextlib.ExitStack() as held:
+            able = []
+            for query in queries:
+                held.enter_context(query.holding())
+                if query.active and query.definition.name in self.apart:
+                    able.append(query)
+            members = [
+                Member(q.definition, q.card, _come_to(q.mark, mark), q.sink.stream)
+                for q in able
+                if q.card is not None
+            ]
+            if not members:
+                return
+            try:
+                group.join(members, mark, moment)
+            except Exception as error:  # they go on by themselves
+                self._bar(group.key, error)
+                self._released(group, [m.definition.name for m in members if m.definition.name
+                                       in group.members])  # fmt: skip
+                return
+            for query in able:
+                query.share(group)
             self._take(group, [query.definition.name for query in able])
 
     def leave(self, name: str) -> None:
         """Have a query do its own steps from now on."""
-        group = self._group_of.get(name)
-        if group is None:
-            return
-        with group.lock:
-            if name not in group.members:
+        with self._moving:
+            group = self._group_of.pop(name, None)
+            if group is None:
                 return
-            left = group.leave([name])[name]
-            self._group_of.pop(name, None)
             self.apart[name] = None
-            query = self._opened(name)
-            query.part(left)
+            with group.lock:
+                if name not in group.members:  # it has failed
+                    return
+                left = replace(group.mark_of(name), group="")
+                try:
+                    group.leave([name])
+                except Exception as error:  # the group's mark must not stand for it any more
+                    self._end(group, error)
+                self._opened(name).part(left)
 
     def forget(self, name: str) -> None:
         """A query is no more."""
-        self.leave(name)
-        self.apart.pop(name, None)
+        with self._moving:
+            self.leave(name)
+            self.apart.pop(name, None)
 
     # -- for people -------------------------------------------------------------------------------
 
@@ -321,12 +385,9 @@ class Sharing:
             return group.status(name) if name in group.members else None
 
 
-def _from(member: Member, base: Mark) -> Member:
-    """A member that goes on from a mark, with its own counters."""
-    mark = replace(
-        member.mark, positions=base.positions, watermark=base.watermark, events=base.events
-    )
-    return Member(member.definition, member.card, mark, member.sink)
+def _come_to(own: Mark, mark: Mark) -> Mark:
+    """A mark with the counters of one, as far as another."""
+    return replace(own, positions=mark.positions, watermark=mark.watermark, events=mark.events)
 
 
 def _key(definition: LiveDefinition, card: Card) -> GroupKey:

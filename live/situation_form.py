@@ -36,8 +36,9 @@ from ..compiled import kernel
 from ..errors import ChronicleError, ResourceLimit
 from ..query.contract.result import Result
 from ..query.pattern.groups import KeyCodes
+from ..query.replay.situation_ticks import furthest
 from ..query.situations.compiled import CompiledSituations
-from ..query.split.situation_parts import SituationRange, furthest
+from ..query.split.situation_parts import SituationRange
 from ..store.snapshot import Snapshot
 from ..store.tail import ticks_of_column
 from ..store.tap import Spans, united

@@ -31,8 +31,9 @@ from dataclasses import replace
 import pyarrow as pa
 
 from ..query.pattern.compiled import MatchLimits
+from ..query.replay.situation_ticks import FromTick
 from ..query.situations.compiled import CompiledSituations
-from ..query.split.situation_parts import FromTick, SituationPart, SituationRange
+from ..query.split.situation_parts import SituationPart, SituationRange
 from ..schema import StreamSchema
 from ..store.segment import ScanMetrics
 from ..store.snapshot import Snapshot

@@ -4,6 +4,8 @@ Guarantee
     Only the columns that the clause needs are read.  A clause without parameters is compiled once
     per statement.
 
+    Conditions outside of the clause on times of matches narrow what is read.
+
 Limits
     A subquery needs ORDER BY: its first key is the time of situations.  Its rows are sorted in
     memory.
@@ -11,13 +13,16 @@ Limits
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from sqlglot import exp
 
 from ..conditions.constants import Folder
 from ..situations.compiled import CompiledSituations, compile_situations
 from ..sql.situation_clause import situation_clause
+from .binder import conjuncts
 from .from_operator import OperatorSite
 from .match_binding import BoundClause, bare, input_of, time_of, with_values
 
@@ -26,9 +31,16 @@ __all__ = ["BoundSituations", "bind_situations"]
 
 @dataclass(frozen=True)
 class BoundSituations(BoundClause):
-    """MATCH_SITUATIONS bound to its input."""
+    """MATCH_SITUATIONS bound to its input.
+
+    Attributes
+    ----------
+    asked : mapping of str to tuple of sqlglot trees
+        Parts of WHERE that speak of one measure and nothing else, by its name.
+    """
 
     compiled: CompiledSituations
+    asked: Mapping[str, tuple[Any, ...]]
 
     def compiled_with(self, folder: Folder) -> CompiledSituations:
         """The clause with the values that its parameters have in one execution."""
@@ -45,4 +57,28 @@ def bind_situations(site: OperatorSite) -> BoundSituations:
     columns, stream, query = input_of(site, lambda arrow: time_of(clause.order_by, arrow))
     compiled = compile_situations(clause, columns, stream or "")
     strategy = {"index": "optimal"}.get(site.strategy, site.strategy)
-    return BoundSituations(node, columns, stream, query, strategy, compiled)
+    return BoundSituations(
+        node, columns, stream, query, strategy, compiled, _asked(site, node, compiled)
+    )
+
+
+def _asked(
+    site: OperatorSite, clause: Any, compiled: CompiledSituations
+) -> dict[str, tuple[Any, ...]]:
+    """Parts of WHERE on single measures."""
+    select = site.select
+    where = select.args.get("where") if isinstance(select, exp.Select) else None
+    if where is None or any(select.args.get(key) for key in ("joins", "laterals")):
+        return {}
+    alias = clause.args["alias"].name.lower() if clause.args.get("alias") else ""
+    outputs = {name.lower(): name for name in compiled.outputs}
+    found: dict[str, tuple[Any, ...]] = {}
+    for part in conjuncts(where.this):
+        columns = list(part.find_all(exp.Column))
+        names = {column.name.lower() for column in columns}
+        mine = all(column.table.lower() in ("", alias) for column in columns)
+        if len(names) == 1 and mine and part.find(exp.Query) is None:
+            name = outputs.get(names.pop())
+            if name is not None:
+                found[name] = (*found.get(name, ()), part.copy())
+    return found

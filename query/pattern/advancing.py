@@ -85,6 +85,8 @@ class AdvancingMatch:
     limits : MatchLimits, optional
     check : callable, optional
         Called now and then; may raise to stop.
+    in_turn : bool
+        With SKIP TO NEXT ROW: a match waits for those of its partition that begin before it.
 
     Raises
     ------
@@ -97,6 +99,8 @@ class AdvancingMatch:
         compiled: CompiledMatch,
         limits: MatchLimits | None = None,
         check: Callable[[], None] | None = None,
+        *,
+        in_turn: bool = False,
     ) -> None:
         if not compiled.in_time_order:
             raise InvalidArgument(
@@ -114,9 +118,8 @@ class AdvancingMatch:
         counts = reads_number(compiled)
         self.kind = _kind(compiled, counts)
         skip = compiled.clause.skip
-        self.attempts = OpenAttempts(
-            go_on=self.kind == "one" and skip is not None and skip.mode == "next" and not counts
-        )
+        each = self.kind == "one" and skip is not None and skip.mode == "next" and not counts
+        self.attempts = OpenAttempts(go_on=each and not in_turn)
         self.watermark = INT64_MIN
         self._unmatched = compiled.clause.rows == "all with unmatched"
         self._forgets = not (counts or self.input.remembers_begin)

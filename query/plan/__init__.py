@@ -3,5 +3,6 @@
 Reading order: ``nodes`` (what there is), ``cuts`` (how a query may be divided), ``pass_through``
 (SELECTs that leave nothing to the executor), ``prepared`` (what the text decides), ``scans``,
 ``planner`` (what the values of one execution decide), ``window_plan``, ``match_plan``,
-``situation_plan``, ``recent_plan``, ``net_plan``, ``division`` (a plan in parts).
+``situation_times`` and ``situation_plan``, ``recent_plan``, ``net_plan``, ``division`` (a plan in
+parts).
 """

@@ -15,6 +15,8 @@ Layout
     ``match``     MATCH_RECOGNIZE or MATCH_SITUATIONS over a stream     replay intervals, a time
                                                                         range, or partitions (see
                                                                         :mod:`..split`)
+    ``recent``    RECENT JOIN whose live side is                        live rows that end in a
+                  MATCH_RECOGNIZE with WITHIN over a stream             range of time
     ``whole``     everything else                                       the query
     ============  ====================================================  ==========================
 
@@ -29,7 +31,8 @@ from typing import Any
 
 from sqlglot import exp
 
-from ..sql.dialect import MatchRelation, SituationRelation
+from ..sql.dialect import MatchRelation, RecentRelation, SituationRelation
+from ..sql.gate import TIMES_OF_SIDES
 
 __all__ = ["cut_of"]
 
@@ -42,6 +45,8 @@ def cut_of(tree: Any) -> tuple[str, str]:
     if not isinstance(tree, exp.Select) or any(tree.args.get(name) for name in _CLAUSES):
         return _WHOLE
     source = tree.args["from_"].this if tree.args.get("from_") else None
+    if isinstance(source, RecentRelation):
+        return ("recent", "") if _row_wise(tree) else _WHOLE
     if isinstance(source, MatchRelation | SituationRelation):
         inner = source.this
         plain = isinstance(inner, exp.Table) and isinstance(inner.this, exp.Identifier)
@@ -62,7 +67,8 @@ def _row_wise(tree: Any) -> bool:
     if tree.args.get("group") or tree.args.get("having") or _nested(tree):
         return False
     return not any(
-        isinstance(node, exp.AggFunc | exp.Anonymous)
+        isinstance(node, exp.AggFunc)
+        or (isinstance(node, exp.Anonymous) and node.name.lower() not in TIMES_OF_SIDES)
         for expression in tree.expressions
         for node in expression.walk()
     )

@@ -18,19 +18,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ...store.snapshot import Snapshot
 from ..conditions.ranges import half_open
 from ..replay.replay_plan import ReplayIntervals, ReplayPlan
 from ..split.intervals import interval_parts
 from ..split.planning import split_match
-from ..split.situation_split import situation_spans, split_situations
+from ..split.situation_parts import SituationSpans
+from ..split.situation_split import split_situations
 from ..windows.spec import TimeWindows
 from .nodes import (
     Leaf,
     Match,
     PassThrough,
     QueryPlan,
+    RecentJoin,
+    RecentSide,
     Relational,
     Scan,
     SituationMatch,
@@ -71,7 +75,8 @@ class Division:
     Attributes
     ----------
     kind : str
-        ``rows``, ``windows``, ``match`` or ``whole``; ``none`` when there is nothing to find.
+        ``rows``, ``windows``, ``match``, ``recent`` or ``whole``; ``none`` when there is nothing to
+        find.
     reason : str
         Why they are what they are, for people.
     """
@@ -96,10 +101,11 @@ def divide(
     leaf = _only_leaf(plan)
     if leaf is None:
         return _whole(plan, plan.reason)
-    stream = leaf.stream
-    assert stream is not None
+    stream = _stream(leaf)
     at_hand = snapshot(stream)
     size = sum(view.length for view in (*at_hand.state.segments, *at_hand.state.runs))
+    if isinstance(leaf, RecentJoin):
+        return _recent(plan, leaf, at_hand, wanted(size))
     if isinstance(leaf, Match):
         return _matches(plan, leaf, at_hand, lambda share: wanted(int(size * share)))
     if isinstance(leaf, SituationMatch):
@@ -134,6 +140,9 @@ def _portable_leaf(leaf: Leaf) -> Leaf:
         return replace(leaf, events=_portable(leaf.events))
     if isinstance(leaf, SituationMatch):
         return _portable_situations(leaf)
+    if isinstance(leaf, RecentJoin):
+        live, archive = _portable_side(leaf.live), _portable_side(leaf.archive)
+        return replace(leaf, live=live, archive=archive)
     if not isinstance(leaf, Match):
         return leaf
     if leaf.input is not None:
@@ -147,19 +156,27 @@ def _portable_leaf(leaf: Leaf) -> Leaf:
     return replace(leaf, replay=nowhere)
 
 
+def _portable_side(side: RecentSide) -> RecentSide:
+    node = side.input
+    if isinstance(node, QueryPlan):
+        return replace(side, input=_portable(node))
+    portable: Any = _portable_leaf(node)
+    return replace(side, input=portable)
+
+
 def _portable_situations(leaf: SituationMatch) -> SituationMatch:
     if leaf.input is not None:
         return replace(leaf, input=_portable(leaf.input), replay=None)
     if leaf.replay is None or leaf.replay.spans is None:
         return replace(leaf, replay=None)
-    found = situation_spans(leaf.replay, 1)
+    found = interval_parts(leaf.replay, 1)
     if found:
-        return replace(leaf, replay=None, part=found[0])
+        return replace(leaf, replay=None, part=SituationSpans(found[0]))
     nowhere = ReplayPlan(leaf.replay.strategy, intervals=ReplayIntervals(leaf.replay.spans))
     return replace(leaf, replay=nowhere)
 
 
-_Divided = Scan | WindowAggregate | WindowedEvents | Match | SituationMatch
+_Divided = Scan | WindowAggregate | WindowedEvents | Match | SituationMatch | RecentJoin
 
 
 def _only_leaf(plan: QueryPlan) -> _Divided | None:
@@ -170,7 +187,26 @@ def _only_leaf(plan: QueryPlan) -> _Divided | None:
     leaf = root.input if isinstance(root, PassThrough) else None
     if isinstance(root, Relational) and len(root.inputs) == 1:
         leaf = root.inputs[0][1]
+    if isinstance(leaf, RecentJoin) and not _cut_by_ends(leaf):
+        return None
     return leaf if isinstance(leaf, _Divided) else None
+
+
+def _cut_by_ends(leaf: RecentJoin) -> bool:
+    """Whether the live rows that end in a range of time are found without reading all others."""
+    live = leaf.live.input
+    if not isinstance(live, Match) or live.stream is None or leaf.live.obstacle:
+        return False
+    return live.compiled.within is not None and leaf.distance is not None
+
+
+def _stream(leaf: _Divided) -> str:
+    """The stream whose ranges are those of the parts."""
+    if isinstance(leaf, RecentJoin):
+        assert isinstance(leaf.live.input, Match)
+        leaf = leaf.live.input
+    assert leaf.stream is not None
+    return leaf.stream
 
 
 def _with_leaf(plan: QueryPlan, leaf: Leaf) -> QueryPlan:
@@ -240,8 +276,8 @@ def _matches(
 def _situations(
     plan: QueryPlan, leaf: SituationMatch, snapshot: Snapshot, wanted: Callable[[float], int]
 ) -> Division:
-    if leaf.tree is not None:
-        return _whole(plan, "runs come from the tree")
+    if leaf.tree is not None or leaf.part is not None:
+        return _whole(plan, "few events are read")
     assert leaf.replay is not None
     split = split_situations(snapshot, leaf.compiled, leaf.replay, wanted)
     reason = split.reason
@@ -255,3 +291,22 @@ def _situations(
         if part is not None
     )
     return Division("match" if parts else "none", parts, reason)
+
+
+def _recent(plan: QueryPlan, leaf: RecentJoin, snapshot: Snapshot, count: int) -> Division:
+    """Parts of a recency join: each the live rows that end in a range, with all their partners."""
+    ranges = snapshot.ranges(count) if count > 1 else []
+    if len(ranges) <= 1:
+        return _whole(plan, "one part was asked for, or the stream is small")
+    live = leaf.live.input
+    assert isinstance(live, Match)
+    bare = replace(
+        leaf, live=replace(leaf.live, input=replace(live, replay=None, part=None)),
+        archive=_portable_side(leaf.archive), order="live_first", why="a part of the live rows",
+    )  # fmt: skip
+    parts = []
+    for low, high in ranges:
+        told = f"live rows that end in [{'' if low is None else low}, "
+        told += f"{'' if high is None else high})"
+        parts.append(Part(_with_leaf(plan, replace(bare, ends=(low, high))), (None, None), told))
+    return Division("recent", tuple(parts), "ranges of time in which live rows end")

@@ -41,6 +41,7 @@ from ...schema import StreamSchema
 from ...store.prune import Prune
 from ..binding.tree_aggregates import Call
 from ..pattern.compiled import CompiledMatch
+from ..replay.cost import Weights
 from ..replay.replay_plan import ReplayPlan
 from ..replay.tree_runs import TreeRuns
 from ..situations.compiled import CompiledSituations
@@ -284,12 +285,21 @@ class RecentSide:
         Name in the relation, and column of the input.
     start, end : str
         Columns of the input.
+    alone : float
+        Events that it is expected to replay where nothing narrows it.
+    obstacle : str
+        Why it cannot be narrowed; empty when it can.
+    strategy : str
+        The hint for its intervals.
     """
 
     input: Match | SituationMatch | RecentJoin | Scan | QueryPlan
     columns: tuple[tuple[str, str], ...]
     start: str
     end: str
+    alone: float = 0.0
+    obstacle: str = ""
+    strategy: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -308,6 +318,14 @@ class RecentJoin:
         How many archive rows a live row is given at most.
     condition : str or None
         SQL over the table ``rows``; ``condition_columns`` are those that it reads.
+    order : str
+        ``eager``, ``live_first``, ``archive_first``: which side narrows the other.
+    why : str
+        Why that.
+    weights : Weights
+        What things cost, for what is planned while it runs.
+    ends : (int or None, int or None)
+        Half-open range of ticks of the live side: only live rows that end there.
     """
 
     live: RecentSide
@@ -320,6 +338,10 @@ class RecentJoin:
     condition: str | None
     condition_columns: tuple[str, ...]
     schema: pa.Schema
+    order: str
+    why: str
+    weights: Weights
+    ends: tuple[int | None, int | None] = (None, None)
 
 
 Leaf = (

@@ -1,19 +1,32 @@
-"""Recency joins under the values of one execution: sides planned, distance and condition fixed.
+"""Recency joins under the values of one execution: both sides, and which of them runs first.
 
 Purpose
-    :func:`plan_recent` plans each side by its own kind and puts the values of parameters in.
+    :func:`plan_recent` puts the values of parameters in, estimates what each side costs, has
+    :mod:`..recent.choice` say which one narrows the other, and plans the first; the second is
+    planned when the regions of the first are known, while it runs.  Where little is left of either
+    side, the intervals of each narrow the other before anything runs.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 from sqlglot import exp
 
 from ...ticks import INT64_MAX, INT64_MIN
 from ..binding.match_binding import BoundMatch
 from ..binding.recent_binding import BoundRecent, BoundRows, BoundSide
 from ..binding.situation_binding import BoundSituations
+from ..pattern.compiled import CompiledMatch
+from ..recent.choice import Choice, SideCost, choose
+from ..recent.narrowing import narrow, obstacle
+from ..recent.regions import factor_of, regions_of_spans
+from ..recent.sample import rows_per_event
+from ..replay.cost import Weights, load_weights
+from ..replay.planning import plan_match
+from ..replay.replay_plan import ReplayPlan
 from .match_plan import plan_recognition
 from .nodes import Match, QueryPlan, RecentJoin, RecentSide, Scan, SituationMatch
 from .planner import Planning, bounded
@@ -21,27 +34,185 @@ from .situation_plan import plan_situations
 
 __all__ = ["plan_recent"]
 
+PATH_COST = 3.0
+"""What an event costs where conditions depend on the path, beside one where they do not."""
+
+
+@dataclass(frozen=True)
+class _Outlook:
+    """A side before it is planned: what it would replay, how often it matches."""
+
+    compiled: CompiledMatch | None
+    stream: str | None
+    events: float
+    total: int
+    rows: float
+    obstacle: str
+
 
 def plan_recent(bound: BoundRecent, planning: Planning) -> RecentJoin:
-    """Fix parameters, and how each side is read, for one execution."""
+    """Fix parameters, order, and how the first side is read, for one execution."""
     folder = planning.folder
+    weights = load_weights(planning.catalog.path)
+    distance = bound.distance(folder)
     read = bound.condition.find_all(exp.Column) if bound.condition is not None else ()
+    live, archive = (
+        _outlook(side.source, planning, weights) for side in (bound.live, bound.archive)
+    )
+    costs = [
+        _cost(mine, other, distance, bound.unit, planning, weights)
+        for mine, other in ((live, archive), (archive, live))
+    ]
+    chosen = choose(bound.hint, bound.kind, *costs)
+    sides, chosen = _inputs(bound, (live, archive), chosen, distance, planning, weights)
     return RecentJoin(
-        _side(bound.live, planning),
-        _side(bound.archive, planning),
+        _side(bound.live, live, sides[0]),
+        _side(bound.archive, archive, sides[1]),
         bound.kind,
         bound.keys,
-        bound.distance(folder),
+        distance,
         bound.unit,
         bound.greatest(folder),
         bound.condition_text(folder),
         tuple(dict.fromkeys(column.name for column in read)),
         bound.schema,
+        chosen.order,
+        chosen.why,
+        weights,
     )
 
 
-def _side(side: BoundSide, planning: Planning) -> RecentSide:
-    return RecentSide(_input(side.source, planning), side.columns, side.start, side.end)
+def _side(side: BoundSide, outlook: _Outlook, node: Any) -> RecentSide:
+    strategy = side.source.strategy if isinstance(side.source, BoundMatch) else "auto"
+    return RecentSide(
+        node, side.columns, side.start, side.end, outlook.events, outlook.obstacle, strategy
+    )
+
+
+# ------------------------------------------------------------------------------- costs
+
+
+def _outlook(source: Any, planning: Planning, weights: Weights) -> _Outlook:
+    if isinstance(source, BoundRows) and source.stream is not None:
+        count = planning.snapshot(source.stream).count
+        return _Outlook(None, source.stream, count, count, count, "")
+    if not isinstance(source, BoundMatch) or source.stream is None or planning.part is not None:
+        streams = source.streams or ()
+        count = max((planning.snapshot(name).count for name in streams), default=0)
+        return _Outlook(None, None, count, count, count, "it is no row pattern over a stream")
+    compiled = source.compiled_with(planning.folder)
+    snapshot = planning.snapshot(source.stream)
+    plan = plan_match(
+        snapshot, compiled, planning.catalog.indexes_of(source.stream), source.strategy,
+        folder=planning.folder, weights=weights, check=planning.control.check, locate=False,
+    )  # fmt: skip
+    events = _expected(plan, snapshot.count)
+    estimate = plan.choice.estimate if plan.choice.picked else None
+    rows = -1.0 if estimate is None else estimate.intervals
+    return _Outlook(compiled, source.stream, events, snapshot.count, rows, obstacle(compiled))
+
+
+def _expected(plan: ReplayPlan, count: int) -> float:
+    """Events that a plan is expected to replay."""
+    if plan.reason or plan.choice.picked is None:
+        return float(count)
+    if plan.choice.picked and plan.choice.estimate is not None:
+        return float(plan.choice.estimate.events)
+    return float(plan.allowed)
+
+
+def _cost(
+    mine: _Outlook, other: _Outlook, distance: int | None, unit: pa.DataType,
+    planning: Planning, weights: Weights,
+) -> SideCost:  # fmt: skip
+    """A side as the cost model sees it; a sample says how often it matches where nothing does."""
+    compiled = mine.compiled
+
+    def rows() -> float:
+        if mine.rows >= 0:
+            return mine.rows
+        assert compiled is not None
+        assert mine.stream is not None
+        snapshot = planning.snapshot(mine.stream)
+        return mine.total * rows_per_event(snapshot, compiled, planning.control.check)
+
+    event = weights.event
+    if compiled is not None:
+        event = weights.grouped if compiled.partition_by else weights.event
+        event *= PATH_COST if compiled.conditions.path_dependent else 1.0
+    region = float(other.total)
+    span = planning.snapshot(other.stream).time_range if other.stream is not None else None
+    if distance is not None and span is not None:
+        assert other.stream is not None
+        schema = planning.snapshot(other.stream).schema
+        ticks = (span[1] - span[0] + 1) * factor_of(schema.arrow.field(schema.time).type, unit)
+        region = min(region, other.total * distance / ticks)
+    return SideCost(mine.events, event, mine.total, rows, region, mine.obstacle)
+
+
+# -------------------------------------------------------------------------------- sides
+
+
+def _inputs(
+    bound: BoundRecent, outlooks: tuple[_Outlook, _Outlook], chosen: Choice, distance: int | None,
+    planning: Planning, weights: Weights,
+) -> tuple[list[Any], Choice]:  # fmt: skip
+    """What each side reads, and the order that it is run in."""
+    sources = (bound.live.source, bound.archive.source)
+    if chosen.order == "both":
+        narrowed = _both(bound, outlooks, distance, planning, weights)
+        if narrowed is not None:
+            return narrowed
+        chosen = Choice("live_first", "both sides are not row patterns that something bounds")
+    later = {"live_first": 1, "archive_first": 0}.get(chosen.order)
+    found: list[Any] = []
+    for number, (source, outlook) in enumerate(zip(sources, outlooks, strict=True)):
+        if number == later and outlook.compiled is not None and not outlook.obstacle:
+            found.append(Match(outlook.compiled, outlook.stream))
+        else:
+            found.append(_input(source, planning))
+    return found, chosen
+
+
+def _both(
+    bound: BoundRecent, outlooks: tuple[_Outlook, _Outlook], distance: int | None,
+    planning: Planning, weights: Weights,
+) -> tuple[list[Any], Choice] | None:  # fmt: skip
+    """Both sides, each narrowed to where the intervals of the other leave room for partners."""
+    if bound.live.time != bound.archive.time or any(
+        outlook.compiled is None or outlook.obstacle for outlook in outlooks
+    ):
+        return None
+    sources = (bound.live.source, bound.archive.source)
+    first = 0 if outlooks[0].events <= outlooks[1].events else 1
+    nodes: list[Any] = [None, None]
+    nodes[first] = _input(sources[first], planning)
+    for number in (1 - first, first):
+        outlook, other = outlooks[number], nodes[1 - number].replay
+        if other is None or other.intervals is None:
+            return None
+        assert outlook.compiled is not None
+        assert outlook.stream is not None
+        found = narrow(
+            planning.snapshot(outlook.stream), outlook.compiled,
+            planning.catalog.indexes_of(outlook.stream), sources[number].strategy,
+            regions_of_spans(other.intervals, other.timeline, distance, bool(number)),
+            weights, planning.control.check,
+        )  # fmt: skip
+        if found.part is not None:
+            nodes[number] = Match(outlook.compiled, outlook.stream, part=found.part)
+            return _narrowed(nodes, number)
+        if found.replay is None:
+            return None
+        nodes[number] = Match(outlook.compiled, outlook.stream, replay=found.replay)
+    needed = [node.replay.needed for node in nodes]
+    return _narrowed(nodes, 0 if needed[0] <= needed[1] else 1)
+
+
+def _narrowed(nodes: list[Any], first: int) -> tuple[list[Any], Choice]:
+    order = ("live_first", "archive_first")[first]
+    why = "both: the intervals of each side have narrowed the other"
+    return nodes, Choice(order, why)
 
 
 def _input(

@@ -1,4 +1,6 @@
 """Recency joins: which rows of one side happened recently, as seen from each row of the other.
 
-Reading order: ``pairs`` (the kernels), ``regions`` (where partners can lie).
+Reading order: ``pairs`` (the kernels), ``regions`` (where partners can lie),
+``open_end`` and ``narrowing`` (a row pattern near regions only), ``sample`` and ``choice`` (which
+side first).
 """

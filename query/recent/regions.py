@@ -24,10 +24,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...compiled import kernel
-from ...ticks import INT64_MIN
+from ...ticks import INT64_MAX, INT64_MIN, TICKS_PER_SECOND
+from ..replay.replay_plan import ReplayIntervals
+from ..replay.timeline import Timeline
 from .pairs import Events, plus
 
-__all__ = ["Regions", "regions_for_archive", "regions_for_live"]
+__all__ = ["Regions", "factor_of", "regions_for_archive", "regions_for_live", "regions_of_spans"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -100,6 +102,21 @@ class Regions:
         low = ~plus(~self.low, before)
         return Regions.of(low, plus(self.high, after), self.key, self.columns, self.values)
 
+    def coarser(self, factor: int) -> Regions:
+        """The same in ticks of which each is so many of these."""
+        if factor == 1:
+            return self
+        low = np.where(self.low == INT64_MIN, INT64_MIN, -(-self.low // factor))
+        high = np.where(self.high == INT64_MAX, INT64_MAX, self.high // factor)
+        return Regions.of(low, high, self.key, self.columns, self.values)
+
+
+def factor_of(type_: pa.DataType, unit: pa.DataType) -> int:
+    """Ticks of a finer unit in one of a type of time."""
+    if not pa.types.is_timestamp(type_):
+        return 1
+    return TICKS_PER_SECOND[unit.unit] // TICKS_PER_SECOND[type_.unit]
+
 
 def regions_for_archive(live: Events, distance: int | None) -> tuple[Ints, Ints, Ints]:
     """Low, high and key of where the archive rows of live rows lie."""
@@ -114,3 +131,25 @@ def regions_for_live(archive: Events, distance: int | None) -> tuple[Ints, Ints,
     rows = archive.taking_part()
     start = archive.start[rows]
     return plus(start, 1), plus(start, distance), archive.key[rows]
+
+
+def regions_of_spans(
+    intervals: ReplayIntervals, timeline: Timeline, distance: int | None, for_archive: bool
+) -> Regions:
+    """Where partners of the matches in replay intervals can lie, before any of them is found.
+
+    Parameters
+    ----------
+    for_archive : bool
+        Whether the partners are archive rows, and the intervals those of the live side.
+    """
+    spans = intervals.spans
+    if not len(spans):
+        return Regions.of(np.zeros(0, np.int64), np.zeros(0, np.int64))
+    low, high = timeline.ticks_at(spans.starts), timeline.ticks_at(spans.ends - 1)
+    for number, (first, last) in intervals.by_time.items():
+        low[number], high[number] = min(low[number], first), max(high[number], last)
+    if not for_archive:
+        return Regions.of(low, plus(high, distance))
+    floor = np.full(len(low), INT64_MIN) if distance is None else ~plus(~low, distance)
+    return Regions.of(floor, high)

@@ -148,6 +148,13 @@ class CoarseMap:
         high = int(np.searchsorted(self.starts, end, side="left"))
         return bool(self.alive[symbol][low:high].any())
 
+    def narrowed(self, spans: Spans) -> CoarseMap:
+        """The same where only some positions matter."""
+        return CoarseMap(
+            self.parts, self.starts, self.ends, self.first, self.last, self.alive, self.possible,
+            self.allowed.intersect(spans),
+        )  # fmt: skip
+
     def events_allowed(self) -> Ints:
         """Events of each bucket that lie in :attr:`allowed`."""
         spans = self.allowed

@@ -93,11 +93,19 @@ class PartitionKeys:
                     if pa.types.is_dictionary(taken.type):
                         taken = taken.dictionary_decode()
                     part.append(taken)
-        codes: Ints = np.zeros(len(positions), np.int64)
+        return self.number(
+            [
+                pa.concat_arrays(part) if part else pa.array([], field.type)
+                for field, part in zip(self._output, parts, strict=True)
+            ]
+        )
+
+    def number(self, columns: Sequence[pa.Array]) -> Ints:
+        """Number partitions by the values of their columns; returns the code of each row."""
+        codes: Ints = np.zeros(len(columns[0]), np.int64)
         self._values, self._pairs = [], []
-        for field, part in zip(self._output, parts, strict=True):
-            type_ = field.type
-            values = comparable(pa.concat_arrays(part) if part else pa.array([], type_))
+        for column in columns:
+            values = comparable(column)
             encoded = pc.dictionary_encode(values, null_encoding="encode")
             self._values.append(encoded.dictionary)
             own = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)

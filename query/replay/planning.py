@@ -43,6 +43,7 @@ from .context import READ_GAP, PlanContext
 from .cost import Weights
 from .late_ranges import intervals_of_partitions, intervals_of_stream
 from .lookups import Lookups
+from .near import Near
 from .offers import Offer, list_offers
 from .partition_intervals import partition_intervals
 from .pricing import Pricing
@@ -70,6 +71,8 @@ def plan_match(
     choose: Picker | None = None,
     check: Callable[[], None] | None = None,
     gap: int = READ_GAP,
+    near: Near | None = None,
+    locate: bool = True,
 ) -> ReplayPlan:
     """Plan a pattern query over all events of a snapshot.
 
@@ -87,8 +90,12 @@ def plan_match(
         Called between steps; may raise.
     gap : int
         Intervals nearer than this are read as one.
+    near : Near, optional
+        Only matches there matter; the plan then has intervals, whatever the strategy.
+    locate : bool
+        Whether to look up what is chosen; without it the plan is an estimate.
     """
-    if strategy == "replay":
+    if strategy == "replay" and near is None:
         return ReplayPlan(strategy, "asked for")
     reason = not_applicable(compiled)
     if reason:
@@ -97,14 +104,16 @@ def plan_match(
     wants = demands(compiled)
     indexed = frozenset() if indexes is None else frozenset(indexes.attributes)
     pattern = known_outline(compiled, snapshot.schema, folder, indexed)
-    reason = _obstacle(snapshot, pattern, wants)
+    reason = _obstacle(snapshot, pattern, wants, near is not None)
     if reason:
         return ReplayPlan(strategy, reason, outline=pattern)
     phases = {"outline_ms": _since(begun)}
 
     def plan() -> ReplayPlan:
         context = PlanContext.of(snapshot, pattern, wants, indexes, weights, check, gap)
-        return plan_intervals(context, strategy, picker=choose, phases=phases)
+        return plan_intervals(
+            context, strategy, picker=choose, phases=phases, near=near, locate=locate
+        )
 
     return retrying(plan) or ReplayPlan(
         strategy, "the indexes kept changing", outline=pattern, phases=phases
@@ -121,9 +130,9 @@ def retrying(plan: Callable[[], ReplayPlan]) -> ReplayPlan | None:
     return None
 
 
-def _obstacle(snapshot: Snapshot, pattern: Outline, wants: Demands) -> str:
+def _obstacle(snapshot: Snapshot, pattern: Outline, wants: Demands, near: bool) -> str:
     """Why intervals cannot be found for a pattern; empty when they can."""
-    if not pattern.blocks:
+    if not pattern.blocks and not near:
         return "no symbol is needed by every match"
     if not pattern.bounded:
         return "the pattern has no WITHIN and no bound on its events"
@@ -145,6 +154,8 @@ def plan_intervals(
     picker: Picker | None = None,
     bounds: tuple[int, int] | None = None,
     phases: Mapping[str, float] | None = None,
+    near: Near | None = None,
+    locate: bool = True,
 ) -> ReplayPlan:
     """One attempt at a plan; raises RunsChanged when runs are replaced meanwhile.
 
@@ -158,6 +169,8 @@ def plan_intervals(
         Ticks, inclusive, that matter at all.
     phases : mapping of str to float, optional
         Milliseconds of what was done before.
+    near, locate
+        See :func:`plan_match`.
     """
     trouble = "" if context.indexes is None else context.indexes.trouble()
     plan = ReplayPlan(
@@ -171,12 +184,21 @@ def plan_intervals(
     if context.pattern.impossible:
         return replace(plan, intervals=ReplayIntervals(Spans.empty()), phases=clock.phases)
     coarse = _coarse(context, bounds)
+    if near is not None:
+        coarse = coarse.narrowed(near.spans(context.timeline))
     clock.mark("coarse_ms")
     everything = context.partitioned and (picker is not None or strategy == "auto")
-    pricing = Pricing(context, coarse, list_offers(context, coarse, everything))
-    choice, judge = choose_terms(pricing, strategy, picker)
+    whole = None if near is None else coarse.allowed.total
+    pricing = Pricing(context, coarse, list_offers(context, coarse, everything), whole)
+    choice, judge = choose_terms(pricing, "none" if strategy == "replay" else strategy, picker)
     clock.mark("selection_ms")
     plan = replace(plan, choice=choice, allowed=coarse.allowed.total, phases=clock.phases)
+    if not locate:
+        return replace(plan, reason=choice.reason)
+    if near is not None:
+        plan = _located_near(context, plan, coarse, judge, near)
+        clock.mark("lookup_ms")
+        return replace(plan, phases=clock.phases)
     if choice.picked is None:
         return replace(plan, reason=choice.reason)
     unknown = context.partitioned and context.wants.neighbours
@@ -191,6 +213,29 @@ def plan_intervals(
             plan = replace(plan, intervals=None, picked=(), reason=choice.reason)
     clock.mark("lookup_ms")
     return replace(plan, phases=clock.phases)
+
+
+def _located_near(
+    context: PlanContext, plan: ReplayPlan, coarse: CoarseMap, judge: Judge | None, near: Near
+) -> ReplayPlan:
+    """The plan with intervals where matches matter: those of terms, else all of it."""
+    if plan.choice.picked:
+        found = _located(context, plan, coarse, judge)
+        if found.intervals is not None:
+            plan = found
+    if plan.intervals is None:
+        plan = replace(
+            plan, intervals=intervals_of_stream(context, coarse.allowed),
+            needed=coarse.allowed.total,
+        )  # fmt: skip
+    assert plan.intervals is not None
+    if near.keyed is None or plan.intervals.partitions is not None:
+        return plan
+    keyed = near.keyed.partitions(context.timeline, context.schema)
+    keyed = keyed.intersect(plan.intervals.spans)
+    return replace(
+        plan, intervals=intervals_of_partitions(context, keyed), needed=keyed.hull().total
+    )
 
 
 def _coarse(context: PlanContext, bounds: tuple[int, int] | None) -> CoarseMap:

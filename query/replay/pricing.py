@@ -38,6 +38,8 @@ class Pricing:
     context: PlanContext
     coarse: CoarseMap
     offers: Offers
+    whole: int | None = None
+    """Events that are replayed where nothing is looked up; None: all."""
 
     # -- parts of a plan ----------------------------------------------------------------------
 
@@ -49,8 +51,8 @@ class Pricing:
 
     @property
     def full_ns(self) -> float:
-        """Replaying the whole stream."""
-        return self.context.total * self.event_ns
+        """Replaying everything that matters."""
+        return (self.context.total if self.whole is None else self.whole) * self.event_ns
 
     def spans_ns(self, spans: Spans) -> float:
         """Replaying spans."""

@@ -19,14 +19,15 @@ Guarantee
     such a run.  A run that lasts at the end of its interval has no end there.
 
 Limits
-    While late events wait for compaction, and with PREV, the whole stream is replayed.
+    While late events wait for compaction, and with PREV, intervals are read as ranges of time, with
+    the rows of all partitions in them.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -55,12 +56,15 @@ from .planning import plan_intervals, retrying
 from .replay_plan import ReplayPlan
 from .run_plan import ReplayRun
 from .situation_outline import chains
+from .situation_ticks import furthest, run_ticks
 from .spans import Spans
 from .symbols import Outline
 
-__all__ = ["SituationRun", "plan_situations_replay", "run_replayed"]
+__all__ = ["SituationRun", "by_time", "instants_of", "plan_situations_replay", "run_replayed"]
 
 Ints = npt.NDArray[np.int64]
+BY_TIME_MOST = 0.7
+"""Share of the stream beyond which all of it is read, where ranges of time would be."""
 WALKED = 1 << 16
 """Rows that are looked at at a time for those before intervals."""
 
@@ -92,7 +96,8 @@ def plan_situations_replay(
         chosen = contexts[0] if len(contexts) == 1 else min(contexts, key=_rarest)
         return plan_intervals(chosen, strategy, phases=phases)
 
-    return retrying(plan) or ReplayPlan(strategy, "the indexes kept changing")
+    found = retrying(plan) or ReplayPlan(strategy, "the indexes kept changing")
+    return _by_time_pays(snapshot, compiled, found)
 
 
 def _rarest(context: PlanContext) -> float:
@@ -111,11 +116,61 @@ def _obstacle(
         if any(compiled.kept(i) is None for i in range(len(compiled.names))):
             return "neither WITHIN nor durations bound how long a match takes"
         return "no condition says which leaves can satisfy it"
-    if compiled.history:
-        return "PREV looks at rows before an interval"
-    if snapshot.dirty_ranges():
-        return "late events have no place until compaction"
     return ""
+
+
+# ------------------------------------------------------------------------------- by time
+
+
+def by_time(snapshot: Snapshot, compiled: CompiledSituations) -> bool:
+    """Whether intervals are read as ranges of time, with all partitions: rows have no positions.
+
+    That is so where late events wait for compaction, and where PREV looks at rows before.
+    """
+    return bool(compiled.history or snapshot.dirty_ranges())
+
+
+def instants_of(
+    snapshot: Snapshot, compiled: CompiledSituations, plan: ReplayPlan
+) -> list[tuple[int, int]]:
+    """Ranges of ticks, both inclusive and apart, in which the matches of a plan become known."""
+    intervals, timeline, span = plan.intervals, plan.timeline, snapshot.time_range
+    reach = furthest(compiled)
+    assert intervals is not None
+    assert reach is not None
+    if timeline is None or span is None:
+        return []
+    found: list[tuple[int, int]] = []
+    spans = intervals.spans
+    for number, (start, end) in enumerate(zip(spans.starts.tolist(), spans.ends.tolist(),
+                                              strict=True)):  # fmt: skip
+        low, high = intervals.by_time.get(number, (timeline.tick(start), INT64_MIN))
+        # a match can become known between events
+        high = max(high, timeline.tick(end) - 1 if end < timeline.total else span[1])
+        if found and low - reach <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], high))
+        else:
+            found.append((low, high))
+    return found
+
+
+def _by_time_pays(snapshot: Snapshot, compiled: CompiledSituations, plan: ReplayPlan) -> ReplayPlan:
+    """A plan whose intervals are read by time, or one that reads the whole stream."""
+    if plan.intervals is None or not by_time(snapshot, compiled):
+        return plan
+    reach = furthest(compiled)
+    assert reach is not None
+    events = sum(
+        snapshot.aggregate((), max(INT64_MIN, low - reach), min(high, INT64_MAX - 1) + 1).count
+        for low, high in instants_of(snapshot, compiled, plan)
+    )
+    if events <= BY_TIME_MOST * snapshot.count:
+        return plan
+    why = "late events have no place" if snapshot.dirty_ranges() else "PREV looks at rows before"
+    return replace(
+        plan, intervals=None, picked=(),
+        reason=f"{why}, and the times around what was found are most of the stream",
+    )  # fmt: skip
 
 
 # ------------------------------------------------------------------------------- running
@@ -151,6 +206,11 @@ def run_replayed(
             yield from stream.feed(batch)
         yield from stream.finish()
         run.figures = stream.figures()
+        run.ended = True
+        return
+    if by_time(snapshot, compiled):
+        for instants in instants_of(snapshot, compiled, plan):
+            yield from run_ticks(snapshot, compiled, instants, run.metrics, check, limits)
         run.ended = True
         return
     pieces = _Pieces.of(compiled, plan)

@@ -16,6 +16,9 @@ Layout
     begin earlier, and all of them end later.  All of this lies within the greatest distance of a
     start to the instant of the match.
 
+    The row at the end of a situation does not satisfy its condition: where that nearly always holds
+    ends are rarer than starts.  They are outlines of one symbol each.
+
 Guarantee
     Every match has, within that distance, an event for each symbol, in this order.
 """
@@ -24,13 +27,21 @@ from __future__ import annotations
 
 import datetime as dt
 
+from sqlglot import exp
+
 from ...schema import StreamSchema
-from ...store.prune import Never
+from ...store.prune import AnyOf, IsNull, Never, Prune
 from ..conditions.constants import Folder
+from ..pattern.binding import Bound, Navigation
 from ..situations.compiled import CompiledSituations
 from .symbols import Block, Outline, Symbol, condition_prune, index_terms
 
-__all__ = ["chains"]
+__all__ = ["chains", "contrary"]
+
+_UNDERSTOOD = (
+    exp.And, exp.Or, exp.Not, exp.Paren, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.EQ, exp.NEQ,
+    exp.Between, exp.Column, exp.Identifier, exp.Literal, exp.Neg, exp.Boolean,
+)  # fmt: skip
 
 
 def chains(
@@ -58,12 +69,29 @@ def chains(
     impossible = any(isinstance(symbol.prune, Never) for symbol in symbols)
     found = dict.fromkeys(_chain(compiled, i) for i in range(count) if symbols[i].prune is not None)
     longest = max(bounded)
+    rows = [tuple(symbols[i] for i in chain) for chain in found]
+    for i, bound in enumerate(compiled.conditions):
+        false = contrary(bound, compiled.names[i], schema, folder) if _tells(compiled, i) else None
+        if false is not None:
+            told = Symbol(f"end of {compiled.names[i]}", false, index_terms(false, schema))
+            rows.append((told,))
 
-    def outline(chain: tuple[int, ...]) -> Outline:
-        blocks = tuple(Block((symbols[i],)) for i in chain)
+    def outline(chain: tuple[Symbol, ...]) -> Outline:
+        blocks = tuple(Block((symbol,)) for symbol in chain)
         return Outline(blocks, True, True, None, longest, False, impossible)
 
-    return tuple(map(outline, found))
+    return tuple(map(outline, rows))
+
+
+def _tells(compiled: CompiledSituations, name: int) -> bool:
+    """Whether a match has a row that ends the situation of a name, no later than its instant.
+
+    A gap ends situations without one, and a condition with PREV is no condition on that row.
+    """
+    leaves = compiled.conditions[name].leaves
+    shifted = any(leaf.shift for leaf in leaves if isinstance(leaf, Navigation))
+    by_then = int(compiled.reach[-1, len(compiled.names) + name]) <= 0
+    return compiled.gap is None and not shifted and by_then
 
 
 def _chain(compiled: CompiledSituations, through: int) -> tuple[int, ...]:
@@ -80,3 +108,16 @@ def _chain(compiled: CompiledSituations, through: int) -> tuple[int, ...]:
         return best
 
     return (*reversed(longest(through, False)), through, *longest(through, True))
+
+
+def contrary(bound: Bound, name: str, schema: StreamSchema, folder: Folder) -> Prune | None:
+    """What holds where a condition is false or unknown; None where that is not understood."""
+    if not all(isinstance(node, _UNDERSTOOD) for node in bound.scalar.walk()):
+        return None
+    negated = Bound(exp.Not(this=exp.Paren(this=bound.scalar.copy())), bound.leaves, bound.at)
+    false = condition_prune(negated, name, schema, folder)
+    if false is None:
+        return None
+    columns = {leaf.row.column for leaf in bound.leaves if isinstance(leaf, Navigation)}
+    nulls = [IsNull(column) for column in sorted(c for c in columns if c is not None)]
+    return AnyOf((false, *nulls))

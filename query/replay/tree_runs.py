@@ -31,13 +31,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from sqlglot import exp
 
-from ...schema import StreamSchema
-from ...store.prune import AnyOf, IsNull, Prune
+from ...store.prune import Prune
 from ...store.snapshot import Snapshot
 from ..conditions.constants import Folder
-from ..pattern.binding import Bound, Navigation
 from ..pattern.buffers import row_words
 from ..pattern.columns import flat, numbers
 from ..pattern.compiled import MatchLimits
@@ -46,6 +43,7 @@ from ..situations.stream import SituationStream
 from .coarse import Buckets
 from .column_gather import Gathered
 from .situation_intervals import SituationRun
+from .situation_outline import contrary
 from .symbols import condition_prune
 from .timeline import Timeline
 
@@ -58,11 +56,6 @@ Mask = npt.NDArray[np.bool_]
 KNOWN_LEAST = 0.5
 """Share of the events that lie in leaves of one word, from which on the tree is asked."""
 ROWS_AT_ONCE = 1 << 20
-
-_UNDERSTOOD = (
-    exp.And, exp.Or, exp.Not, exp.Paren, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.EQ, exp.NEQ,
-    exp.Between, exp.Column, exp.Identifier, exp.Literal, exp.Neg, exp.Boolean,
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -110,7 +103,7 @@ def plan_tree_runs(
     true, other = [], []
     for name, bound in zip(compiled.names, compiled.conditions, strict=True):
         true.append(condition_prune(bound, name, schema, folder))
-        other.append(_contrary(bound, name, schema, folder))
+        other.append(contrary(bound, name, schema, folder))
     if None in true or None in other:
         return None
     plan = TreeRuns(tuple(true), tuple(other), 1.0)
@@ -148,19 +141,6 @@ def _known_in_zones(plan: TreeRuns, buckets: Buckets, mixed: Mask) -> int:
     lengths = zoned.ends - zoned.starts
     share = float(lengths[inside & ~unsure].sum()) / max(1, int(lengths[inside].sum()))
     return int(share * int(sizes[mixed].sum()))
-
-
-def _contrary(bound: Bound, name: str, schema: StreamSchema, folder: Folder) -> Prune | None:
-    """What holds where a condition is false or unknown; None where that is not understood."""
-    if not all(isinstance(node, _UNDERSTOOD) for node in bound.scalar.walk()):
-        return None
-    negated = Bound(exp.Not(this=exp.Paren(this=bound.scalar.copy())), bound.leaves, bound.at)
-    false = condition_prune(negated, name, schema, folder)
-    if false is None:
-        return None
-    columns = {leaf.row.column for leaf in bound.leaves if isinstance(leaf, Navigation)}
-    nulls = [IsNull(column) for column in sorted(c for c in columns if c is not None)]
-    return AnyOf((false, *nulls))
 
 
 # ------------------------------------------------------------------------------- running

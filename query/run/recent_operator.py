@@ -23,7 +23,7 @@ from ..plan.nodes import RecentJoin
 from ..recent.pairs import Pairing
 from ..relational.evaluation import evaluate
 from .context import RunContext
-from .recent_side import SideRun, events_of
+from .recent_side import SideRun, events_of, regions_of
 
 __all__ = ["RecentOperator"]
 
@@ -38,7 +38,8 @@ class RecentOperator:
     def __init__(self, node: RecentJoin, run: RunContext) -> None:
         self._node = node
         self._run = run
-        self._live, self._archive = SideRun(node.live, run), SideRun(node.archive, run)
+        self._live = SideRun(node.live, run, node.weights)
+        self._archive = SideRun(node.archive, run, node.weights)
         self._figures = {"rows": 0, "live_rows": 0, "archive_rows": 0, "pairs": 0}
         self._seconds = 0.0
 
@@ -61,12 +62,11 @@ class RecentOperator:
     def _results(self, wanted: list[str]) -> Iterator[pa.RecordBatch]:
         node = self._node
         needed = [*wanted, *node.condition_columns, *(name for key in node.keys for name in key)]
-        live, archive = self._live.read(needed), self._archive.read(needed)
+        live, archive = self._read(needed)
         self._figures["live_rows"], self._figures["archive_rows"] = len(live), len(archive)
         mine, theirs = events_of(
             self._live, self._archive, node.unit,
-            [live.column(name) for name, _ in node.keys],
-            [archive.column(name) for _, name in node.keys],
+            [(live.column(one), archive.column(other)) for one, other in node.keys],
         )  # fmt: skip
         pairing = Pairing(mine, theirs, node.distance)
         rows = _Rows(live, archive, wanted, node.schema)
@@ -82,6 +82,30 @@ class RecentOperator:
             yield from rows.paired(ours, others)
         if node.kind == "left":
             yield from rows.alone(np.flatnonzero(~partnered))
+
+    def _read(self, needed: list[str]) -> tuple[pa.Table, pa.Table]:
+        """The rows of both sides; those of the second near the first, in a lazy order."""
+        node = self._node
+        if node.ends != (None, None):
+            live = self._live.ending(needed, node.ends)
+            regions = regions_of(
+                self._live, self._archive, live, node.keys, node.distance, node.unit, True
+            )
+            return live, self._archive.read(needed, regions)
+        if node.order == "archive_first":
+            archive = self._archive.read(needed)
+            keys = [(other, one) for one, other in node.keys]
+            regions = regions_of(
+                self._archive, self._live, archive, keys, node.distance, node.unit, False
+            )
+            return self._live.read(needed, regions), archive
+        live = self._live.read(needed)
+        if node.order == "eager":
+            return live, self._archive.read(needed)
+        regions = regions_of(
+            self._live, self._archive, live, node.keys, node.distance, node.unit, True
+        )
+        return live, self._archive.read(needed, regions)
 
     def _partnered(self, pairing: Pairing, live: pa.Table, archive: pa.Table, count: int) -> Mask:
         """Which live rows have a partner."""
@@ -133,6 +157,10 @@ class RecentOperator:
             ("join", node.kind if node.last is None else f"{node.kind}, the last {node.last}"),
             ("within", "unbounded" if node.distance is None else f"{node.distance} ticks"),
         ]
+        details.append(("order", f"{node.order.replace('_', ' ')}: {node.why}"))
+        for name, side in (("live_side", self._live), ("archive_side", self._archive)):
+            if side.told():
+                details.append((name, side.told()))
         if node.keys:
             details.append(("keys", tuple(f"{one} = {other}" for one, other in node.keys)))
         if node.condition is not None:

@@ -1,13 +1,18 @@
-"""A side of a recency join as it runs: its rows in memory, their times as ticks, their keys.
+"""A side of a recency join as it runs: read whole or near regions, its times as ticks, its keys.
 
 Purpose
     :class:`SideRun` reads the rows of one side; :func:`events_of` makes what the kernels of
-    :mod:`..recent.pairs` work on of two sides that were read.
+    :mod:`..recent.pairs` work on of two sides that were read, :func:`regions_of` what of the other
+    side can matter when one was.
+
+Guarantee
+    Near regions all rows are read that can have a partner.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -16,42 +21,71 @@ import pyarrow.compute as pc
 
 from ...errors import ResourceLimit, SqlError
 from ...store.segment import ScanMetrics
-from ...ticks import INT64_MAX, INT64_MIN, TICKS_PER_SECOND
+from ...ticks import INT64_MAX, INT64_MIN
 from ..conditions.key_values import comparable
 from ..conditions.ranges import half_open, range_text
 from ..contract.explanation import Operator
-from ..plan.nodes import QueryPlan, RecentSide, Scan
+from ..plan.nodes import Match, QueryPlan, RecentSide, Scan
+from ..recent.choice import worthwhile
+from ..recent.narrowing import narrow
 from ..recent.pairs import Events
+from ..recent.regions import Regions, factor_of, regions_for_archive, regions_for_live
+from ..replay.context import READ_GAP
+from ..replay.cost import Weights
+from ..replay.planning import plan_match
+from ..replay.spans import Spans
+from ..replay.timeline import Timeline
 from .clause_operator import LIMITS
 from .context import Relation, RunContext
 from .scan_relations import figures_of
 
-__all__ = ["SideRun", "events_of", "ticks_in"]
+__all__ = ["SideRun", "events_of", "regions_of", "ticks_in"]
 
 Ints = npt.NDArray[np.int64]
+
+
+@dataclass
+class _Narrowing:
+    """What became of the regions that a side was read near."""
+
+    regions: int = 0
+    share: float = 1.0
+    why: str = ""
 
 
 class SideRun:
     """One side of one execution."""
 
-    def __init__(self, side: RecentSide, run: RunContext) -> None:
+    def __init__(self, side: RecentSide, run: RunContext, weights: Weights) -> None:
         self.side = side
         self._run = run
+        self._weights = weights
         self._metrics = ScanMetrics()
         self._relation: Relation | None = None
         if not isinstance(side.input, Scan | QueryPlan):
             self._relation = run.open(side.input)
+        self._narrowing: _Narrowing | None = None
         self.rows: pa.Table | None = None
 
-    def read(self, wanted: Sequence[str]) -> pa.Table:
-        """Rows of the named columns of the relation, in the order of the side."""
+    # -- reading ------------------------------------------------------------------------------
+
+    def read(self, wanted: Sequence[str], regions: Regions | None = None) -> pa.Table:
+        """Rows of the named columns of the relation, in the order of the side.
+
+        Parameters
+        ----------
+        regions : Regions, optional
+            In ticks of this side: only rows in them matter.
+        """
         side, check = self.side, self._run.control.check
+        if regions is not None:
+            self._narrow(regions)
         own = dict(side.columns)
         names = [name for name in own if name in wanted]
         columns = list(dict.fromkeys([*(own[name] for name in names), side.start, side.end]))
         batches = []
         size = 0
-        for batch in self._batches(columns):
+        for batch in self._batches(columns, regions):
             check()
             size += batch.nbytes
             if size > LIMITS.memory_bytes:
@@ -63,9 +97,123 @@ class SideRun:
         if batches:
             table = pa.Table.from_batches(batches).combine_chunks()
         else:
-            table = self._schema(columns).empty_table()
+            table = pa.schema([self._schema().field(name) for name in columns]).empty_table()
+        return self._taken(table, names)
+
+    def ending(self, wanted: Sequence[str], ends: tuple[int | None, int | None]) -> pa.Table:
+        """The rows that end in a half-open range of ticks of a pattern with WITHIN."""
+        node = self.side.input
+        assert isinstance(node, Match)
+        within = node.compiled.within
+        assert within is not None
+        low = INT64_MIN if ends[0] is None else ends[0]
+        high = INT64_MAX if ends[1] is None else ends[1] - 1
+        region = Regions.of(np.array([low], np.int64), np.array([high], np.int64))
+        self.read(wanted, region.widened(within, 0))
+        assert self.rows is not None
+        ticks = ticks_in(self.rows.column(self.side.end), self.time)
+        known = self.rows.column(self.side.end).is_valid().to_numpy()
+        # a row without times ends nowhere: the first part has it
+        mine = np.where(known, (ticks >= low) & (ticks <= high), ends[0] is None)
+        own = dict(self.side.columns)
+        names = [name for name in own if name in wanted]
+        return self._taken(self.rows.filter(pa.array(mine)), names)
+
+    def _taken(self, table: pa.Table, names: Sequence[str]) -> pa.Table:
+        """Keep the rows of the side; columns of the relation."""
         self.rows = table
+        own = dict(self.side.columns)
         return pa.table({name: table.column(own[name]) for name in names}) if names else table
+
+    def _schema(self) -> pa.Schema:
+        node = self.side.input
+        if isinstance(node, Scan):
+            return node.schema.arrow
+        if isinstance(node, QueryPlan):
+            return self._run.rows(node)[0]
+        assert self._relation is not None
+        return self._relation.schema
+
+    def _batches(self, columns: list[str], regions: Regions | None) -> Iterator[pa.RecordBatch]:
+        node = self.side.input
+        if self._relation is not None:
+            yield from self._relation.batches(columns)
+        elif isinstance(node, QueryPlan):
+            for batch in self._run.rows(node)[1]:
+                yield batch.select(columns)
+        else:
+            assert isinstance(node, Scan)
+            snapshot, check = self._run.snapshot(node.stream), self._run.control.check
+            for low, high in self._ranges(node, regions):
+                start, end = half_open(low, high)
+                yield from snapshot.scan(start, end, columns, metrics=self._metrics, check=check)
+
+    def _ranges(self, node: Scan, regions: Regions | None) -> list[tuple[int, int]]:
+        """What is read of a stream; near regions are read as one."""
+        if regions is None:
+            return [(node.low, node.high)] if node.low <= node.high else []
+        snapshot = self._run.snapshot(node.stream)
+        timeline = Timeline(snapshot)
+        hull = regions.hull()
+        if not len(hull):
+            return []
+        if snapshot.dirty_ranges() or not timeline.total:
+            first, last = max(node.low, int(hull.low[0])), min(node.high, int(hull.high[-1]))
+            return [(first, last)] if first <= last else []
+        spans = Spans.of(timeline.lower(hull.low), timeline.upper(hull.high), READ_GAP)
+        kept = Regions.of(timeline.ticks_at(spans.starts), timeline.ticks_at(spans.ends - 1))
+        pairs = zip(kept.low.tolist(), kept.high.tolist(), strict=True)
+        bounded = [(max(low, node.low), min(high, node.high)) for low, high in pairs]
+        return [(low, high) for low, high in bounded if low <= high]
+
+    # -- narrowing ----------------------------------------------------------------------------
+
+    def _narrow(self, regions: Regions) -> None:
+        """Find out how to read what lies near regions, where that pays."""
+        node, side = self.side.input, self.side
+        found = self._narrowing = _Narrowing(len(regions))
+        if isinstance(node, Scan):
+            found.share = self._share(node.stream, regions)
+            return
+        if not isinstance(node, Match) or side.obstacle or node.stream is None:
+            found.why = side.obstacle or "it is read whole"
+            return
+        snapshot, check = self._run.snapshot(node.stream), self._run.control.check
+        found.share = self._share(node.stream, regions)
+        indexes = self._run.indexes(node.stream)
+        known = node.replay is not None and node.replay.intervals is not None
+        if known or node.part is not None:  # both sides were narrowed beforehand
+            alone = float(node.replay.needed) if node.replay is not None else 0.0
+        else:
+            alone = side.alone
+        if worthwhile(found.share * snapshot.count, alone):
+            narrowed = narrow(
+                snapshot, node.compiled, indexes, side.strategy, regions, self._weights, check
+            )
+            found.why = narrowed.why
+            if narrowed.replay is not None or narrowed.part is not None:
+                node = replace(node, replay=narrowed.replay, part=narrowed.part)
+                self._relation = self._run.open(node)
+                return
+        else:
+            found.why = f"regions are {found.share:.1%} of the stream"
+        if node.replay is None and node.part is None:
+            plan = plan_match(
+                snapshot, node.compiled, indexes, side.strategy, weights=self._weights, check=check
+            )
+            self._relation = self._run.open(replace(node, replay=plan))
+
+    def _share(self, stream: str, regions: Regions) -> float:
+        """Part of the stream that regions take up, whatever their keys."""
+        timeline = Timeline(self._run.snapshot(stream))
+        hull = regions.hull()
+        if not timeline.total or not len(hull):
+            return 0.0
+        # what lies between near regions is read with them
+        spans = Spans.of(timeline.lower(hull.low), timeline.upper(hull.high), READ_GAP)
+        return spans.total / timeline.total
+
+    # -- what was read ------------------------------------------------------------------------
 
     def times(self, unit: pa.DataType) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
         """Start and end of each row in ticks of a unit, and whether it has both."""
@@ -75,32 +223,18 @@ class SideRun:
         found = np.asarray(known.to_numpy(zero_copy_only=False), np.bool_)
         return ticks_in(start, unit), ticks_in(end, unit), found
 
-    def _schema(self, columns: Sequence[str]) -> pa.Schema:
-        node = self.side.input
-        if isinstance(node, Scan):
-            schema = node.schema.arrow
-        elif isinstance(node, QueryPlan):
-            schema, _ = self._run.rows(node)
-        else:
-            assert self._relation is not None
-            schema = self._relation.schema
-        return pa.schema([schema.field(name) for name in columns])
+    @property
+    def time(self) -> pa.DataType:
+        """Type of its times."""
+        return self._schema().field(self.side.start).type
 
-    def _batches(self, columns: list[str]):  # type: ignore[no-untyped-def]
+    def key_column(self, name: str) -> str | None:
+        """Column of its stream that a key is, where rows of other keys may be left out."""
+        own = dict(self.side.columns)[name]
         node = self.side.input
-        if self._relation is not None:
-            yield from self._relation.batches(columns)
-        elif isinstance(node, QueryPlan):
-            _, batches = self._run.rows(node)
-            for batch in batches:
-                yield batch.select(columns)
-        else:
-            assert isinstance(node, Scan)
-            if node.low <= node.high:
-                start, end = half_open(node.low, node.high)
-                yield from self._run.snapshot(node.stream).scan(
-                    start, end, columns, metrics=self._metrics, check=self._run.control.check
-                )
+        if not isinstance(node, Match) or own not in node.compiled.partition_by:
+            return None
+        return None if pa.types.is_floating(self._schema().field(own).type) else own
 
     def explain(self) -> Operator:
         """The node below."""
@@ -116,36 +250,38 @@ class SideRun:
         )
         return Operator("Scan", details, figures_of(self._metrics) if self._run.analyze else ())
 
+    def told(self) -> str:
+        """What became of the regions it was read near; empty where it was not."""
+        found = self._narrowing
+        if found is None:
+            return ""
+        text = f"{found.regions} regions, {found.share:.4%} of its stream"
+        return f"{text}; read whole: {found.why}" if found.why else text
+
 
 def ticks_in(column: pa.ChunkedArray, unit: pa.DataType) -> Ints:
     """Times of any unit as ticks of a finer one; what goes beyond 64 bits is their bound."""
     type_ = column.type
     try:
-        values = column.fill_null(0) if not pa.types.is_timestamp(type_) else column
-        ticks = values.cast(pa.int64()).fill_null(0).to_numpy()
+        found = column.cast(pa.int64()).fill_null(0).to_numpy()
     except pa.ArrowInvalid as error:
         raise SqlError(f"a time of a recency join does not fit into 64 bits: {error}") from None
-    ticks = np.ascontiguousarray(ticks, np.int64)
-    if not pa.types.is_timestamp(type_) or type_.unit == unit.unit:
+    ticks: Ints = np.ascontiguousarray(found, np.int64)
+    factor = factor_of(type_, unit)
+    if factor == 1:
         return ticks
-    factor = TICKS_PER_SECOND[unit.unit] // TICKS_PER_SECOND[type_.unit]
     bound = INT64_MAX // factor
-    scaled = np.where(np.abs(ticks) <= bound, ticks, 0) * factor
+    scaled: Ints = np.clip(ticks, -bound, bound) * factor
     scaled[ticks > bound] = INT64_MAX
     scaled[ticks < -bound] = INT64_MIN
     return scaled
 
 
-def events_of(
-    live: SideRun, archive: SideRun, unit: pa.DataType,
-    live_keys: Sequence[pa.ChunkedArray], archive_keys: Sequence[pa.ChunkedArray],
-) -> tuple[Events, Events]:  # fmt: skip
-    """Times and keys of the rows of both sides; equal codes stand for equal keys."""
-    mine, theirs = live.times(unit), archive.times(unit)
-    count = len(mine[0])
-    codes = np.zeros(count + len(theirs[0]), np.int64)
-    for one, other in zip(live_keys, archive_keys, strict=True):
-        parts = [comparable(chunk) for chunk in (*one.chunks, *other.chunks)]
+def _codes(columns: Sequence[Sequence[pa.ChunkedArray]], count: int) -> Ints:
+    """Equal numbers for equal rows of some columns, each given in parts; -1 where one is null."""
+    codes = np.zeros(count, np.int64)
+    for column in columns:
+        parts = [comparable(chunk) for part in column for chunk in part.chunks]
         if not parts:
             continue
         encoded = pc.dictionary_encode(pa.concat_arrays(parts), null_encoding="mask")
@@ -153,7 +289,52 @@ def events_of(
         joint = codes * max(1, len(encoded.dictionary)) + own
         _, numbered = np.unique(joint, return_inverse=True)
         codes = np.where((own < 0) | (codes < 0), -1, numbered)
+    return codes
+
+
+def events_of(
+    live: SideRun, archive: SideRun, unit: pa.DataType,
+    keys: Sequence[tuple[pa.ChunkedArray, pa.ChunkedArray]],
+) -> tuple[Events, Events]:  # fmt: skip
+    """Times and keys of the rows of both sides; equal codes stand for equal keys."""
+    mine, theirs = live.times(unit), archive.times(unit)
+    count = len(mine[0])
+    codes = _codes(keys, count + len(theirs[0]))
     return (
         Events(mine[0], mine[1], codes[:count], mine[2]),
         Events(theirs[0], theirs[1], codes[count:], theirs[2]),
     )
+
+
+def regions_of(
+    first: SideRun, second: SideRun, table: pa.Table, keys: Sequence[tuple[str, str]],
+    distance: int | None, unit: pa.DataType, for_archive: bool,
+) -> Regions:  # fmt: skip
+    """Where partners of the rows of the first side lie, in ticks of the second.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        Of the first side, with its keys.
+    keys : sequence of (str, str)
+        Columns of the relation: of the first side, and of the second.
+    """
+    named = [(one, column) for one, other in keys if (column := second.key_column(other))]
+    start, end, known = first.times(unit)
+    code = _codes([[table.column(one)] for one, _ in keys], len(start))
+    own = _codes([[table.column(one)] for one, _ in named], len(start))
+    rows = Events(start, end, np.where(code < 0, -1, own), known)
+    make = regions_for_archive if for_archive else regions_for_live
+    low, high, key = make(rows, distance)
+    values: tuple[pa.Array, ...] = ()
+    if named and len(own):
+        number, row = np.unique(own, return_index=True)
+        row = row[number >= 0]  # codes are 0, 1, ... : a row for each
+        some = pa.array(row)
+        values = tuple(table.column(one).take(some).combine_chunks() for one, _ in named)
+        remap = np.full(int(own.max(initial=-1)) + 2, -1)
+        remap[own[row]] = np.arange(len(row))
+        key = remap[key]
+    columns = tuple(column for _, column in named)
+    found = Regions.of(low, high, key if columns else np.zeros_like(key), columns, values)
+    return found.coarser(factor_of(second.time, unit))

@@ -77,6 +77,8 @@ class SituationOperator(ClauseOperator[SituationMatch, SituationRun]):
     def explain(self) -> Operator:
         """Pattern, what it implies, how it is searched; with figures when it has run."""
         node, source, figures = self._node, self._source(), self._figures()
+        if node.part is not None:
+            source = Operator("RangeOfTime", (("gives", node.part.describe()),), (), (source,))
         if node.tree is not None:
             known = (("known_from_the_tree", f"{node.tree.known:.4%} of the stream"),)
             read = (("events_read", self._done.events),) if figures else ()

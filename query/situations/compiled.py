@@ -27,7 +27,7 @@ from sqlglot import exp
 
 from ...errors import AttributeNotFound, SqlError
 from ...lazy import lazy
-from ..pattern.binding import Binder, Bound, Navigation
+from ..pattern.binding import Binder, Bound, Given, Navigation
 from ..pattern.compiled import InputColumns, MatchLimits
 from ..pattern.conditions import RowTests, row_tests
 from ..pattern.interval_ticks import interval_ticks
@@ -156,6 +156,19 @@ class CompiledSituations:
             any(needs_an_end(self.allowed[p][q]) for q in range(count) if q != p)
             for p in range(count)
         )
+
+    def point_of(self, output: str) -> int | None:
+        """Which point of the matches a measure is, see :attr:`reach`; None for any other."""
+        measure = self.measures[self.outputs.index(output)]
+        leaf = measure.leaves[0] if len(measure.leaves) == 1 else None
+        if not isinstance(leaf, Given) or not isinstance(measure.scalar, exp.Column):
+            return None
+        count = len(self.names)
+        if leaf.function == ("detected" if self.early else "completed"):
+            return 2 * count
+        if leaf.function not in ("started", "ended"):
+            return None
+        return self.names.index(leaf.names[0]) + count * (leaf.function == "ended")
 
     def kept(self, name: int) -> int | None:
         """Ticks after its start in which a situation can be part of a new match; None: for ever."""

@@ -3,6 +3,6 @@
 Reading order: ``parts`` (what a part is, and how it runs), ``reach`` (how far a match goes),
 ``cuts`` (where time can be cut), ``ranges`` and ``long_intervals`` (parts between cuts),
 ``intervals`` (groups of replay intervals), ``shares`` (groups of partitions), ``known`` (what is
-decided by the events up to a tick), ``planning``; ``rows_before``, ``situation_parts``,
+decided by the events up to a tick), ``planning``; ``situation_parts``,
 ``situation_split`` (the same for situations).
 """

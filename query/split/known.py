@@ -14,7 +14,8 @@ Layout
 
 Guarantee
     The matches found are among those that the whole stream has, whatever comes behind ``known``,
-    and all of them that begin behind the cut and are decided.
+    and all of them that begin behind the cut and are decided.  Under EVENT SELECTION a match is
+    decided with its last event, else when those of its partition are that begin before it.
 """
 
 from __future__ import annotations
@@ -26,12 +27,15 @@ import pyarrow as pa
 
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
+from ...store.tail import ticks_of_column
+from ..pattern.advancing import AdvancingMatch
 from ..pattern.compiled import CompiledMatch, MatchLimits
+from ..pattern.decided import Decided
 from .cuts import find_cut
 from .parts import Cut, RangeStream
 from .reach import Reach
 
-__all__ = ["KnownPart", "known_part"]
+__all__ = ["KnownPart", "known_part", "told_at_once"]
 
 Check = Callable[[], None] | None
 
@@ -69,12 +73,17 @@ class KnownPart:
         limits: MatchLimits | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Rows of its matches."""
-        stream = RangeStream(compiled, limits or MatchLimits(), check)
         columns = compiled.input_columns
 
         def scan(low: int | None, high: int) -> Iterator[pa.RecordBatch]:
             return snapshot.scan(low, high, columns, metrics=metrics, check=check)
 
+        if told_at_once(compiled):
+            advancing = AdvancingMatch(compiled, limits or MatchLimits(), check)
+            low = None if self.low is None else self.before
+            yield from self._told(advancing, scan(low, self.known + 1), snapshot.schema.time)
+            return
+        stream = RangeStream(compiled, limits or MatchLimits(), check)
         if self.low is None:
             yield from stream.matching(scan(None, self.known + 1))
         else:
@@ -83,10 +92,40 @@ class KnownPart:
             yield from stream.matching(scan(self.low.tick, self.known + 1))
         yield from stream.conclude(self.known + 1)
 
+    def _told(
+        self, stream: AdvancingMatch, batches: Iterator[pa.RecordBatch], time: str
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of the matches that begin behind the cut; the order is that of their last events."""
+        for batch in batches:
+            if batch.num_rows:
+                known = int(ticks_of_column(batch.column(time))[0]) - 1
+                yield from self._behind(stream.advance(batch, known))
+        yield from self._behind(stream.advance(None, self.known))
+
+    def _behind(self, decided: Decided) -> Iterator[pa.RecordBatch]:
+        rows = decided.rows
+        if self.low is not None and rows.num_rows:
+            rows = rows.filter(pa.array((decided.first_tick >= self.low.tick)[decided.match]))
+        yield from rows.to_batches()
+
     def describe(self) -> str:
         """What it reads, for people."""
         low = "" if self.low is None else str(self.low.tick)
         return f"what is decided of time [{low}, {self.known}]"
+
+
+def told_at_once(compiled: CompiledMatch) -> bool:
+    """Whether matches are decided with their last event, one by one, as a search that goes on does.
+
+    EVENT SELECTION over rows whose order is known: each match is one whatever others there are.
+    """
+    return (
+        compiled.clause.selection is not None
+        and compiled.in_time_order
+        and len(compiled.order_by) < 2
+        and compiled.clause.rows != "all with unmatched"
+        and not compiled.lookahead
+    )
 
 
 def known_part(

@@ -52,14 +52,14 @@ from ..replay.timeline import Timeline
 from .reach import MOST
 from .shares import of_share
 
-__all__ = ["Cut", "MatchPart", "RangePart", "SharePart", "SpanPart"]
+__all__ = ["Cut", "MatchPart", "PartRun", "RangePart", "SharePart", "SpanPart"]
 
 Ints = npt.NDArray[np.int64]
 Check = Callable[[], None] | None
 ENDLESS = 2**62
 
 
-class _Run(NamedTuple):
+class PartRun(NamedTuple):
     """What a part is run on."""
 
     snapshot: Snapshot
@@ -87,10 +87,10 @@ class MatchPart(ABC):
         limits: MatchLimits | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Rows of its matches."""
-        return self._rows(_Run(snapshot, compiled, metrics, check, limits or MatchLimits()))
+        return self._rows(PartRun(snapshot, compiled, metrics, check, limits or MatchLimits()))
 
     @abstractmethod
-    def _rows(self, run: _Run) -> Iterator[pa.RecordBatch]: ...
+    def _rows(self, run: PartRun) -> Iterator[pa.RecordBatch]: ...
 
     @abstractmethod
     def describe(self) -> str:
@@ -139,7 +139,7 @@ class SpanPart(MatchPart):
         spans = _moved(self.intervals.spans, shift)
         return replace(self.intervals, spans=spans, partitions=own), timeline
 
-    def _rows(self, run: _Run) -> Iterator[pa.RecordBatch]:
+    def _rows(self, run: PartRun) -> Iterator[pa.RecordBatch]:
         intervals, timeline = self.placed(run.snapshot)
         done = ReplayRun(run.metrics)
         return run_intervals(
@@ -198,7 +198,7 @@ class RangePart(MatchPart):
         low, high = _half_open(self.before, self.after)
         return (None if self.low is None else low), (None if self.high is None else high)
 
-    def _rows(self, run: _Run) -> Iterator[pa.RecordBatch]:
+    def _rows(self, run: PartRun) -> Iterator[pa.RecordBatch]:
         stream = RangeStream(run.compiled, run.limits, run.check)
         columns = run.compiled.input_columns
 
@@ -241,7 +241,7 @@ class SharePart(MatchPart):
     def ticks(self) -> tuple[int | None, int | None]:
         return None, None
 
-    def _rows(self, run: _Run) -> Iterator[pa.RecordBatch]:
+    def _rows(self, run: PartRun) -> Iterator[pa.RecordBatch]:
         compiled = run.compiled
         stream = MatchStream(compiled, run.limits, run.check)
         batches = of_share(

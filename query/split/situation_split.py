@@ -26,19 +26,20 @@ from itertools import pairwise
 from ...store.snapshot import Snapshot
 from ...ticks import INT64_MIN
 from ..replay.replay_plan import ReplayPlan
+from ..replay.situation_intervals import by_time, instants_of
+from ..replay.situation_ticks import furthest
 from ..situations.compiled import CompiledSituations
 from .intervals import interval_parts
-from .parts import SpanPart
 from .planning import SHARES_MAX
 from .situation_parts import (
     SituationPart,
     SituationRange,
+    SituationRanges,
     SituationShare,
     SituationSpans,
-    furthest,
 )
 
-__all__ = ["SituationSplit", "situation_ranges", "situation_spans", "split_situations"]
+__all__ = ["SituationSplit", "situation_ranges", "split_situations"]
 
 READ_TWICE = 0.5
 """Most of a range that is read again for the next one."""
@@ -79,7 +80,7 @@ def split_situations(
     if span is None:
         return SituationSplit((None,), "the stream has no events")
     if plan.spans is not None:
-        found = situation_spans(plan, max(1, parts(plan.replayed())))
+        found = _spans(snapshot, compiled, plan, max(1, parts(plan.replayed())))
         intervals = len(plan.spans if plan.partitions is None else plan.partitions.inside)
         return SituationSplit(found, f"{intervals} replay intervals in {len(found)} groups")
     wanted = parts(1.0)
@@ -98,13 +99,19 @@ def split_situations(
     return SituationSplit((None,), f"one part, because {why}")
 
 
-def situation_spans(plan: ReplayPlan, wanted: int) -> tuple[SituationSpans, ...]:
-    """The intervals of a plan in groups."""
-    found = []
-    for part in interval_parts(plan, wanted):
-        assert isinstance(part, SpanPart)
-        found.append(SituationSpans(part))
-    return tuple(found)
+def _spans(
+    snapshot: Snapshot, compiled: CompiledSituations, plan: ReplayPlan, wanted: int
+) -> tuple[SituationPart, ...]:
+    """The intervals of a plan in up to so many groups."""
+    if by_time(snapshot, compiled):
+        ranges = [
+            SituationRange.of(snapshot, compiled, low, high)
+            for low, high in instants_of(snapshot, compiled, plan)
+        ]
+        size = -(-len(ranges) // max(1, wanted))
+        groups = [tuple(ranges[i : i + size]) for i in range(0, len(ranges), max(1, size))]
+        return tuple(map(SituationRanges, groups))
+    return tuple(map(SituationSpans, interval_parts(plan, wanted)))
 
 
 def situation_ranges(

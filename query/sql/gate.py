@@ -45,7 +45,7 @@ from .rendering.vocabulary import (
     spelled,
 )
 
-__all__ = ["AGGREGATES", "SCALARS", "WINDOWS", "check_query", "is_volatile"]
+__all__ = ["AGGREGATES", "SCALARS", "TIMES_OF_SIDES", "WINDOWS", "check_query", "is_volatile"]
 
 LITERAL_SIZE_MAX = 10_000
 """Largest literal length that padding, resizing, sampling and formatting functions may ask for."""
@@ -123,7 +123,7 @@ _PARTS = frozenset(
 )
 """Nodes that are written by the form of the node around them, or that the binder takes away."""
 
-_OF_SIDES = ("match_start", "match_end")
+TIMES_OF_SIDES = ("match_start", "match_end")
 """Functions of a side of a recency join: the binder takes them away, or refuses them."""
 
 _READ_BY_BINDER = frozenset(("hint",))
@@ -162,7 +162,7 @@ def _check_function(node: Any, text: str, table_functions: frozenset[str]) -> No
     in_from = isinstance(node.parent, (exp.Table, exp.Lateral))
     if in_from and name in table_functions:
         return
-    if _inside_match(node) or name in _OF_SIDES:
+    if _inside_match(node) or name in TIMES_OF_SIDES:
         return
     if in_from and name not in TABLE_FUNCTIONS:
         raise error_at(

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+import threading
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+import chronicle
 from chronicle.database import Database
 from chronicle.live.engine import LiveQueries
 from chronicle.store import Store
+from chronicle.store.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.store.memory_files import MemoryFiles
+
+from ..rounds import LONG, rounds
 
 SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.int64())])
 CLAUSES = (
@@ -85,7 +92,7 @@ def shared(db: Database) -> set[str]:
     return {n for n in db.live_queries() if engine(db)._sharing.group_of(n) is not None}
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(rounds(2, 20)))
 def test_what_is_searched_together_says_what_each_says_alone(seed: int) -> None:
     memory = MemoryFiles()
     db = opened(memory)
@@ -236,3 +243,76 @@ def test_after_a_restart_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) ->
     check(db)
     assert any("in a bank with" in line for line in queries.explain("q0"))
     db.close()
+
+
+@pytest.mark.parametrize(
+    ("fault", "mode"),
+    [("crash_before", "lose"), ("crash_halfway", "tear"), ("crash_after", "keep")],
+)
+def test_a_crash_at_any_write_of_a_step_of_many(fault: Fault, mode: Any) -> None:
+    start = MemoryFiles()
+    db = opened(start)
+    stream = Stream(db, 11)
+    for i in range(5):
+        create(db, i)
+    stream.append(db, 60, late=0)
+    db.run_live()
+    db.run_live()
+    assert len(shared(db)) == 5
+    for number in range(1, 60, 1 if LONG else 2):
+        memory = start.kill()
+        files = FaultyFiles(memory, None)
+        db = opened(files)
+        db.run_live()
+        assert len(shared(db)) == 5
+        again = Stream.__new__(Stream)
+        again.random, again.t = random.Random(2), stream.t
+        again.append(db, 40, late=0.2)
+        files.plan = FaultPlan(fault, files.operations + number)
+        with contextlib.suppress(SimulatedCrash):
+            db.run_live()
+        struck = files.struck
+        after = opened(memory.crash(random.Random(number), mode))
+        after.run_live()
+        check(after)
+        assert after.check().ok
+        again.append(after, 30)
+        after.run_live()
+        check(after)
+        if not struck:
+            assert number > 3
+            return
+    raise AssertionError("no step without a fault")
+
+
+def test_statements_while_the_thread_steps(tmp_path: Path) -> None:
+    """Queries come, pause, go and are asked while events are committed; nobody waits for ever."""
+    with chronicle.open(tmp_path / "store", live=True) as db:
+        stream = Stream(db, 4)
+        for i in range(4):
+            create(db, i)
+        ended = threading.Event()
+
+        def feed() -> None:
+            while not ended.is_set():
+                stream.append(db, 20, late=0.1)
+
+        feeder = threading.Thread(target=feed)
+        feeder.start()
+        try:
+            r = random.Random(1)
+            for i in range(4, 10):
+                create(db, i)
+                name = r.choice(NAMES[:i])
+                if name in db.live_queries():
+                    live = db.live(name)
+                    r.choice([live.pause, live.resume, live.verify, live.status, live.drop])()
+        finally:
+            ended.set()
+            feeder.join()
+        for name in db.live_queries():
+            db.live(name).resume()
+        db.run_live(timeout=120)
+        db.run_live(timeout=120)
+        check(db)
+        assert len(shared(db)) > 4

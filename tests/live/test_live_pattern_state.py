@@ -34,12 +34,17 @@ CLAUSES = {
     "falling": f"{KEYED} {EDGES} PATTERN (A B+) WITHIN 12 DEFINE A AS x > 5, B AS x < PREV(x)",
     "before": f"{KEYED} {EDGES} PATTERN (A B) WITHIN 8 DEFINE A AS x > PREV(x), B AS x > 2",
     "first": f"{KEYED} {EDGES} PATTERN (^ A B*) WITHIN 9 DEFINE B AS x > 3",
-    "packed": f"ORDER BY t {EDGES} PATTERN (A A+ B?) WITHIN 10 DEFINE A AS x > 1, B AS x < 1",
+    "packed": f"ORDER BY t {EDGES} PATTERN (A A+ B?) WITHIN 10 DEFINE A AS x > 1, "
+    "B AS x < 1 AND x < A.x",
     "length": f"ORDER BY t {EDGES} PATTERN (A B? C) DEFINE A AS x > 2, C AS x > A.x",
     "every": f"{KEYED} {EDGES} ALL ROWS PER MATCH PATTERN (A B C?) WITHIN 7 "
     "DEFINE A AS x > 3, B AS x < A.x",
     "again": f"{KEYED} {EDGES} AFTER MATCH SKIP TO LAST B PATTERN (A B+ C) WITHIN 12 "
     "DEFINE B AS x > 4, C AS x < 5",
+    "chosen": f"{KEYED} {EDGES} PATTERN (A B+ C) WITHIN 9 EVENT SELECTION SKIP TILL NEXT MATCH "
+    "DEFINE A AS x > 6, B AS x > 3, C AS x < 3",
+    "any": f"ORDER BY t {EDGES} PATTERN (A B C) WITHIN 5 EVENT SELECTION SKIP TILL ANY MATCH "
+    "DEFINE A AS x > 5, B AS x < A.x, C AS x < 4",
     "none": f"{KEYED} {EDGES} AFTER MATCH SKIP TO NEXT ROW PATTERN (A B) WITHIN 12 "
     "DEFINE A AS x > PREV(x)",
 }
@@ -176,6 +181,30 @@ Twins.TestCase.settings = settings(
 TestTwins = Twins.TestCase
 
 
+@pytest.mark.parametrize("name", ["chosen", "any", "none"])
+def test_matches_that_do_not_wait_for_each_other(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the machine, of one class and for longer."""
+    monkeypatch.setattr(f"{__name__}.QUERIES", {name: QUERIES[name]})
+    r = random.Random(name)
+    twins = Twins()
+    twins.begin(delay=0, late="correct")
+    for _ in range(30):
+        events = [
+            (r.randint(0, 4), r.choice("abc"), r.randint(0, 9)) for _ in range(r.randint(1, 12))
+        ]
+        r.choice([twins.in_order, twins.in_order, lambda steps: twins.late(steps=steps, reach=15)])(
+            steps=events
+        )
+        twins.step()
+    twins.reopen()
+    twins.in_order([(1, "a", x) for x in range(9, 0, -1)])
+    assert form_of(twins.db, name).state_bytes > 0
+    assert twins.db.live(name).status()["rows"] > 10
+    twins.teardown()
+
+
 @pytest.fixture
 def db() -> Any:
     with Database(Store.open("mem", files=MemoryFiles())) as found:
@@ -308,9 +337,10 @@ def test_what_retention_drops_and_what_the_select_leaves_out() -> None:
 
 def test_explain_says_whether_steps_are_incremental(db: Database) -> None:
     said = {}
-    for name in ("falling", "none"):
-        db.create_live(name, QUERIES[name], idle="never")
+    before = f"ORDER BY t {EDGES} PATTERN (A) WITHIN 3 DEFINE A AS x > PREV(x)"
+    queries = {**QUERIES, "before": f"SELECT * FROM s MATCH_RECOGNIZE ({before})"}
+    for name in ("falling", "none", "any", "before"):
+        db.create_live(name, queries[name], idle="never")
         rows = db.sql(f"EXPLAIN LIVE QUERY {name}").fetchall()
         said[name] = next(line for (line,) in rows if "state:" in line)
-    assert "incremental" in said["falling"]
-    assert "incremental" not in said["none"]
+    assert [name for name, line in said.items() if "incremental" not in line] == ["before"]

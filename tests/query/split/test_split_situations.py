@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import os
 import pickle
 import random
 from collections import Counter
@@ -28,11 +27,12 @@ from chronicle.query.sql.situation_clause import situation_clause
 from chronicle.store.pins import open_pinned, pin_stream
 from chronicle.store.segment import ScanMetrics
 
+from ...rounds import LONG, rounds
 from ..situations.test_situations_differential import random_case
 from ..situations.test_situations_replay import SCHEMA, stream
 
 FOLDER = Folder({}, dt.datetime.now(dt.timezone.utc))
-CASES = int(os.environ.get("CHRONICLE_SITUATION_PARTS", "12"))
+CASES = rounds(8, 16, 200)
 
 
 def compiled_clause(text: str) -> CompiledSituations | None:
@@ -119,7 +119,7 @@ def test_the_comparisons_show_something(seen: Counter[str]) -> None:
         assert min(seen[f"Situation{kind}"] for kind in ("Range", "Share", "Spans")) > 4, seen
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(3) if LONG else (1,))
 def test_threads_give_the_rows_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

@@ -1,0 +1,65 @@
+"""What a SELECT asks of the times of matches, as a range of the instants at which they are known.
+
+Purpose
+    ``WHERE a_started >= x`` stands outside of the clause and cuts no situation.  The points of a
+    match lie within known distances of its instant (:mod:`..situations.network`), so conditions on
+    them leave a range of instants, and only the events that such matches are made of are read.
+
+Guarantee
+    Every match that passes the conditions becomes known in the range.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from ...schema import StreamSchema
+from ...ticks import INT64_MAX, INT64_MIN
+from ..binding.situation_binding import BoundSituations
+from ..conditions.bounds import all_of
+from ..conditions.constants import Folder
+from ..conditions.predicates import PredicateCompiler
+from ..conditions.ranges import time_bounds
+from ..situations.compiled import CompiledSituations
+from ..situations.network import FAR
+
+__all__ = ["instants_asked_for"]
+
+
+def instants_asked_for(
+    bound: BoundSituations, compiled: CompiledSituations, folder: Folder
+) -> tuple[int, int] | None:
+    """Ticks, both inclusive; empty when low > high, None where nothing is asked."""
+    low, high = INT64_MIN, INT64_MAX
+    for column, conditions in bound.asked.items():
+        point = compiled.point_of(column)
+        if point is None:
+            continue
+        least, most = _bounds(column, conditions, compiled, folder)
+        ahead, back = int(compiled.reach[point, -1]), int(compiled.reach[-1, point])
+        if compiled.early and len(compiled.names) <= point < len(compiled.reach) - 1:
+            back = min(back, 0)  # an end that is told has come by the instant
+        if least > INT64_MIN and back < FAR // 2:
+            low = max(low, least - back)
+        if most < INT64_MAX and ahead < FAR // 2:
+            high = min(high, most + ahead)
+    if low <= INT64_MIN and high >= INT64_MAX:
+        return None
+    return low, high
+
+
+def _bounds(
+    column: str,
+    conditions: tuple[Any, ...],
+    compiled: CompiledSituations,
+    folder: Folder,
+) -> tuple[int, int]:
+    """Ticks that a column of times can have, both inclusive."""
+    type_ = compiled.columns.arrow.field(compiled.time).type
+    # an end that is not known yet is null: the column is none of a stream's times
+    fields = [pa.field("@time", type_, False), pa.field(column, type_)]
+    schema = StreamSchema(pa.schema(fields), "@time")
+    compiler = PredicateCompiler(schema, folder, lambda _: column)
+    return time_bounds(all_of([compiler.compile(part) for part in conditions]).prune, column)

@@ -1,0 +1,132 @@
+"""Which side of a recency join runs first, and whether the other is narrowed: the cost model.
+
+Purpose
+    :func:`choose` compares evaluating both sides whole with evaluating one first and the other only
+    in the regions of its rows.  Equations (1) to (4) of the paper, with the union of regions in the
+    place of ``M min(P, D)``.
+
+Layout
+    ::
+
+        eager           N_l c_l + N_a c_a
+        live first      N_l c_l + min(U_a, N_a) c_a      U_a: union of the regions of live rows
+        archive first   N_a c_a + min(U_l, N_l) c_l
+
+        U = n (1 - exp(-M P / n))     M rows, thrown at random into n events; P in events
+
+    ``N`` is what the side would replay alone, ``c`` what an event of it costs.  Before running
+    ``M`` is guessed from a sample; after the first side has run, the union is known.
+
+Guarantee
+    The choice changes what is read, never the rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+__all__ = ["Choice", "SideCost", "choose", "worthwhile"]
+
+SMALL_EVENTS = 1 << 15
+"""Events of both sides up to which nothing is narrowed: planning would cost as much."""
+WORTH = 0.75
+"""Share of what a side would replay anyway, up to which it is narrowed to its regions."""
+SELDOM = 0.25
+"""Share of the stream that intervals leave of a side, up to which they narrow the other."""
+
+
+@dataclass(frozen=True)
+class SideCost:
+    """What is known of a side before it runs.
+
+    Attributes
+    ----------
+    events : float
+        That it would replay alone.
+    event_cost : float
+        Of one event, in any unit that both sides share.
+    total : int
+        Events of its stream.
+    rows : callable
+        How many it is expected to give; asked only where that matters, for it may take a sample.
+    region : float
+        Events of the other side's stream in the region of one row.
+    obstacle : str
+        Why it cannot be narrowed; empty when it can.
+    """
+
+    events: float
+    event_cost: float
+    total: int
+    rows: Callable[[], float]
+    region: float
+    obstacle: str = ""
+
+    @property
+    def cost(self) -> float:
+        """Of evaluating it alone."""
+        return self.events * self.event_cost
+
+    def narrowed(self, other: SideCost) -> float:
+        """Of evaluating it in the regions of the other's rows."""
+        if not self.total:
+            return 0.0
+        union = self.total * -math.expm1(-other.rows() * other.region / self.total)
+        return self.event_cost * min(union, self.events)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The order, and why."""
+
+    order: str
+    why: str
+
+
+def choose(hint: str, kind: str, live: SideCost, archive: SideCost) -> Choice:
+    """The order of evaluation.
+
+    Parameters
+    ----------
+    hint : str
+        ``auto``, or an order.
+    kind : str
+        Of the join: LEFT and ANTI need all live rows.
+    """
+    if hint != "auto":
+        return Choice(hint, "asked for")
+    if live.total + archive.total <= SMALL_EVENTS:
+        return Choice("eager", "the streams are small")
+    whole = kind in ("left", "anti")
+    if archive.obstacle and (live.obstacle or whole):
+        why = f"a {kind.upper()} join asks for all live rows" if whole else live.obstacle
+        return Choice("eager", f"neither side can be narrowed: {archive.obstacle}; {why}")
+    if archive.obstacle:
+        return Choice("archive_first", f"the archive side cannot be narrowed: {archive.obstacle}")
+    if whole or live.obstacle:
+        why = f"a {kind.upper()} join asks for all live rows" if whole else live.obstacle
+        return Choice("live_first", why)
+    if _few(live) and _few(archive):
+        return Choice("both", "indexes and the coarse map leave little of either side")
+    sides = {"live_first": (live, archive), "archive_first": (archive, live)}
+    costs: dict[str, float] = {}
+    for order in sorted(sides, key=lambda order: sides[order][0].cost):
+        first, second = sides[order]
+        if costs and min(costs.values()) <= first.cost:
+            break  # its first side alone costs more than the other order
+        costs[order] = first.cost + second.narrowed(first)
+    best = min(costs, key=lambda order: costs[order])
+    costs["eager"] = live.cost + archive.cost
+    listed = ", ".join(f"{order.replace('_', ' ')} {cost:.3g}" for order, cost in costs.items())
+    return Choice(best, f"expected cost: {listed}")
+
+
+def _few(side: SideCost) -> bool:
+    return side.events <= SELDOM * side.total
+
+
+def worthwhile(union: float, alone: float) -> bool:
+    """Whether a side is narrowed to a union of regions that is known now."""
+    return union <= WORTH * alone

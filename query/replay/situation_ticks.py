@@ -1,0 +1,164 @@
+"""Situations over a range of time: the rows from which its matches are made, late events in place.
+
+Purpose
+    A match that becomes known at an instant begins at most its reach before.  :func:`run_ticks`
+    reads the rows from there on; :class:`FromTick` is the run that asks for the rows before these,
+    for a run that seems to begin with them may have begun before, and PREV looks at them.
+
+Guarantee
+    The matches are those of the whole stream that become known in the range, in their order.
+
+Cost
+    The rows before are asked for only where a match depends on them; with PREV for every partition
+    of the range, as conditions look at them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...store.segment import ScanMetrics
+from ...store.snapshot import Snapshot
+from ...ticks import INT64_MAX, INT64_MIN
+from ..pattern.buffers import row_words
+from ..pattern.columns import flat, numbers
+from ..pattern.compiled import MatchLimits
+from ..situations.certifying import Before, Certifier
+from ..situations.compiled import CompiledSituations
+from ..situations.deriving import Partitions
+from ..situations.stream import SituationStream
+from .rows_before import RowsBefore
+
+__all__ = ["FromTick", "furthest", "run_ticks"]
+
+Ints = npt.NDArray[np.int64]
+Check = Callable[[], None] | None
+
+
+def furthest(compiled: CompiledSituations) -> int | None:
+    """Ticks before the instant of a match in which all of it began; None for no bound."""
+    reach = [compiled.kept(i) for i in range(len(compiled.names))]
+    known = [ticks for ticks in reach if ticks is not None]
+    return max(known) if len(known) == len(reach) else None
+
+
+def run_ticks(
+    snapshot: Snapshot,
+    compiled: CompiledSituations,
+    instants: tuple[int, int],
+    metrics: ScanMetrics,
+    check: Check = None,
+    limits: MatchLimits | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Rows of the matches that become known in a range of ticks, both inclusive."""
+    low, high = instants
+    span = snapshot.time_range
+    if span is None or low > high:
+        return
+    reach = furthest(compiled)
+    begin = INT64_MIN if reach is None else max(INT64_MIN, low - reach)
+    since = max(low, INT64_MIN + 1) - 1
+    rows = FromTick(snapshot, compiled, begin, since, metrics, check, limits)
+    columns, stop = compiled.input_columns, None if high >= INT64_MAX else high + 1
+    begin = max(begin, span[0])
+    for batch in snapshot.scan(begin, stop, columns, metrics=metrics, check=check):
+        yield from rows.feed(batch)
+    yield from rows.stream.finish(last=min(high, span[1]))
+
+
+class FromTick:
+    """A run over the rows from a tick on, which asks for those before where they count.
+
+    Attributes
+    ----------
+    stream : SituationStream
+
+    Parameters
+    ----------
+    begin : int
+        No match that is looked for begins before it.
+    since : int
+        Matches known by then are not looked for.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        compiled: CompiledSituations,
+        begin: int,
+        since: int,
+        metrics: ScanMetrics,
+        check: Check,
+        limits: MatchLimits | None,
+    ) -> None:
+        self.compiled = compiled
+        self.stream = SituationStream(compiled, limits or MatchLimits(), check, since=since)
+        self._keys = self.stream.deriver.keys
+        self._before: RowsBefore | None = None
+        span = snapshot.time_range
+        if span is None or begin <= span[0]:
+            return
+        gap, wanted = compiled.gap, set(compiled.input_columns)
+        lowest = INT64_MIN
+        if not compiled.history:
+            wanted -= compiled.measured_columns - compiled.condition_columns
+            wanted |= {compiled.time, *compiled.partition_by}
+            if gap is not None and begin >= INT64_MIN + gap:
+                lowest = begin - gap
+        columns = [name for name in compiled.columns.arrow.names if name in wanted]
+        keys = compiled.partition_by
+        self._before = RowsBefore(snapshot, columns, keys, begin, lowest, metrics, check)
+        if not compiled.history:
+            self.stream.certified = BordersOfTime(compiled, self._keys, self._before).certified
+        elif not compiled.partition_by:
+            self._prepare(np.zeros(1, np.int64))
+
+    def on(self, snapshot: Snapshot, metrics: ScanMetrics, check: Check) -> None:
+        """Go on with a snapshot that has the same rows, and later ones."""
+        self.stream.check = check or (lambda: None)
+        if self._before is not None:
+            self._before.on(snapshot, metrics, check)
+
+    def feed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Take a batch; yields what is known by the tick before its last."""
+        if self._before is not None and self.compiled.history and self.compiled.partition_by:
+            known = self._keys.count
+            self._keys.encode(pa.Table.from_batches([batch]))
+            if self._keys.count > known:
+                self._prepare(np.arange(known, self._keys.count))
+        return self.stream.feed(batch)
+
+    def _prepare(self, groups: Ints) -> None:
+        """Show conditions with PREV the rows before, of partitions that are met first."""
+        assert self._before is not None
+        rows, _ = self._before.find(self._keys.values(groups), self.compiled.history + 1)
+        self.stream.precede(rows)
+
+
+class BordersOfTime(Certifier):
+    """The rows before a tick, of the partitions that are asked for.
+
+    Parameters
+    ----------
+    keys : Partitions
+        Whose numbers the askers go by.
+    """
+
+    def __init__(self, compiled: CompiledSituations, keys: Partitions, before: RowsBefore) -> None:
+        super().__init__(compiled)
+        self._keys = keys
+        self._before = before
+
+    def rows_before(self, groups: Ints, rows: Ints) -> list[Before]:
+        """Go back in time for them."""
+        found, of = self._before.find(self._keys.values(groups))
+        words = row_words(self.compiled.tests, found, np.array([0, found.num_rows], np.int64))
+        ticks, _ = numbers(flat(found.column(self.compiled.time)), "i")
+        told: list[Before] = [None] * len(groups)
+        for i, word, tick in zip(of.tolist(), words.tolist(), ticks.tolist(), strict=True):
+            told[i] = (int(word), int(tick))
+        return told

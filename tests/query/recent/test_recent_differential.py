@@ -1,0 +1,263 @@
+"""Every order of evaluation against the definitions: random streams, patterns, distances, kinds.
+
+Streams lie in small leaves, partly in memory, with late events, with and without indexes; patterns
+that can go on past the other side's row are over-represented.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import chronicle
+from chronicle.query.recent import choice, narrowing
+from chronicle.query.replay import planning
+from chronicle.query.run import recent_side
+
+from ... import oracles_patterns
+from ... import oracles_recent as oracle
+
+NIGHTLY = os.environ.get("CHRONICLE_HYPOTHESIS") == "nightly"
+CASES = 400 if NIGHTLY else 16
+NARROWED: Counter[str] = Counter()
+ORDERS = ("eager", "live_first", "archive_first", "both")
+SCHEMA = pa.schema([("t", pa.int64()), ("id", pa.int64()), ("k", pa.string()), ("x", pa.int64())])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def narrowed_always() -> Iterator[None]:
+    """Regions are read for themselves, however near to each other and however large."""
+    patched: list[tuple[Any, str, Any]] = [
+        (choice, "WORTH", 10.0),
+        (narrowing, "READ_GAP", 0),
+        (recent_side, "READ_GAP", 0),
+    ]
+
+    def counted(*arguments: Any) -> Any:
+        found = narrowing.narrow(*arguments)
+        NARROWED["intervals" if found.replay else "ranges" if found.part else "whole"] += 1
+        return found
+
+    patched.append((recent_side, "narrow", counted))
+    before = [(module, name, getattr(module, name)) for module, name, _ in patched]
+    for module, name, value in patched:
+        setattr(module, name, value)
+    defaults = planning.plan_match.__kwdefaults__
+    gap = defaults["gap"]
+    defaults["gap"] = 0
+    yield
+    defaults["gap"] = gap
+    for module, name, value in before:
+        setattr(module, name, value)
+
+
+# -- conditions and patterns ------------------------------------------------------------------
+
+
+def condition(r: random.Random) -> tuple[str, Any]:
+    """A condition as SQL, and as a function of rows, path, row, label."""
+    c = r.randint(0, 3)
+    options: list[tuple[str, Any]] = [
+        (f"x > {c}", lambda w, p, a, n: w[a]["x"] > c),
+        (f"x <= {c}", lambda w, p, a, n: w[a]["x"] <= c),
+        (f"x = {c}", lambda w, p, a, n: w[a]["x"] == c),
+        ("x < PREV(x)", lambda w, p, a, n: a > 0 and w[a]["x"] < w[a - 1]["x"]),
+        ("x > PREV(x)", lambda w, p, a, n: a > 0 and w[a]["x"] > w[a - 1]["x"]),
+        ("x >= A.x", lambda w, p, a, n: w[a]["x"] >= labelled(w, p, a, n)),
+    ]
+    return r.choice(options[: 5 if r.random() < 0.7 else 6])
+
+
+def labelled(rows: Any, path: Any, at: int, name: str) -> int:
+    """x of the last row that is an A; the row at hand counts when it is one."""
+    found = [row for row, label in [*path, (at, name)] if label == "A"]
+    return int(rows[found[-1]]["x"]) if found else 10**9
+
+
+A, B, C = (("var", name) for name in "ABC")
+
+
+def some(node: Any, low: int, high: int | None = None, greedy: bool = True) -> Any:
+    return ("rep", node, low, high, greedy)
+
+
+PATTERNS: list[tuple[str, Any]] = [
+    ("A B+", ("cat", A, some(B, 1))),
+    ("A B", ("cat", A, B)),
+    ("A B* C?", ("cat", A, some(B, 0), some(C, 0, 1))),
+    ("A B+ C* B+", ("cat", A, some(B, 1), some(C, 0), some(B, 1))),
+    ("A+", some(A, 1)),
+    ("A (B | C)+?", ("cat", A, some(("alt", B, C), 1, None, False))),
+    ("A B? (B C)?", ("cat", A, some(B, 0, 1), some(("cat", B, C), 0, 1))),
+    ("A B C", ("cat", A, B, C)),
+]
+MODES = ("MAXIMAL", "INCREMENTAL", "next", "past last", "contiguous", "till next")
+
+
+def used(node: Any) -> set[str]:
+    if node[0] == "var":
+        return {node[1]}
+    return {name for part in node[1:] if isinstance(part, tuple) for name in used(part)}
+
+
+class Side:
+    """One side: its text, and its events by definition."""
+
+    def __init__(self, r: random.Random, alias: str, stream: str) -> None:
+        self.alias, self.stream = alias, stream
+        self.plain = r.random() < 0.12
+        text, self.pattern = r.choice(PATTERNS)
+        self.mode = r.choice(MODES)
+        self.window = r.choice([None, 2, 4, 8])
+        self.keyed = r.random() < 0.5
+        self.conditions: dict[str, Any] = {}
+        definitions = []
+        for name in sorted(used(self.pattern)):
+            if r.random() < 0.85:
+                sql, self.conditions[name] = condition(r)
+                definitions.append(f"{name} AS {sql}")
+        if self.plain:
+            self.text = f"{stream} AS {alias}"
+            return
+        skips = {
+            "MAXIMAL": "MAXIMAL MATCH", "INCREMENTAL": "INCREMENTAL MATCH",
+            "next": "AFTER MATCH SKIP TO NEXT ROW", "past last": "",
+        }  # fmt: skip
+        selections = {"contiguous": "CONTIGUOUS", "till next": "SKIP TILL NEXT MATCH"}
+        parts = [
+            "PARTITION BY k" if self.keyed else "",
+            "ORDER BY t MEASURES FIRST(id) AS id, LAST(id) AS e, LAST(x) AS x",
+            skips.get(self.mode, ""), f"PATTERN ({text})",
+            f"WITHIN {self.window}" if self.window is not None else "",
+            f"EVENT SELECTION {selections[self.mode]}" if self.mode in selections else "",
+            "DEFINE " + ", ".join(definitions) if definitions else "",
+        ]  # fmt: skip
+        self.text = f"{stream} MATCH_RECOGNIZE ({' '.join(parts)}) AS {alias}"
+
+    def events(self, rows: list[dict[str, Any]]) -> list[tuple[int, int, str | None, int, int]]:
+        """Start, end, key, id of the first event, x of the last; in the order of the side."""
+        if self.plain:
+            return [(row["t"], row["t"], row["k"], row["id"], row["x"]) for row in rows]
+        groups: dict[str | None, list[dict[str, Any]]] = {}
+        for row in rows:
+            groups.setdefault(row["k"] if self.keyed else None, []).append(row)
+        found = []
+        for key, group in groups.items():
+            for number, (first, last) in enumerate(self._matches(group)):
+                one, other = group[first], group[last]
+                order = (rows.index(one), number)
+                found.append((order, (one["t"], other["t"], key, one["id"], other["x"])))
+        return [event for _, event in sorted(found, key=lambda pair: pair[0])]
+
+    def _matches(self, rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
+        if self.mode in ("next", "past last"):
+            found = oracles_patterns.matches(
+                rows, self.pattern, self.conditions, self.window, (self.mode, ())
+            )
+            return [(path[0][0], path[-1][0]) for _, path in found if path]
+        if self.mode == "till next":
+            sets = oracles_patterns.selected(
+                rows, self.pattern, self.conditions, "next", self.window
+            )
+            return [(path[0][0], path[-1][0]) for path in sets]
+        listed = oracle.contiguous(rows, self.pattern, self.conditions, self.window)
+        chosen = {"MAXIMAL": oracle.maximal, "INCREMENTAL": oracle.incremental}
+        return [match[:2] for match in chosen.get(self.mode, list)(listed)]
+
+
+def random_rows(r: random.Random, count: int) -> list[dict[str, Any]]:
+    rows, t, x = [], 0, 2
+    for number in range(count):
+        t += r.choice([0, 1, 1, 1, 2, 9])
+        x = max(0, min(5, x + r.choice([-2, -1, -1, 0, 1, 1, 2])))
+        rows.append({"t": t, "id": number, "k": r.choice("pq"), "x": x})
+    return rows
+
+
+def store(db: Any, name: str, r: random.Random, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Put rows into a stream; the order in which it has them then."""
+    stream = db.create_stream(name, SCHEMA, time="t", options={"leaf_bytes": 4096})
+    late = sorted(r.sample(range(len(rows)), 3)) if len(rows) > 9 and r.random() < 0.3 else []
+    fresh = [row for number, row in enumerate(rows) if number not in late]
+    cut = r.randint(0, len(fresh))
+    for part in (fresh[:cut], fresh[cut:], [rows[number] for number in late]):
+        if part:
+            stream.append(pa.Table.from_pylist(part, SCHEMA))
+            stream.flush()
+    if r.random() < 0.3:
+        stream.compact()
+    if r.random() < 0.5:
+        stream.create_index("x")
+    if r.random() < 0.3:
+        stream.seal()
+    return list(stream.scan().read_all().to_pylist())
+
+
+@pytest.fixture(scope="module")
+def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with chronicle.open(tmp_path_factory.mktemp("recent") / "store") as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("seed", range(CASES))
+def test_all_orders_give_the_rows_of_the_definitions(db: Any, seed: int) -> None:
+    r = random.Random(seed)
+    rows = {}
+    names = [f"s{seed}"] if r.random() < 0.5 else [f"s{seed}", f"u{seed}"]
+    for name in names:
+        rows[name] = store(db, name, r, random_rows(r, r.choice([0, 5, 10, 11])))
+    live = Side(r, "l", names[0])
+    archive = Side(r, "a", names[-1])
+    for _ in range(2):
+        kind = r.choice(["", "", "", "LEFT ", "SEMI ", "ANTI "])
+        distance = r.choice([None, 0, 2, 5, 9, 30])
+        last = r.choice([None, None, 1, 2]) if kind in ("", "LEFT ") else None
+        both_keyed = (live.plain or live.keyed) and (archive.plain or archive.keyed)
+        conditions: list[tuple[str, Any]] = []
+        if both_keyed and r.random() < 0.6:
+            conditions.append(("a.k = l.k", lambda one, other: one[2] == other[2]))
+        if r.random() < 0.3:
+            conditions.append(("a.x >= l.x", lambda one, other: other[4] >= one[4]))
+        shown = "l.id" if kind in ("SEMI ", "ANTI ") else "l.id, match_end(l), a.id, match_end(a)"
+        text = f"SELECT {{}} {shown} FROM {live.text} RECENT {f'LAST {last} ' if last else ''}"
+        text += f"{kind}JOIN {archive.text}"
+        if conditions:
+            text += " ON " + " AND ".join(sql for sql, _ in conditions)
+        if distance is not None:
+            text += f" WITHIN {distance}"
+        mine, theirs = live.events(rows[names[0]]), archive.events(rows[names[-1]])
+        pairs = oracle.joined(
+            theirs, mine, kind.strip().lower() or "inner", distance=distance, last=last,
+            condition=lambda one, other, c=conditions: all(f(one, other) for _, f in c),
+        )  # fmt: skip
+        if kind in ("SEMI ", "ANTI "):
+            wanted: list[tuple[Any, ...]] = [(mine[i][3],) for i, _ in pairs]
+        else:
+            wanted = [
+                (
+                    mine[i][3],
+                    mine[i][1],
+                    *((None, None) if j is None else (theirs[j][3], theirs[j][1])),
+                )
+                for i, j in pairs
+            ]
+        for order in ORDERS:
+            if order == "archive_first" and kind in ("LEFT ", "ANTI "):
+                continue
+            if order == "both" and kind in ("LEFT ", "ANTI "):
+                continue
+            asked = text.format(f"/*+ recent({order}) */")
+            found = db.sql(asked).fetchall()
+            assert found == wanted, f"seed {seed}\n{asked}\n{rows}"
+
+
+def test_sides_were_narrowed_in_every_way() -> None:
+    """Behind the cases above: a check of the profile, not of the code."""
+    assert NARROWED["intervals"] > CASES
+    assert NARROWED["ranges"] > CASES / 2
