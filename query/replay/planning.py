@@ -156,6 +156,7 @@ def plan_intervals(
     phases: Mapping[str, float] | None = None,
     near: Near | None = None,
     locate: bool = True,
+    evaluating: bool = True,
 ) -> ReplayPlan:
     """One attempt at a plan; raises RunsChanged when runs are replaced meanwhile.
 
@@ -187,7 +188,7 @@ def plan_intervals(
     if near is not None:
         coarse = coarse.narrowed(near.spans(context.timeline))
     clock.mark("coarse_ms")
-    everything = context.partitioned and (picker is not None or strategy == "auto")
+    everything = evaluating and context.partitioned and (picker is not None or strategy == "auto")
     whole = None if near is None else coarse.allowed.total
     pricing = Pricing(context, coarse, list_offers(context, coarse, everything), whole)
     choice, judge = choose_terms(pricing, "none" if strategy == "replay" else strategy, picker)
