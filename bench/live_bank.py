@@ -5,17 +5,24 @@ Purpose
     of the events falls into.  Printed are events a second by the number of patterns and the share;
     one by one, a sample of the patterns is run and its time taken times their number.
 
+    Then the same as live queries that share a sink, through the engine: a step, one of a few
+    events, and the time that a store takes to run them all again after it was closed.
+
 Guarantee
     Both sides find the same matches of the sampled patterns, else the run fails.
 """
 
 from __future__ import annotations
 
+import statistics
+import tempfile
 import time
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+
+import chronicle
 
 from ..live.bank.cards import card_of
 from ..live.bank.pattern_bank import PatternBank
@@ -39,15 +46,19 @@ def events(count: int) -> pa.Table:
     return pa.table({"t": np.arange(count), **columns}).cast(SCHEMA)
 
 
-def pattern(rng: np.random.Generator, share: float) -> Any:
+def clause_of(rng: np.random.Generator, share: float) -> str:
     """Three ranges, one after the other."""
     lows = rng.random(3) * (1 - share)
     defined = ", ".join(
         f"{v} AS {column} BETWEEN {low:.9f} AND {low + share:.9f}"
         for v, column, low in zip("ABC", "xyz", lows, strict=True)
     )
-    clause = f"ORDER BY t MEASURES A.t AS a PATTERN (A B C) WITHIN 100 DEFINE {defined}"
-    return compiled(clause, SCHEMA)
+    return f"ORDER BY t MEASURES A.t AS a PATTERN (A B C) WITHIN 100 DEFINE {defined}"
+
+
+def pattern(rng: np.random.Generator, share: float) -> Any:
+    """The clause, compiled."""
+    return compiled(clause_of(rng, share), SCHEMA)
 
 
 def _steps(stream: Any, table: pa.Table) -> tuple[list[Any], float]:
@@ -98,7 +109,49 @@ def run(short: bool = False) -> Section:
                 None if bar is None else rate >= bar,
             )
         )
+    for count in (100,) if short else (1_000, 10_000):
+        _add_engine_rows(section, count, table)
     return section
+
+
+def _add_engine_rows(section: Section, count: int, table: pa.Table) -> None:
+    """The patterns as live queries of a store."""
+    rng = np.random.default_rng(count)
+    with tempfile.TemporaryDirectory() as directory:
+        with chronicle.open(directory) as db:
+            stream = db.create_stream("s", SCHEMA, time="t")
+            for i in range(count):
+                sql = f"SELECT * FROM s MATCH_RECOGNIZE ({clause_of(rng, 0.001)})"
+                db.create_live(f"q{i}", sql, into="alerts", idle="never")
+            stream.append(table.slice(0, STEP))
+            db.run_live()
+            large = [_taken(db, table.slice(at, STEP)) for at in range(STEP, 3 * STEP, STEP)]
+            small = [_taken(db, table.slice(at, 1_000)) for at in range(3 * STEP, 3 * STEP + 3_000,
+                                                                        1_000)]  # fmt: skip
+            wanted = sum(db.live(f"q{i}").verify() for i in range(0, count, count // SAMPLED))
+            if wanted:
+                raise AssertionError(f"{wanted} results of live queries differ")
+        begun = time.perf_counter()
+        with chronicle.open(directory) as db:
+            db.run_live()
+            again = time.perf_counter() - begun
+    rate, few = STEP / min(large) / 1e6, statistics.median(small) * 1e3
+    most = count == 10_000
+    section.rows += [
+        Row(f"{count:,} live queries, 0.1% of events a symbol", f"{rate:.2f} M events/s", "", "",
+            "1.0 M events/s" if most else "", rate >= 1 if most else None),
+        Row(f"{count:,} live queries, a step of 1,000 events", f"{few:.1f} ms", "", ""),
+        Row(f"{count:,} live queries, opened and run again", f"{again:.2f} s", "", "",
+            "5 s" if most else "", again <= 5 if most else None),
+    ]  # fmt: skip
+
+
+def _taken(db: Any, events_: pa.Table) -> float:
+    """Seconds of the step that takes some events in."""
+    db.stream("s").append(events_)
+    begun = time.perf_counter()
+    db.run_live()
+    return time.perf_counter() - begun
 
 
 def _bank(patterns: list[Any]) -> PatternBank:

@@ -13,7 +13,7 @@ Cost
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,7 +34,7 @@ from .combined import OneStream
 from .pattern_form import PatternForm
 from .query import LiveQuery
 
-__all__ = ["added_rows", "corrected_rows", "form_of_member", "rows_of"]
+__all__ = ["SaidBy", "added_rows", "corrected_rows", "form_of_member", "rows_of", "span_of"]
 
 IntArray = npt.NDArray[np.int64]
 
@@ -78,7 +78,7 @@ def _read(
     schema = snapshot.schema
     named = [n for n in schema.names if n in {*columns, *partition_by, schema.time}]
     pairs = np.unique(np.stack([matches.first_tick, matches.last_tick], axis=1), axis=0)
-    spans: Spans = united(tuple((int(low), int(high)) for low, high in pairs))
+    spans: Spans = united(tuple(zip(*pairs.T.tolist(), strict=True)))
     batches = [batch for low, high in spans for batch in snapshot.scan(low, high + 1, named)]
     table = pa.Table.from_batches(batches, pa.schema([schema.arrow.field(n) for n in named]))
     places = Partitions(schema.arrow, schema.time, partition_by)
@@ -118,35 +118,51 @@ def rows_of(
     return found
 
 
-def added_rows(query: LiveQuery, rows: Results, since: int, known: int, doubtful: bool) -> Changes:
+def added_rows(query: LiveQuery, rows: Results, said: Said | None) -> Changes:
     """What is put out for matches that were not decided before.
 
-    Parameters
-    ----------
-    since : int
-        The least tick of their first events.
-    doubtful : bool
-        Whether a match with such a first event may have been said before.
+    ``said``: what the query has said of the time since their first events, where a match that
+    begins with one of these may have been said before.
     """
     rows = _wanted(query, rows)
-    if not len(rows) or not doubtful:
-        return Changes.added(rows)
-    return newly(rows, query.sink.said(since, known))
+    return Changes.added(rows) if said is None or not len(rows) else newly(rows, said)
 
 
 def corrected_rows(
-    query: LiveQuery, rows: Results, gone: BankMatches, found: BankMatches, floor: int
+    query: LiveQuery, rows: Results, gone: BankMatches, found: BankMatches, floor: int, said: Said
 ) -> Changes:
-    """What is taken back and put out where matches of one query are gone and others are there."""
-    low = min(int(each.first_tick.min()) for each in (gone, found) if len(each))
-    high = max(int(each.last_tick.max()) for each in (gone, found) if len(each))
-    said = query.sink.said(max(low, floor), high)
+    """What is taken back and put out where matches of one query are gone and others are there.
+
+    ``said``: what the query has said of the times of these matches, or more.
+    """
     named = pa.chunked_array([_names(query, each) for each in (gone, found)], pa.binary())
     mine = pc.is_in(said.net.id, value_set=named.combine_chunks())
-    chosen = mine.to_numpy(zero_copy_only=False).astype(np.bool_)
+    chosen = mine.to_numpy(zero_copy_only=False).astype(np.bool_) & (said.net.time >= floor)
     some = Said(said.net.where(chosen), said.revision[chosen], said.ids, said.last)
     rows = _wanted(query, rows)
     return difference(rows.where(rows.time >= floor), some)
+
+
+class SaidBy:
+    """What queries have said of a range of times; a sink that they share is read once."""
+
+    def __init__(self, low: int, high: int) -> None:
+        self._range = low, high
+        self._read: dict[int, Callable[[str], Said]] = {}
+
+    def __call__(self, query: LiveQuery) -> Said:
+        """Of one query."""
+        key = id(query.sink.stream)
+        if key not in self._read:
+            self._read[key] = query.sink.said_of_all(*self._range)
+        return self._read[key](query.definition.name)
+
+
+def span_of(*parts: BankMatches) -> tuple[int, int]:
+    """From the first event of any match to the last one; at least one match."""
+    some = [part for part in parts if len(part)]
+    low = min(int(part.first_tick.min()) for part in some)
+    return low, max(int(part.last_tick.max()) for part in some)
 
 
 def _wanted(query: LiveQuery, rows: Results) -> Results:

@@ -58,7 +58,7 @@ from .bank.regions import Corrected, Late, Scan, correct, open_at
 from .changes import Changes
 from .definition import LiveDefinition
 from .forms import added, half_open
-from .group_rows import added_rows, corrected_rows, rows_of
+from .group_rows import SaidBy, added_rows, corrected_rows, rows_of, span_of
 from .query import LiveQuery
 from .sink import Mark, Sink, leave_marks, put_together
 from .sources import Sources
@@ -398,6 +398,9 @@ class PatternGroup:
         queries = {name: self._opened(name) for name in {**gone, **mine}}
         told = rows_of(found, queries, snapshot)
         nothing = self.bank.nothing()
+        of_all = () if corrected is None else (corrected.gone,)
+        low, _ = span_of(found, *of_all) if queries else (upto, upto)
+        said = SaidBy(low, upto)
         parts: dict[str, Changes] = {}
         failed: dict[str, Exception] = {}
         for name, query in queries.items():
@@ -408,10 +411,12 @@ class PatternGroup:
                 matches = mine.get(name, nothing)
                 if name in gone or name in there:
                     floor = query.floor(moment, watermark)
-                    changes = corrected_rows(query, rows, gone.get(name, nothing), matches, floor)
+                    changes = corrected_rows(
+                        query, rows, gone.get(name, nothing), matches, floor, said(query)
+                    )
                 else:
-                    since = int(matches.first_tick.min())
-                    changes = added_rows(query, rows, since, upto, since <= self._doubtful)
+                    doubtful = int(matches.first_tick.min()) <= self._doubtful
+                    changes = added_rows(query, rows, said(query) if doubtful else None)
                 if len(changes):
                     parts[name] = changes
             except Exception as error:  # whatever it is, the others go on

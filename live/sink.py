@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -164,14 +164,40 @@ class SinkReader:
 
     def said(self, low: int, high: int) -> Said:
         """What was said of the results with a time from ``low`` to ``high``."""
+        changes = self._changes(low, high)
+        if self.shared:
+            changes = changes.filter(pc.field(QUERY) == self.query)
+        return self._fold(changes)
+
+    def said_of_all(self, low: int, high: int) -> Callable[[str], Said]:
+        """As :meth:`said`, of every query that shares the sink, read once."""
+        changes = self._changes(low, high)
+        if not self.shared:
+            return lambda _: self._fold(changes)
+        coded = pc.dictionary_encode(changes.column(QUERY).combine_chunks())
+        number = {name: i for i, name in enumerate(coded.dictionary.to_pylist())}
+        codes = coded.indices.to_numpy(zero_copy_only=False)
+        order = np.argsort(codes, kind="stable")
+        ends = np.searchsorted(codes[order], np.arange(len(number) + 1))
+
+        def said(query: str) -> Said:
+            at = number.get(query)
+            mine = order[:0] if at is None else order[ends[at] : ends[at + 1]]
+            return self._fold(changes.take(pa.array(mine, pa.int64())))
+
+        return said
+
+    def _changes(self, low: int, high: int) -> pa.Table:
         names = ["_time", "_id", "_rev", *self.columns]
         names += [DIFFERENCE] if self.revokes else []
-        filter_ = pc.field(QUERY) == self.query if self.shared else None
+        names += [QUERY] if self.shared else []
         end = None if high >= 2**63 - 1 else high + 1
-        batches = list(self.snapshot().scan(low, end, names, filter=filter_))
         fields = [self._source.schema.arrow.field(name) for name in names]
-        whole = pa.Table.from_batches(batches, pa.schema(fields)).combine_chunks().to_batches()
-        changes = whole[0] if whole else pa.RecordBatch.from_pylist([], schema=pa.schema(fields))
+        return pa.Table.from_batches(self.snapshot().scan(low, end, names), pa.schema(fields))
+
+    def _fold(self, table: pa.Table) -> Said:
+        whole = table.combine_chunks().to_batches()
+        changes = whole[0] if whole else pa.RecordBatch.from_pylist([], schema=table.schema)
         if not self.revokes:
             ones = pa.array(np.ones(changes.num_rows, np.int8))
             changes = changes.append_column(DIFFERENCE, ones)

@@ -104,7 +104,11 @@ def seal(db: Database, stream: str) -> None:
     db.stream(stream).seal()
 
 
-STEPS: dict[str, Callable[[Database, str], None]] = {"compact": compact, "seal": seal}
+def live(db: Database, _: str) -> None:
+    db.run_live()
+
+
+STEPS: dict[str, Callable[[Database, str], None]] = {"compact": compact, "seal": seal, "live": live}
 
 
 def run(script: str, store: Path) -> str:

@@ -94,6 +94,8 @@ class PredicateCompiler:
         Knows the constants of this execution.
     column_of : callable
         Gives the attribute's name for a column of this stream, None for every other column.
+    missing : bool
+        Whether an outer join may have put NULLs in place of an event, its time among them.
     """
 
     def __init__(
@@ -101,7 +103,9 @@ class PredicateCompiler:
         schema: StreamSchema,
         folder: Folder,
         column_of: Callable[[Any], str | None],
+        missing: bool = False,
     ) -> None:
+        self._missing = missing
         self._schema = schema
         self._folder = folder
         self._column_of = column_of
@@ -347,7 +351,7 @@ class PredicateCompiler:
         if name is None:
             return NOTHING
         if isinstance(node.expression, exp.Null):
-            if name == self._schema.time:
+            if name == self._schema.time and not self._missing:
                 return NEVER if truth else ALWAYS
             return Compiled(IsNull(name) if truth else NotNull(name), exact=True)
         if isinstance(node.expression, exp.Boolean):

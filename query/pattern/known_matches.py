@@ -49,6 +49,7 @@ class KnownMatches:
     def __init__(self, events: pa.Table, offsets: IntArray) -> None:
         self._events = events
         self._offsets = offsets
+        self._found: list[pa.RecordBatch] | None = None
 
     @property
     def ticks(self) -> tuple[int | None, int | None]:
@@ -65,8 +66,10 @@ class KnownMatches:
         limits: MatchLimits | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """The rows of the result."""
-        stream = _Stream(compiled, limits or MatchLimits(), check)
-        yield from stream.matching(self._events, self._offsets)
+        if self._found is None:  # however often it is asked
+            stream = _Stream(compiled, limits or MatchLimits(), check)
+            self._found = list(stream.matching(self._events, self._offsets))
+        yield from self._found
 
     def describe(self) -> str:
         """What it reads, for people."""

@@ -60,6 +60,9 @@ def _compiled(
     compiled = PredicateCompiler(schema, folder, column_of).compile(condition.node)
     if nullable and condition.where:
         # an outer join puts NULLs in place of what is missing: only what they cannot satisfy counts
+        compiled = PredicateCompiler(schema, folder, column_of, missing=True).compile(
+            condition.node
+        )
         return Compiled(_rejecting(compiled.prune), exact=False)
     return compiled
 

@@ -354,6 +354,13 @@ def test_random_derived_tables_equal_those_of_duckdb(pair, seed):
         "SELECT count(*) FROM e WHERE NULL",
         "SELECT sum(n), count(*), min(t), avg(x) FROM e WHERE t > '2200-01-01'",
         "SELECT count(*) FROM e a LEFT JOIN o b ON a.n = b.n WHERE b.n IS NULL AND a.n > 100",
+        "SELECT count(*) FROM e a LEFT JOIN o b ON a.n = b.n WHERE b.t IS NULL",
+        "SELECT count(*) FROM e a LEFT JOIN o b ON a.n = b.n WHERE b.t IS NULL OR b.x > 5",
+        "SELECT count(*) FROM e a LEFT JOIN o b ON a.n = b.n WHERE NOT b.t IS NOT NULL AND a.n > 5",
+        "SELECT count(*) FROM e a LEFT JOIN o b ON a.n = b.n AND b.t IS NULL WHERE b.t IS NULL",
+        "SELECT count(*) FROM e a FULL JOIN o b ON a.n = b.n WHERE a.t IS NULL AND b.x > 5",
+        "SELECT count(*) FROM e a LEFT JOIN o b ON a.n = b.n WHERE (b.t IS NULL AND a.n > 9) OR "
+        "b.n = 1",
         "SELECT t FROM e UNION ALL SELECT t FROM o ORDER BY t LIMIT 5",
         "FROM e SELECT count(*)",
         "SELECT COLUMNS('n|x') FROM e ORDER BY ALL LIMIT 3",
