@@ -323,6 +323,43 @@ def through_indexes(count: int, number: int = 842) -> Iterator[Row]:
     )  # fmt: skip
 
 
+def selective(count: int, queries: int) -> Iterator[Row]:
+    """Random selective queries: what the planner chooses against reading all of it."""
+    rng = np.random.default_rng(9)
+    number = 50
+    with tempfile.TemporaryDirectory(prefix="chronicle-bench-") as folder:
+        place = Path(folder)
+        with open_database(folder) as database:
+            table = pa.table(
+                {
+                    "t": np.arange(count), "k": rng.integers(0, number, count),
+                    "x": rng.random(count), "y": np.abs(np.sin(np.arange(count) / 1e5)),
+                }
+            )  # fmt: skip
+            stream = database.create_stream("s", table.schema, time="t")
+            stream.append(table)
+            stream.create_index("x")
+        slowest, gains = 0.0, []
+        for _ in range(queries):
+            rare = float(10 ** rng.uniform(-6, -3))
+            text = f"""SELECT {{}} * FROM s MATCH_SITUATIONS (
+                {"PARTITION BY k" if rng.random() < 0.7 else ""}
+                PATTERN (A {rng.choice(["BEFORE", "MEETS | BEFORE", "INTERSECTS"])} B)
+                WITHIN {int(rng.integers(100, 20_000))}
+                DEFINE A AS x > {1 - rare}, B AS y < {rng.random():.3f})"""
+            if rng.random() < 0.5:
+                low = int(rng.integers(0, count))
+                text += f" WHERE a_started BETWEEN {low} AND {low + count // 10}"
+            chosen, full = history(place, text)
+            gains.append(full / chosen)
+            slowest = max(slowest, chosen / full)
+    yield Row(
+        f"{queries} random selective queries over {count / 1e6:.1f} M events: against all events, "
+        "the slowest and the median",
+        f"{1 / slowest:.2f}x", "", f"{statistics.median(gains):.1f}x", "0.9x", slowest <= 1 / 0.9,
+    )  # fmt: skip
+
+
 def from_the_tree(count: int, flips: int = 1000) -> Iterator[Row]:
     """S2: long runs without PARTITION BY."""
     rng = np.random.default_rng(6)
@@ -354,6 +391,7 @@ def run(short: bool = False) -> Section:
     )
     for part in (drivers, windows, streams, orders, adaptive, through_indexes):
         section.rows += part(count)
+    section.rows += selective(count // 10, 20 if short else 500)
     section.rows += from_the_tree(5 * count)
     section.notes.append(
         "Not measured here: the papers' ISEQ and Esper, Flink's formulation, several threads."

@@ -16,7 +16,8 @@ Guarantee
     missing, say) notices nothing.
 
 Layout
-    Those of the store are here, those of queries in :mod:`query_mutants` and :mod:`sql_mutants`:
+    Those of the store are here, those of queries in :mod:`query_mutants`,
+    :mod:`situation_mutants` and :mod:`sql_mutants`:
     the latter mostly name a folder, so that they outlive a move of their text to another file.
     ``tests/store/test_mutants.py`` holds all of them against the sources in every test run.
 
@@ -48,6 +49,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from query_mutants import QUERY_MUTANTS
+from situation_mutants import SITUATION_MUTANTS
 from sql_mutants import SQL_MUTANTS
 
 __all__ = ["MUTANTS", "Mutant", "source_of"]
@@ -342,7 +344,7 @@ MUTANTS = [
         "                self._take_back(start, records)\n",
         "                self._closed = True\n",
     ),
-    *(Mutant(*entry, below="query") for entry in QUERY_MUTANTS + SQL_MUTANTS),
+    *(Mutant(*entry, below="query") for entry in QUERY_MUTANTS + SQL_MUTANTS + SITUATION_MUTANTS),
 ]
 
 

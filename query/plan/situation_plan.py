@@ -18,6 +18,8 @@ __all__ = ["plan_situations"]
 
 RANGE_EVENTS = 1 << 16
 """Events that are read without looking for fewer."""
+RANGE_SHARE = 0.25
+"""And so is this share of the stream: to look for fewer may cost as much."""
 
 
 def plan_situations(bound: BoundSituations, planning: Planning) -> SituationMatch:
@@ -37,7 +39,7 @@ def plan_situations(bound: BoundSituations, planning: Planning) -> SituationMatc
         part = _asked(bound, compiled, planning, snapshot)
         if part is not None:
             events = part.events(snapshot)
-            if events <= RANGE_EVENTS:
+            if events <= max(RANGE_EVENTS, RANGE_SHARE * snapshot.count):
                 return SituationMatch(compiled, bound.stream, part=part)
         tree = plan_tree_runs(snapshot, compiled, folder)
         if tree is not None and (1 - tree.known) * snapshot.count < events:

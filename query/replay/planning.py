@@ -50,7 +50,7 @@ from .pricing import Pricing
 from .replay_plan import ReplayIntervals, ReplayPlan
 from .spans import Spans
 from .stream_intervals import stream_intervals
-from .symbols import Outline, outline
+from .symbols import Outline, known_outline
 
 __all__ = ["STRATEGIES", "plan_intervals", "plan_match", "retrying"]
 
@@ -103,7 +103,7 @@ def plan_match(
     begun = time.perf_counter()
     wants = demands(compiled)
     indexed = frozenset() if indexes is None else frozenset(indexes.attributes)
-    pattern = outline(compiled, snapshot.schema, folder, indexed=indexed)
+    pattern = known_outline(compiled, snapshot.schema, folder, indexed)
     reason = _obstacle(snapshot, pattern, wants, near is not None)
     if reason:
         return ReplayPlan(strategy, reason, outline=pattern)
@@ -156,6 +156,7 @@ def plan_intervals(
     phases: Mapping[str, float] | None = None,
     near: Near | None = None,
     locate: bool = True,
+    evaluating: bool = True,
 ) -> ReplayPlan:
     """One attempt at a plan; raises RunsChanged when runs are replaced meanwhile.
 
@@ -187,7 +188,7 @@ def plan_intervals(
     if near is not None:
         coarse = coarse.narrowed(near.spans(context.timeline))
     clock.mark("coarse_ms")
-    everything = context.partitioned and (picker is not None or strategy == "auto")
+    everything = evaluating and context.partitioned and (picker is not None or strategy == "auto")
     whole = None if near is None else coarse.allowed.total
     pricing = Pricing(context, coarse, list_offers(context, coarse, everything), whole)
     choice, judge = choose_terms(pricing, "none" if strategy == "replay" else strategy, picker)

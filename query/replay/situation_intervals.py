@@ -94,7 +94,7 @@ def plan_situations_replay(
             PlanContext.of(snapshot, one, wants, indexes, weights, check) for one in outlines
         ]
         chosen = contexts[0] if len(contexts) == 1 else min(contexts, key=_rarest)
-        return plan_intervals(chosen, strategy, phases=phases)
+        return plan_intervals(chosen, strategy, phases=phases, evaluating=False)
 
     found = retrying(plan) or ReplayPlan(strategy, "the indexes kept changing")
     return _by_time_pays(snapshot, compiled, found)

@@ -91,3 +91,9 @@ def test_what_is_read_and_what_is_not_a_time(tmp_path: Path) -> None:
         for where in (f"f > {late}", "s >= '2019-01-01'", f"e > {late} OR s = f", "s <> e"):
             assert "RangeOfTime" not in plan(where), where
         assert "RangeOfTime" not in plan(f"s >= {late}", hint="/*+ strategy(replay) */")
+        query = f"""SELECT {{}} * FROM s MATCH_SITUATIONS (
+            {clause.format("WITHIN INTERVAL '1' HOUR EMIT ON DETECTION")})
+            WHERE e < TIMESTAMP '2020-01-01 00:10:00' OR e IS NULL"""
+        wanted = db.sql(query.format("/*+ strategy(replay) */")).fetchall()
+        assert len(wanted) == count // 100  # each alarm comes before its end
+        assert db.sql(query.format("")).fetchall() == wanted
