@@ -38,10 +38,12 @@ SCHEMA = pa.schema([pa.field("t", pa.timestamp("ms"), False), ("k", pa.int64()),
 COMMIT = 50_000
 RUNS = 3
 MINUTE = 60_000
+NOISE = 0.05
+"""A job of Flink that takes less than this beyond reading says nothing, as a share of reading."""
 MATCH = """PARTITION BY k ORDER BY t MEASURES A.t AS a, C.t AS c ONE ROW PER MATCH
     AFTER MATCH SKIP PAST LAST ROW PATTERN (A B+ C) {within}
     DEFINE A AS {a}v < 10000, B AS {b}v > 500000, C AS {c}v < 200000"""
-PAIRS = """SELECT a.t AS a, b.t AS b, a.k AS k FROM s AS a JOIN s AS b
+PAIRS = """SELECT {a} AS a, {b} AS b, a.k AS k FROM s AS a JOIN s AS b
     ON a.k = b.k AND b.t BETWEEN a.t AND a.t + INTERVAL '10' SECOND
     WHERE a.v < 100000 AND b.v > 900000"""
 
@@ -59,7 +61,7 @@ class Case:
 
 CASES = (
     Case(
-        "filter, 0.1 %", "SELECT t, k, v FROM s WHERE v < 1000",
+        "filter, 0.1 % (figure 4.8)", "SELECT t, k, v FROM s WHERE v < 1000",
         "SELECT t, k, v FROM s WHERE v < 1000", "t TIMESTAMP(3), k BIGINT, v BIGINT", 100,
     ),
     Case(
@@ -71,7 +73,9 @@ CASES = (
         "w TIMESTAMP(3), k BIGINT, n BIGINT, total BIGINT", 50,
     ),
     Case(
-        "join within 10 s, 100 keys", PAIRS, PAIRS, "a TIMESTAMP(3), b TIMESTAMP(3), k BIGINT", 20
+        "join within 10 s, 100 keys", PAIRS.format(a="a.t", b="b.t"),
+        PAIRS.format(a="CAST(a.t AS TIMESTAMP(3))", b="CAST(b.t AS TIMESTAMP(3))"),
+        "a TIMESTAMP(3), b TIMESTAMP(3), k BIGINT", 20,
     ),
     Case(
         "pattern (A B+ C) within a minute, 100 keys",
@@ -150,9 +154,11 @@ def _rows(table: pa.Table, before: int) -> list[tuple[Any, ...]]:
     return sorted(row for row in zip(*columns, strict=True) if row[0] < before)
 
 
-def _flink(table: pa.Table, jobs: list[FlinkJob]) -> dict[FlinkJob, FlinkAnswer] | FlinkMissing:
+def _flink(
+    table: pa.Table, jobs: list[FlinkJob], runs: int
+) -> dict[FlinkJob, FlinkAnswer] | FlinkMissing:
     try:
-        return measure(table.set_column(0, "t", table["t"].cast(pa.int64())), jobs, RUNS)
+        return measure(table.set_column(0, "t", table["t"].cast(pa.int64())), jobs, runs)
     except FlinkMissing as missing:
         return missing
 
@@ -163,7 +169,7 @@ def run(short: bool = False) -> Section:
     end = table["t"][-1].value - 2 * MINUTE
     reading = FlinkJob("read", "")
     jobs = {case: FlinkJob(case.name, "", case.columns, query=case.flink) for case in CASES}
-    answers = _flink(table, [reading, *jobs.values()])
+    answers = _flink(table, [reading, *jobs.values()], 1 if short else RUNS)
     peer = "none" if isinstance(answers, FlinkMissing) else f"Flink {answers[reading].version}"
     section = Section(
         "Live queries",
@@ -187,12 +193,14 @@ def run(short: bool = False) -> Section:
             mine, theirs = _rows(timed[0][1], end), _rows(answer.rows, end)
             if mine != theirs:
                 raise AssertionError(f"{case.name}: {len(mine)} rows, {len(theirs)} of Flink")
-            other = max(1e-9, answer.seconds - answers[reading].seconds)
+            other = answer.seconds - answers[reading].seconds
+            seen = other > NOISE * answers[reading].seconds
+            reached = None if not seen else other / seconds >= case.bar
             section.rows.append(
                 Row(
                     case.name, f"{rate / 1e6:.2f} M/s",
-                    f"{table.num_rows / other / 1e6:.2f} M/s", f"{other / seconds:.1f}x",
-                    f"{case.bar:g}x", other / seconds >= case.bar,
+                    f"{table.num_rows / other / 1e6:.2f} M/s" if seen else "as reading alone",
+                    f"{other / seconds:.1f}x" if seen else "", f"{case.bar:g}x", reached,
                 )
             )  # fmt: skip
     if not isinstance(answers, FlinkMissing):

@@ -26,13 +26,7 @@ __all__ = ["RemoteStream"]
 
 
 class RemoteStream:
-    """A stream behind a server; it need not exist.
-
-    Parameters
-    ----------
-    transport : Transport
-    name : str
-    """
+    """A stream behind a server; it need not exist."""
 
     def __init__(self, transport: Transport, name: str) -> None:
         self.transport = transport

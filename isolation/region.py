@@ -31,7 +31,7 @@ import pyarrow as pa
 
 __all__ = ["Mapped", "Region"]
 
-SIZE = 16 << 20
+SIZE = 32 << 20
 
 
 class Region:

@@ -171,6 +171,8 @@ class PatternForm(Form):
 
     def changed(self, snapshot: Snapshot, spans: Spans, watermark: int) -> Spans:
         """From the reach of a match before an event to where the searches meet."""
+        if snapshot.time_range is None:  # everything was truncated
+            return ((INT64_MIN, watermark),)
         reach = Reach(snapshot, self._compiled)
         return united(
             tuple(

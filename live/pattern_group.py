@@ -245,6 +245,10 @@ class PatternGroup:
         """Seconds until time alone gives something to do; None for never."""
         return self.sources.idle_in(self._rule, self.mark.watermark)
 
+    def known(self) -> int | None:
+        """The watermark of what was looked at last."""
+        return self.sources.watermark(self._rule)
+
     def taken(self, positions: Mapping[str, int]) -> bool:
         """Whether commits, and time up to them, were taken in."""
         mine = self.mark.positions
@@ -268,7 +272,7 @@ class PatternGroup:
             When the group cannot go on; nothing is put out by the step, or all of it in some sinks.
         """
         before, moment = self.mark, self.sources.look()
-        known = self.sources.watermark(self._rule)
+        known = self.known()
         assert before.watermark is not None
         known = before.watermark if known is None else max(known, before.watermark)
         positions = {self.key.source: moment[self.key.source].version}

@@ -313,11 +313,14 @@ class LiveQuery:
         top = self.form.closed(watermark)
         changed = self.form.changed(moment, late, watermark)
         floor = self.floor(moment, watermark)
-        return count, tuple(
+        regions = tuple(
             (max(low, floor), min(high, top))
             for low, high in changed
             if high >= floor and low <= top
         )
+        if self.definition.correct_for is None:  # else what lies between may be left as it was
+            regions = self.sources.fewer(moment, regions)
+        return count, regions
 
     @property
     def _start(self) -> int:
@@ -384,7 +387,7 @@ class LiveQuery:
 
     def share(self, group: PatternGroup) -> None:
         """Have a group do its steps; its lock is held."""
-        self.group, self.lock = group, group.lock
+        self.group, self.lock, self._unmarked = group, group.lock, False
         self.form.drop_state()
 
     def part(self, mark: Mark) -> None:

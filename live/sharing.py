@@ -284,10 +284,12 @@ class Sharing:
             with self._moving, group.lock:
                 moment = group.sources.look()
                 snapshot = moment[group.key.source]
-                span = snapshot.time_range
-                if span is None or snapshot.count > len(some) * EVENTS_PER_PLAN:
+                span, known = snapshot.time_range, group.known()
+                if span is None or known is None or (
+                    snapshot.count > len(some) * EVENTS_PER_PLAN
+                ):  # fmt: skip
                     continue
-                before = span[0] - 1
+                before = min(span[0] - 1, known)
                 mark = Mark(
                     {group.key.source: snapshot.version}, before, Sources.events(moment, before)
                 )

@@ -194,32 +194,24 @@ def aggregate_floats(values, validity, bit_offset, starts, table, row):  # type:
 
 
 @kernel
-def _merge_float_words(floats, base, low, high, total, error, empty):  # type: ignore[no-untyped-def]
-    """Merge one float attribute into the words at ``base``; NaN counts as the greatest value."""
-    if empty:
-        floats[base + 1] = low
-        floats[base + 2] = high
-        floats[base + 3] = total
-        floats[base + 4] = error
-        return
-    mine = floats[base + 1]
-    if low < mine or (mine != mine and low == low):
-        floats[base + 1] = low
-    mine = floats[base + 2]
-    if high > mine or high != high:
-        floats[base + 2] = high
-    mine = floats[base + 3]
-    new = mine + total
-    back = new - mine
-    rest = (mine - (new - back)) + (total - back) + (error + floats[base + 4])
+def _merged_floats(mine, other):  # type: ignore[no-untyped-def]
+    """Bounds, sum and its error of two sets of doubles; NaN counts as the greatest value."""
+    low, high, total, error = mine
+    other_low, other_high, other_total, other_error = other
+    if other_low < low or (low != low and other_low == other_low):
+        low = other_low
+    if other_high > high or other_high != other_high:
+        high = other_high
+    new = total + other_total
+    back = new - total
+    rest = (total - (new - back)) + (other_total - back) + (other_error + error)
     if not np.isfinite(new) or not np.isfinite(rest):
         rest = 0.0
     whole = new + rest
     if np.isfinite(whole):
         rest -= whole - new
         new = whole
-    floats[base + 3] = new
-    floats[base + 4] = rest
+    return low, high, new, rest
 
 
 @kernel
@@ -256,45 +248,52 @@ def merge_children(table, first, end, selected, kinds, words):  # type: ignore[n
         row = 5 + 5 * selected[k]
         base = 3 + 5 * k
         kind = kinds[k]
+        if kind == 2:  # in registers: the chain of one sum is what this waits for
+            found = words[base]
+            mine = (floats[base + 1], floats[base + 2], floats[base + 3], floats[base + 4])
+            for child in range(first, end):
+                count = table[row, child]
+                if count == 0:
+                    continue
+                other = (
+                    float_table[row + 1, child],
+                    float_table[row + 2, child],
+                    float_table[row + 3, child],
+                    float_table[row + 4, child],
+                )
+                mine = _merged_floats(mine, other) if found else other
+                found += count
+            words[base] = found
+            floats[base + 1], floats[base + 2], floats[base + 3], floats[base + 4] = mine
+            continue
         for child in range(first, end):
             count = table[row, child]
             if count == 0:
                 continue
             empty = words[base] == 0
             words[base] += count
-            if kind == 2:
-                _merge_float_words(
-                    floats,
-                    base,
-                    float_table[row + 1, child],
-                    float_table[row + 2, child],
-                    float_table[row + 3, child],
-                    float_table[row + 4, child],
-                    empty,
-                )
-            elif kind == 4:
+            if kind == 4:
                 continue
+            low = table[row + 1, child]
+            high = table[row + 2, child]
+            if empty:
+                words[base + 1] = low
+                words[base + 2] = high
+            elif kind == 0:
+                words[base + 1] = min(words[base + 1], low)
+                words[base + 2] = max(words[base + 2], high)
             else:
-                low = table[row + 1, child]
-                high = table[row + 2, child]
-                if empty:
+                if np.uint64(low) < np.uint64(words[base + 1]):
                     words[base + 1] = low
+                if np.uint64(high) > np.uint64(words[base + 2]):
                     words[base + 2] = high
-                elif kind == 0:
-                    words[base + 1] = min(words[base + 1], low)
-                    words[base + 2] = max(words[base + 2], high)
-                else:
-                    if np.uint64(low) < np.uint64(words[base + 1]):
-                        words[base + 1] = low
-                    if np.uint64(high) > np.uint64(words[base + 2]):
-                        words[base + 2] = high
-                if kind != 3:
-                    part = np.uint64(words[base + 3])
-                    total = part + np.uint64(table[row + 3, child])
-                    words[base + 3] = np.int64(total)
-                    words[base + 4] += table[row + 4, child]
-                    if total < part:
-                        words[base + 4] += 1
+            if kind != 3:
+                part = np.uint64(words[base + 3])
+                total = part + np.uint64(table[row + 3, child])
+                words[base + 3] = np.int64(total)
+                words[base + 4] += table[row + 4, child]
+                if total < part:
+                    words[base + 4] += 1
 
 
 class AttributeAggregate:

@@ -141,6 +141,8 @@ def _bits(source: npt.NDArray[np.uint8], bit_start: int, count: int) -> npt.NDAr
 
 def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """A read-only view: kernels are then compiled once, for read-only inputs."""
+    if not array.flags.writeable:
+        return array
     view = array.view()
     view.flags.writeable = False
     return view
@@ -149,7 +151,8 @@ def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def _buffer(buffer: pa.Buffer | None, dtype: Any) -> npt.NDArray[Any]:
     if buffer is None or buffer.size == 0:
         return _frozen(np.empty(0, dtype))
-    return _frozen(np.frombuffer(buffer, dtype, count=buffer.size // np.dtype(dtype).itemsize))
+    dtype = np.dtype(dtype)
+    return _frozen(np.frombuffer(buffer, dtype, buffer.size // dtype.itemsize))
 
 
 class ColumnView:

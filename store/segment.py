@@ -87,13 +87,14 @@ class AggregatedColumns:
         Attributes other than time; one that the schema lacks is null throughout.
     """
 
-    __slots__ = ("attributes", "kinds", "names", "positions")
+    __slots__ = ("attributes", "kinds", "names", "order", "positions")
 
     def __init__(self, schema: StreamSchema, names: Sequence[str]) -> None:
         order = {attribute.name: i for i, attribute in enumerate(schema.payload)}
         self.names = [name for name in names if name in order]
         self.attributes = [schema.payload[order[name]] for name in self.names]
         self.positions = np.array([order[name] for name in self.names], np.int64)
+        self.order = np.arange(len(self.names))
         self.kinds = np.array([value_kind(a) for a in self.attributes], np.int64)
 
     def words(self) -> Table:
@@ -264,8 +265,7 @@ class SegmentView:
             base = zone * ZONE_EVENTS
             stop = min(base + ZONE_EVENTS, leaf.events)
             ticks = leaf.ticks(base, stop)
-            low = int(np.searchsorted(ticks, start, "left"))
-            high = int(np.searchsorted(ticks, last, "right"))
+            low, high = int(ticks.searchsorted(start)), int(ticks.searchsorted(last, "right"))
             if metrics is not None:
                 metrics.events_read += high - low
             if high > low:
@@ -294,8 +294,7 @@ class SegmentView:
             ColumnView(attribute, array).aggregate(bounds, table, row)
             row += ROWS_PER_ATTRIBUTE
         table.flags.writeable = False
-        every = np.arange(len(selection.names))
-        merge_children(table, 0, 1, every, selection.kinds, words)
+        merge_children(table, 0, 1, selection.order, selection.kinds, words)
 
     def column(
         self,

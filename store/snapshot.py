@@ -382,14 +382,12 @@ def _aggregate_memory(
     leaf: MemoryLeaf, selection: AggregatedColumns, low: int, high: int, words: Any
 ) -> None:
     zones = leaf.zones_of(tuple(selection.names))
-    every = np.arange(len(selection.names))
     first, end, full_first, full_end = find_children(zones, low, high)
-    merge_children(zones, full_first, full_end, every, selection.kinds, words)
+    merge_children(zones, full_first, full_end, selection.order, selection.kinds, words)
     for zone in (*range(first, full_first), *range(full_end, end)):
         base = zone * ZONE_EVENTS
         ticks = leaf.ticks(base, min(base + ZONE_EVENTS, leaf.events))
-        one = int(np.searchsorted(ticks, low, "left"))
-        other = int(np.searchsorted(ticks, high, "right"))
+        one, other = int(ticks.searchsorted(low)), int(ticks.searchsorted(high, "right"))
         if other <= one:
             continue
         table = np.zeros((5 + ROWS_PER_ATTRIBUTE * len(selection.names), 1), np.int64)
@@ -402,4 +400,4 @@ def _aggregate_memory(
             array = leaf.column(attribute.name, base + one, base + other)
             ColumnView(attribute, array).aggregate(bounds, table, 5 + ROWS_PER_ATTRIBUTE * i)
         table.flags.writeable = False
-        merge_children(table, 0, 1, every, selection.kinds, words)
+        merge_children(table, 0, 1, selection.order, selection.kinds, words)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +11,9 @@ SPARK = "tests/spark_connector/"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the tests of Spark: they stay in one process, and take longest there."""
-    items.sort(key=lambda item: not item.nodeid.startswith(SPARK))
+    """The longest first: Spark's, which stay in one process, then the files of this folder."""
+    here = Path(__file__).parent
+    items.sort(key=lambda item: (not item.nodeid.startswith(SPARK), item.path.parent != here))
 
 
 @pytest.hookimpl(optionalhook=True)

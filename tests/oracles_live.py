@@ -35,6 +35,9 @@ QUERIES = {
     "next": f"SELECT * FROM s MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEASURES FIRST(t) AS f, "
     f"LAST(t) AS l PATTERN (A B) WITHIN {WITHIN} EVENT SELECTION SKIP TILL NEXT MATCH "
     "DEFINE A AS x > 6, B AS x < 3)",
+    "together": f"SELECT * FROM s MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEASURES "
+    f"FIRST(t) AS f, LAST(t) AS l, COUNT(*) AS n PATTERN (A B+) WITHIN {WITHIN} "
+    "DEFINE A AS x > 4, B AS x < 6)",
     "each": f"SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES FIRST(t) AS f, LAST(t) AS l "
     f"AFTER MATCH SKIP TO NEXT ROW PATTERN (A B? C) WITHIN {WITHIN} "
     "DEFINE A AS x > 5, C AS x < 4)",
@@ -79,7 +82,7 @@ SITUATIONS = {
 }  # fmt: skip
 HOLDS: dict[str, Callable[[int], bool]] = {"a": lambda x: x > 5, "b": lambda x: x < 8}
 
-PATTERNS = ("past", "next", "each")
+PATTERNS = ("past", "next", "together", "each")
 
 
 def in_time(events: list[Event]) -> list[Event]:

@@ -15,6 +15,7 @@ BOUNDS = "replay/test_interval_bounds.py"
 PARTITIONS = "replay/test_partition_intervals.py"
 CLAUSES = "pattern/test_match_clauses.py"
 STREAMING = "pattern/test_match_streaming.py"
+ADVANCING = "pattern/test_match_advancing.py pattern/test_match_closing.py"
 WINDOWS = "windows/test_window_operators.py::test_random_streams"
 GROUPS = "windows/test_window_groups.py"
 GOLDEN = "../test_golden_scripts.py::test_a_golden_script_prints_what_stands_in_it"
@@ -350,6 +351,34 @@ QUERY_MUTANTS = [
         "if False:",
         "pattern/test_match_differential.py"
         "::test_event_selection_finds_the_sets_of_the_definitions",
+    ),
+    (
+        "a pattern that goes on is decided a tick early",
+        "query/pattern/advancing.py",
+        "        now = self.watermark + 1 if",
+        "        now = self.watermark + 2 if",
+        ADVANCING,
+    ),
+    (
+        "a window that has passed is looked at a tick late",
+        "query/pattern/advancing.py",
+        "np.flatnonzero(kept.due < now)",
+        "np.flatnonzero(kept.due < now - 1)",
+        ADVANCING,
+    ),
+    (
+        "rows of attempts that are open are dropped",
+        "query/pattern/advancing.py",
+        "        np.minimum.at(low, owner[own], attempts.start[own])\n",
+        "",
+        ADVANCING,
+    ),
+    (
+        "rows that PREV looks at are dropped between two steps",
+        "query/pattern/advancing.py",
+        "kept.drop(groups, needed - self.compiled.history)",
+        "kept.drop(groups, needed)",
+        ADVANCING,
     ),
     (
         "conditions read rows that are not there yet",

@@ -98,6 +98,8 @@ class Site:
         None for operators.
     select : sqlglot tree
         The SELECT it stands in, when it is the only source there.
+    covered : bool or None
+        Whether the conditions are all that its SELECT says in WHERE; None until that was asked.
     """
 
     index: int
@@ -107,6 +109,7 @@ class Site:
     operator: BoundOperator | None = None
     conditions: list[Condition] = field(default_factory=list)
     select: Any = None
+    covered: bool | None = None
 
     @property
     def columns(self) -> pa.Schema:

@@ -295,6 +295,10 @@ def call_values(calls: Sequence[Call], answer: LightweightAggregates, time: str)
 def _array(call: Call, value: Any, type_: pa.DataType) -> pa.Array:
     if value is None:
         return pa.nulls(1, type_)
+    if pa.types.is_float64(type_) or pa.types.is_integer(type_):
+        # not by pa.array: where pandas is installed, that loads it into a cold process
+        raw = np.array([value], type_.to_pandas_dtype())
+        return pa.Array.from_buffers(type_, 1, [None, pa.py_buffer(raw)])
     if pa.types.is_decimal(type_):
         return pa.array([_WIDE.create_decimal(Decimal(value))], type_)
     if pa.types.is_timestamp(type_) or pa.types.is_date64(type_):
@@ -303,10 +307,6 @@ def _array(call: Call, value: Any, type_: pa.DataType) -> pa.Array:
         return pa.array([value], pa.int32()).cast(type_)
     if pa.types.is_boolean(type_):
         return pa.array([bool(value)], type_)
-    if pa.types.is_integer(type_) or pa.types.is_float64(type_):
-        # not by pa.array: where pandas is installed, that loads it into a cold process
-        raw = np.array([value], type_.to_pandas_dtype())
-        return pa.Array.from_buffers(type_, 1, [None, pa.py_buffer(raw)])
     return pa.array([value], type_)
 
 

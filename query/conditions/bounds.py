@@ -102,7 +102,7 @@ def as_float(value: int | float | Decimal) -> float:
         return math.inf if value > 0 else -math.inf
 
 
-def exact_bounds(name: str, operator: str, value: Fraction) -> Compiled:
+def exact_bounds(name: str, operator: str, value: int | Decimal | Fraction) -> Compiled:
     """Bounds on a column of whole numbers."""
     floor, ceiling = math.floor(value), math.ceil(value)
     whole = floor == ceiling
@@ -126,13 +126,13 @@ def float_bounds(attribute: Attribute, operator: str, constant: Constant) -> Com
     value = as_float(constant.value)
     if constant.kind is Kind.EXACT:
         held = float(np.float32(value)) if single else value
-        if not math.isfinite(held) or Fraction(held) != Fraction(constant.value):
+        if not math.isfinite(held) or held != constant.value:  # compared exactly
             return widened_bounds(attribute.name, operator, value, single)
     if math.isnan(value):
         return widened_bounds(attribute.name, operator, value)
     if operator == "<>":
         return Compiled(NotNull(attribute.name))
-    return ordered_bounds(attribute.name, operator, value, exact=False)
+    return ordered_bounds(attribute.name, operator, value, exact=True)
 
 
 def widened_bounds(name: str, operator: str, value: float, single: bool = False) -> Compiled:

@@ -66,6 +66,7 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 _TIME_TEXT = re.compile(
     r"(\d{4})-(\d{2})-(\d{2})(?:[ T](\d{2}):(\d{2})(?::(\d{2})(?:\.(\d{1,6}))?)?)?", re.ASCII
 )
+_DECIMAL_TEXT = re.compile(r"(?=.*\d)\d*\.\d*", re.ASCII)
 _DAY_NS = 86_400_000_000_000
 _UNIT_NS = {
     "MICROSECOND": 1_000,
@@ -185,10 +186,13 @@ class Folder:
         return constant_of_scalar(self._evaluate(node))
 
     def _fold(self, node: Any) -> Constant:
-        if isinstance(node, exp.Paren):
-            return self._fold(node.this)
         if isinstance(node, exp.Literal):
             return _literal(node)
+        if isinstance(node, exp.Placeholder):
+            name = node.name
+            return constant_of_python(self._values[name]) if name in self._values else UNKNOWN
+        if isinstance(node, exp.Paren):
+            return self._fold(node.this)
         if isinstance(node, exp.Null):
             return NULL
         if isinstance(node, exp.Boolean):
@@ -198,9 +202,6 @@ class Folder:
             if inner.kind in (Kind.EXACT, Kind.FLOAT, Kind.INTERVAL):
                 return replace(inner, value=-inner.value)
             return UNKNOWN
-        if isinstance(node, exp.Placeholder):
-            name = node.name
-            return constant_of_python(self._values[name]) if name in self._values else UNKNOWN
         if isinstance(node, exp.CurrentTimestamp) or (
             isinstance(node, exp.Anonymous)
             and node.name.lower() in _NOW_FUNCTIONS
@@ -259,9 +260,9 @@ def _literal(node: Any) -> Constant:
     if node.is_string:
         return Constant(Kind.TEXT, node.this)
     text = str(node.this).replace("_", "")
-    if re.fullmatch(r"\d+", text, re.ASCII):
+    if text.isascii() and text.isdigit():
         return Constant(Kind.EXACT, int(text))
-    if re.fullmatch(r"\d*\.\d*", text, re.ASCII) and any(c.isdigit() for c in text):
+    if _DECIMAL_TEXT.fullmatch(text):
         number = Decimal(text)
         # beyond what a DECIMAL holds the executor reads the literal as a double
         if len(text) <= 38:

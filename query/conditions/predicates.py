@@ -73,6 +73,7 @@ _TRUNCATED_NS = {
 }
 """Greatest distance between a time and its date_trunc, by unit."""
 
+_NUMBERS, _TEXTS = frozenset((Kind.EXACT, Kind.FLOAT)), frozenset((Kind.TEXT,))
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>"}
 _NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "=": "<>", "<>": "="}
 _COMPARISONS: dict[type, str] = {
@@ -117,6 +118,9 @@ class PredicateCompiler:
     def _compile(self, node: Any, truth: bool) -> Compiled:
         if node.args.get("negate"):  # NOT LIKE and NOT ILIKE are one node, negated
             truth = not truth
+        if type(node) in _COMPARISONS:
+            operator = _COMPARISONS[type(node)]
+            return self._comparison(node.this, operator, node.expression, truth)
         if isinstance(node, exp.Paren):
             return self._compile(node.this, truth)
         if isinstance(node, exp.Not):
@@ -124,9 +128,6 @@ class PredicateCompiler:
         if isinstance(node, (exp.And, exp.Or)):
             parts = [self._compile(node.this, truth), self._compile(node.expression, truth)]
             return all_of(parts) if isinstance(node, exp.And) == truth else any_of(parts)
-        if type(node) in _COMPARISONS:
-            operator = _COMPARISONS[type(node)]
-            return self._comparison(node.this, operator, node.expression, truth)
         if isinstance(node, exp.Between):
             if node.args.get("symmetric"):
                 return NOTHING
@@ -163,15 +164,20 @@ class PredicateCompiler:
     # ------------------------------------------------------------------ comparisons
 
     def _comparison(self, left: Any, operator: str, right: Any, truth: bool) -> Compiled:
-        if self._side(left) is None:
-            left, operator, right = right, _FLIPPED[operator], left
-        return self._comparisons(left, [(operator, right)], truth)[0]
+        column = self._side(left)
+        if column is None:
+            operator, right, column = _FLIPPED[operator], left, self._side(right)
+        return self._compared(column, [(operator, right)], truth)[0]
 
     def _comparisons(
         self, subject: Any, others: list[tuple[str, Any]], truth: bool
     ) -> list[Compiled]:
         """Comparisons of one subject with several values that are all made in one type."""
-        column = self._side(subject)
+        return self._compared(self._side(subject), others, truth)
+
+    def _compared(
+        self, column: tuple[str, Any] | None, others: list[tuple[str, Any]], truth: bool
+    ) -> list[Compiled]:
         if column is None:
             return [NOTHING] * len(others)
         attribute, wrapper = self._schema.attribute(column[0]), column[1]
@@ -198,7 +204,7 @@ class PredicateCompiler:
                 return [_whole_time(constant, ns_per_tick) for constant in known]
             sound = len(kinds) == 1
         elif _is_number(attribute):
-            sound = kinds <= {Kind.EXACT, Kind.FLOAT} or kinds == {Kind.TEXT}
+            sound = kinds <= _NUMBERS or kinds == _TEXTS
         else:
             sound = len(kinds) == 1
         if not sound and kinds:
@@ -244,7 +250,7 @@ class PredicateCompiler:
             if constant.kind is Kind.TEXT:
                 constant = self._folder.cast_text(constant.value, _sql_integer(type_))
             if constant.kind is Kind.EXACT:
-                return exact_bounds(attribute.name, operator, Fraction(constant.value))
+                return exact_bounds(attribute.name, operator, constant.value)
             if constant.kind is Kind.FLOAT:
                 # whole numbers up to here keep their values where both sides become floats
                 if abs(constant.value) < (2.0**24 if constant.is_single else 2.0**53):
@@ -274,7 +280,9 @@ class PredicateCompiler:
                 constant = Constant(Kind.TIME, nanoseconds)
         if constant.kind is not Kind.TIME:
             return NOTHING
-        return exact_bounds(attribute.name, operator, Fraction(constant.value, ns_per_tick))
+        ticks, rest = divmod(constant.value, ns_per_tick)
+        value = Fraction(constant.value, ns_per_tick) if rest else ticks
+        return exact_bounds(attribute.name, operator, value)
 
     def _wrapped(
         self, attribute: Attribute, wrapper: Any, operator: str, constant: Constant

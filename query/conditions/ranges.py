@@ -53,11 +53,11 @@ def time_bounds(prune: Prune | None, time: str) -> tuple[int, int]:
         high = TICK_MAX if prune.high is None else math.floor(prune.high)  # type: ignore[arg-type]
         return max(low, TICK_MIN), min(high, TICK_MAX)
     if isinstance(prune, AllOf):
-        spans = [time_bounds(item, time) for item in prune.items]
-        return (
-            max((low for low, _ in spans), default=TICK_MIN),
-            min((high for _, high in spans), default=TICK_MAX),
-        )
+        low, high = TICK_MIN, TICK_MAX
+        for item in prune.items:
+            first, last = time_bounds(item, time)
+            low, high = max(low, first), min(high, last)
+        return low, high
     if isinstance(prune, AnyOf):
         spans = [span for item in prune.items if (span := time_bounds(item, time))[0] <= span[1]]
         if not spans:

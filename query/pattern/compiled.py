@@ -122,6 +122,8 @@ class CompiledMatch:
         What the statement asks of SKIP TILL ANY MATCH; of one run only.
     seed : bytes
         Stands for the pattern and its input in the identities of matches.
+    outlined : tuple or None
+        The outline that the planner has made of it, and what for: the text decides it.
     """
 
     clause: MatchClause
@@ -141,6 +143,9 @@ class CompiledMatch:
     lookahead: int = 0
     selecting: Selecting = field(default_factory=Selecting)
     seed: bytes = b""
+    outlined: tuple[object, object] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
     _schema: pa.Schema = field(default=None, repr=False)
 
     @property

@@ -38,6 +38,7 @@ from .nodes import (
     Relational,
     Scan,
     SituationMatch,
+    TreeAggregate,
     WindowAggregate,
     WindowedEvents,
 )
@@ -243,8 +244,8 @@ def _range(
 def _only_scan(plan: QueryPlan) -> Scan:
     """The scan behind the events of windows, which are rows of one stream."""
     root = plan.root
-    assert isinstance(root, Relational)
-    scan = root.inputs[0][1]
+    assert not isinstance(root, TreeAggregate)
+    scan = root.input if isinstance(root, PassThrough) else root.inputs[0][1]
     assert isinstance(scan, Scan)
     return scan
 

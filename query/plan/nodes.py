@@ -84,6 +84,10 @@ class Scan:
         What else is known of the events that count, without the range of time.
     exact : bool
         Whether the range alone decides which events pass: nothing else is asked of them.
+    decided : bool
+        Whether range and ``prune`` together decide which events pass.
+    applied : bool
+        Whether the scan has to apply ``prune``, exactly, because nothing above it does.
     limit : int or None
         Events after which a scan may stop.
     """
@@ -94,6 +98,8 @@ class Scan:
     high: int
     prune: Prune | None = None
     exact: bool = True
+    decided: bool = True
+    applied: bool = False
     limit: int | None = None
 
 
@@ -380,10 +386,13 @@ class PassThrough:
     input : Leaf
     columns : tuple of (str, str)
         Name in the result, and column of the leaf.
+    skip : int
+        Rows left out at the beginning.
     """
 
     input: Leaf
     columns: tuple[tuple[str, str], ...]
+    skip: int = 0
 
 
 Root = Relational | PassThrough | TreeAggregate
@@ -413,8 +422,11 @@ class QueryPlan:
 def notes_of(plan: QueryPlan) -> tuple[str, ...]:
     """What the operators of a plan, and of those below it, have to say about their clauses."""
     root = plan.root
-    leaves = root.input if isinstance(root, PassThrough) else None
-    listed = [leaf for _, leaf in root.inputs] if isinstance(root, Relational) else [leaves]
+    listed: list[Leaf] = []
+    if isinstance(root, Relational):
+        listed = [leaf for _, leaf in root.inputs]
+    elif isinstance(root, PassThrough):
+        listed = [root.input]
     found: list[str] = []
     for leaf in listed:
         found += _notes_of(leaf)

@@ -1,54 +1,59 @@
-"""SELECTs that only pick columns of one operator: answered without the relational executor.
+"""SELECTs that only pick columns of one relation: answered without the relational executor.
 
 Purpose
     After an operator has taken a SELECT's aggregates over, what is left is often a list of its
-    columns, or all of them.  :func:`picked_columns` recognises that, so the rows go to the caller
-    as they are: a query that takes a millisecond is not made to wait two for an executor that would
-    copy it.
+    columns, or all of them; a SELECT of events that a scan alone can find leaves no more.
+    :func:`picked_columns` recognises that, so the rows go to the caller as they are: a query that
+    takes a millisecond is not made to wait two for an executor that would copy it.
 
 Guarantee
     Rows, their order, names and types are those that the executor would give.
 
 Limits
-    An ORDER BY passes only where the operator delivers in that order (``ordered_by`` of the bound
-    operator, its columns from the most significant on, ascending).
+    An ORDER BY passes only where the relation delivers in that order.  Whether a scan finds the
+    events of a WHERE, and how many rows a LIMIT wants, depends on values: :mod:`.scans` decides.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 from sqlglot import exp
 
-from ..binding.from_operator import BoundOperator
-
 __all__ = ["picked_columns"]
 
 _OTHER_CLAUSES = (
-    "with_", "where", "group", "having", "qualify", "windows", "distinct", "limit", "offset",
-    "joins", "laterals", "sample",
+    "with_", "group", "having", "qualify", "windows", "distinct", "joins", "laterals", "sample",
 )  # fmt: skip
+_OF_SCANS = ("where", "limit", "offset")
 
 
-def picked_columns(root: Any, operator: BoundOperator) -> tuple[tuple[str, str], ...] | None:
-    """Name and operator's column of each projection; None when the SELECT does more than pick.
+def picked_columns(
+    root: Any, schema: pa.Schema, ordered_by: Sequence[str], *, scanned: bool = False
+) -> tuple[tuple[str, str], ...] | None:
+    """Name and column of each projection; None when the SELECT does more than pick.
 
     Parameters
     ----------
     root : sqlglot tree
         The bound statement.
-    operator : BoundOperator
+    schema : pyarrow.Schema
         Of the only relation in it.
+    ordered_by : sequence of str
+        Its columns that its rows are ordered by, from the most significant on, ascending.
+    scanned : bool
+        Whether WHERE, LIMIT and OFFSET are somebody else's matter.
     """
-    if not isinstance(root, exp.Select) or any(root.args.get(key) for key in _OTHER_CLAUSES):
+    others = _OTHER_CLAUSES if scanned else (*_OTHER_CLAUSES, *_OF_SCANS)
+    if not isinstance(root, exp.Select) or any(root.args.get(key) for key in others):
         return None
     item = root.args["from_"].this if root.args.get("from_") is not None else None
     if not isinstance(item, exp.Table) or item.args.get("joins") or item.args.get("sample"):
         return None
     if item.args.get("alias") is not None and item.args["alias"].args.get("columns"):
         return None
-    schema = operator.schema
     names = {name.lower(): name for name in schema.names}
     if len(names) < len(schema.names):
         return None
@@ -65,17 +70,17 @@ def picked_columns(root: Any, operator: BoundOperator) -> tuple[tuple[str, str],
         if found is None:
             return None
         picked.append((projection.alias or found, found))
-    if any(pa.types.is_decimal(schema.field(column).type) for _, column in picked):
+    types = [schema.field(column).type for _, column in picked]
+    if any(pa.types.is_decimal(type_) or pa.types.is_date64(type_) for type_ in types):
         return None
     order = root.args.get("order")
-    if order is not None and not _delivered(order, picked, operator):
+    if order is not None and not _delivered(order, picked, ordered_by):
         return None
     return tuple(picked)
 
 
-def _delivered(order: Any, picked: list[tuple[str, str]], operator: BoundOperator) -> bool:
-    """Whether the operator's own order is the one asked for."""
-    given = operator.ordered_by
+def _delivered(order: Any, picked: list[tuple[str, str]], given: Sequence[str]) -> bool:
+    """Whether the relation's own order is the one asked for."""
     aliases: dict[str, set[str]] = {}
     for name, column in picked:
         aliases.setdefault(name.lower(), set()).add(column)

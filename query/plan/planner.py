@@ -36,7 +36,7 @@ from ..split.situation_parts import SituationPart
 from ..sql.parameters import NOW, bind_values
 from .nodes import Leaf, PassThrough, QueryPlan, Relational, Root, Scan, TreeAggregate
 from .prepared import PreparedQuery, Written, prepare
-from .scans import plan_scan, row_bounds
+from .scans import passing_scan, plan_scan, row_bounds
 
 __all__ = ["Planners", "Planning", "bounded", "plan_query"]
 
@@ -204,8 +204,15 @@ def _root(
         leaf = leaves[0]
         if isinstance(leaf, TreeAggregate) and leaf.columns is not None:
             return leaf
-        if prepared.picked is not None:
-            return PassThrough(leaf, prepared.picked)
+        picked = prepared.picked
+        if picked is not None and not isinstance(leaf, Scan):
+            return PassThrough(leaf, picked)
+        if picked is not None and isinstance(leaf, Scan):
+            found = passing_scan(
+                leaf, prepared.rows.get(prepared.bound.sites[0].index), planning.folder
+            )
+            if found is not None:
+                return PassThrough(found[0], picked, found[1])
     sites = prepared.bound.sites
 
     def names(written: Written) -> list[str]:

@@ -138,11 +138,16 @@ class PreparedQuery:
 
     @lazy
     def picked(self) -> tuple[tuple[str, str], ...] | None:
-        """Columns that the query picks of its only operator, when that is all it does."""
-        sites = self.bound.sites
-        if len(sites) != 1 or sites[0].operator is None:
+        """Columns that the query picks of its only relation, when that is all it does."""
+        (site, *more), root = self.bound.sites or (None,), self.bound.root
+        if site is None or more:
             return None
-        return picked_columns(self.bound.root, sites[0].operator)
+        if site.operator is not None:
+            return picked_columns(root, site.operator.schema, site.operator.ordered_by)
+        limited = root.args.get("limit") or root.args.get("offset")
+        if site.schema is None or site.select is not root or (limited and not self.rows):
+            return None
+        return picked_columns(root, site.schema.arrow, (site.schema.time,), scanned=True)
 
 
 def prepare(

@@ -2,7 +2,8 @@
 
 Purpose
     :func:`plan_scan` turns the conditions that the binder attached to a stream into a range of
-    time, and into what else can rule blocks out; :func:`row_bounds` counts what a LIMIT needs.
+    time, and into what else can rule blocks out; :func:`row_bounds` counts what a LIMIT needs,
+    :func:`passing_scan` finds the scans whose rows need nobody else.
 
 Guarantee
     Everything pushed into a scan is implied by the query; the executor still evaluates every
@@ -14,6 +15,7 @@ Limits
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ...schema import StreamSchema
@@ -22,12 +24,13 @@ from ..binding.binder import conjuncts
 from ..binding.scope import Condition, Names, Site
 from ..conditions.bounds import Compiled, all_of
 from ..conditions.constants import Folder, Kind
+from ..conditions.exact_filters import has_exact_filter
 from ..conditions.predicates import PredicateCompiler
 from ..conditions.ranges import only_time, time_bounds
 from .nodes import Scan
 from .prepared import RowLimit
 
-__all__ = ["plan_scan", "row_bounds"]
+__all__ = ["passing_scan", "plan_scan", "row_bounds"]
 
 
 def plan_scan(site: Site, names: Names, folder: Folder) -> Scan:
@@ -41,7 +44,8 @@ def plan_scan(site: Site, names: Names, folder: Folder) -> Scan:
         part.exact and only_time(part.prune, schema.time) for part in parts
     )
     prune = None if exact else _without_time(whole.prune, schema)
-    return Scan(site.name, schema, low, high, prune, exact)
+    decided = exact or (_covers_where(site) and all(part.exact for part in parts))
+    return Scan(site.name, schema, low, high, prune, exact, decided)
 
 
 def _compiled(
@@ -85,12 +89,12 @@ def _accepts_nulls(prune: Prune) -> bool:
 
 def _covers_where(site: Site) -> bool:
     """Whether every conjunct of the SELECT's WHERE is among the site's conditions."""
-    if site.select is None:
-        return False
-    where = site.select.args.get("where")
-    parts = list(conjuncts(where.this)) if where is not None else []
-    attached = {id(condition.node) for condition in site.conditions}
-    return all(id(part) in attached for part in parts)
+    if site.covered is None:
+        where = None if site.select is None else site.select.args.get("where")
+        parts = [] if where is None else list(conjuncts(where.this))
+        attached = {id(condition.node) for condition in site.conditions}
+        site.covered = site.select is not None and all(id(part) in attached for part in parts)
+    return site.covered
 
 
 def _without_time(prune: Prune | None, schema: StreamSchema) -> Prune | None:
@@ -102,6 +106,23 @@ def _without_time(prune: Prune | None, schema: StreamSchema) -> Prune | None:
     if not kept:
         return None
     return kept[0] if len(kept) == 1 else AllOf(kept)
+
+
+def passing_scan(scan: Scan, rows: RowLimit | None, folder: Folder) -> tuple[Scan, int] | None:
+    """A scan whose rows are the query's own, and how many of them are skipped.
+
+    None where the executor has to look at them.
+    """
+    if not scan.decided or not has_exact_filter(scan.prune, scan.schema):
+        return None
+    limit, skip = None, 0
+    if rows is not None:
+        before = row_bounds(RowLimit(None, rows.offset, rows.newest), folder)
+        limit = row_bounds(rows, folder)
+        if rows.newest or limit is None or before is None:
+            return None
+        skip = before
+    return replace(scan, applied=not scan.exact, limit=limit), skip
 
 
 def row_bounds(rows: RowLimit, folder: Folder) -> int | None:

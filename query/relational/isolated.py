@@ -43,7 +43,7 @@ __all__ = ["IsolatedExecutor", "pool_of_queries"]
 
 CREDIT_MAX = 64
 SMALL_ROWS = 4096
-PIECE_BYTES = 1 << 20
+PIECE_BYTES = 3 << 20
 """Of a larger batch so much goes at once: it stays in the processor's cache on the way."""
 
 SHARED_BYTES = 1 << 16
@@ -240,7 +240,7 @@ def _in_pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             size = batch.nbytes
             rows = batch.num_rows * PIECE_BYTES // max(size, 1) // 64 * 64
-            if size <= 2 * PIECE_BYTES or not rows:
+            if size <= PIECE_BYTES * 3 // 2 or not rows:
                 yield batch
                 continue
             for begin in range(0, batch.num_rows, rows):

@@ -50,7 +50,7 @@ from .pricing import Pricing
 from .replay_plan import ReplayIntervals, ReplayPlan
 from .spans import Spans
 from .stream_intervals import stream_intervals
-from .symbols import Outline, outline
+from .symbols import Outline, known_outline
 
 __all__ = ["STRATEGIES", "plan_intervals", "plan_match", "retrying"]
 
@@ -103,7 +103,7 @@ def plan_match(
     begun = time.perf_counter()
     wants = demands(compiled)
     indexed = frozenset() if indexes is None else frozenset(indexes.attributes)
-    pattern = outline(compiled, snapshot.schema, folder, indexed=indexed)
+    pattern = known_outline(compiled, snapshot.schema, folder, indexed)
     reason = _obstacle(snapshot, pattern, wants, near is not None)
     if reason:
         return ReplayPlan(strategy, reason, outline=pattern)

@@ -58,7 +58,16 @@ from ..sql.pattern_tree import (
     Variable,
 )
 
-__all__ = ["Block", "Outline", "Symbol", "Term", "condition_prune", "index_terms", "outline"]
+__all__ = [
+    "Block",
+    "Outline",
+    "Symbol",
+    "Term",
+    "condition_prune",
+    "index_terms",
+    "known_outline",
+    "outline",
+]
 
 SYMBOLS_MAX = 128
 
@@ -176,6 +185,18 @@ class _Gap:
 
 _GAP = _Gap()
 _Parts = list[Symbol | _Gap]
+
+
+def known_outline(
+    compiled: CompiledMatch, schema: StreamSchema, folder: Folder | None, indexed: frozenset[str]
+) -> Outline:
+    """:func:`outline`, made once for a clause: values of parameters stand in it already."""
+    wanted = (schema, indexed, folder is None)
+    known = compiled.outlined
+    if known is None or known[0] != wanted:
+        known = compiled.outlined = (wanted, outline(compiled, schema, folder, indexed=indexed))
+    assert isinstance(known[1], Outline)
+    return known[1]
 
 
 def outline(

@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -34,7 +35,7 @@ from ..plan.nodes import (
     notes_of,
 )
 from ..relational.interface import RelationalExecutor, RelationalQuery
-from ..relational.scans import FailureBox
+from ..relational.scans import BATCH_ROWS, FailureBox
 from ..sql.sql_types import conform, declared_types, settle_types
 from .context import Openers, RunContext
 from .relational_plan import OpenLeaf, plan_of
@@ -128,18 +129,23 @@ class Execution:
         return Result.of_table(self._leaf.table(), self._explained_later)
 
     def _picked(self, root: PassThrough) -> Result:
-        """Columns of the only operator as it delivers them."""
+        """Columns of the only leaf as it delivers them."""
         leaf, control = self._leaf, self._around.control
         columns = list(dict.fromkeys(column for _, column in root.columns))
-        places = [columns.index(column) for _, column in root.columns]
+        place_of = {column: place for place, column in enumerate(columns)}
+        places = [place_of[column] for _, column in root.columns]
         fields = [pa.field(name, leaf.schema.field(column).type) for name, column in root.columns]
         schema = pa.schema(fields)
 
         def batches() -> Iterator[pa.RecordBatch]:
+            skip = root.skip
             for batch in leaf.scan(columns, None):
                 control.check()
+                skipped, skip = min(skip, batch.num_rows), max(0, skip - batch.num_rows)
                 arrays = [batch.column(place) for place in places]
-                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+                made = pa.RecordBatch.from_arrays(arrays, schema=schema)
+                for begin in range(skipped, made.num_rows, BATCH_ROWS):
+                    yield made.slice(begin, BATCH_ROWS)
 
         return Result(schema, batches(), self._explained_later)
 
@@ -181,4 +187,7 @@ class Execution:
         for batch in self.result().batches() if run else ():
             rows += batch.num_rows
         spent = (time.perf_counter() - begun) * 1000
-        return self._leaf.operator({"rows": rows, "time_ms": spent}, run)
+        told: dict[str, Any] = {"rows": rows, "time_ms": spent}
+        if isinstance(root, PassThrough):
+            told["Projections"] = list(dict.fromkeys(column for _, column in root.columns))
+        return self._leaf.operator(told, run)

@@ -21,8 +21,9 @@ from ...store.aggregates import LightweightAggregates
 from ...store.prune import AllOf, Prune
 from ...store.segment import ScanMetrics
 from ..binding.tree_aggregates import one_row, one_row_schema, result_table
-from ..conditions.pushed_filters import split_filter
-from ..conditions.ranges import describe, half_open, range_text
+from ..conditions.exact_filters import exact_filter
+from ..conditions.pushed_filters import Split, split_filter
+from ..conditions.ranges import TICK_MAX, TICK_MIN, describe, half_open, range_text
 from ..contract.cancellation import QueryControl
 from ..contract.explanation import Operator
 from ..plan.nodes import Scan, TreeAggregate
@@ -66,7 +67,12 @@ class StreamRelation:
         self, columns: Sequence[str] | None, filter: pc.Expression | None
     ) -> Iterator[pa.RecordBatch]:
         """Events of the range that satisfy the filter, in time order."""
-        split = split_filter(filter, self._snapshot.schema)
+        if self._node.applied:
+            assert filter is None  # from whom?  nothing stands above
+            rest = exact_filter(self._node.prune or AllOf(()), self._snapshot.schema)
+            split = Split(TICK_MIN, TICK_MAX, None, rest)
+        else:
+            split = split_filter(filter, self._snapshot.schema)
         low, high = max(self._node.low, split.low), min(self._node.high, split.high)
         if low > high:
             return
@@ -118,7 +124,7 @@ class StreamRelation:
             ("range", range_text(self._node.low, self._node.high, schema)),
             ("columns", columns),
             ("prune", describe(self._node.prune, schema)),
-            ("filter", " and ".join(_listed(executor.get("Filters"))) or None),
+            ("filter", self._filter_text(executor)),
             ("limit", self._node.limit),
             ("index", self._index.details() if self._index is not None else None),
             ("indexes_unavailable", (self._indexes and self._indexes.trouble()) or None),
@@ -132,6 +138,11 @@ class StreamRelation:
                 *figures_of(self._metrics),
             )
         return Operator("Scan", known, actual)
+
+    def _filter_text(self, executor: dict[str, Any]) -> str | None:
+        if self._node.applied:
+            return describe(self._node.prune, self._snapshot.schema)
+        return " and ".join(_listed(executor.get("Filters"))) or None
 
 
 class AggregateRelation:

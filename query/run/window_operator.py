@@ -19,7 +19,7 @@ from ...errors import InvalidArgument
 from ...schema import StreamSchema
 from ..conditions.ranges import half_open
 from ..contract.explanation import Operator
-from ..plan.nodes import QueryPlan, Relational, Scan, WindowAggregate, WindowedEvents
+from ..plan.nodes import PassThrough, QueryPlan, Relational, Scan, WindowAggregate, WindowedEvents
 from ..sql.rendering import identifier
 from ..windows.aggregation import (
     IndexAggregation,
@@ -111,6 +111,10 @@ class _Events:
 def _of_columns(plan: QueryPlan, columns: Sequence[str], schema: StreamSchema) -> QueryPlan:
     """The query of events, asked for some of its columns."""
     root = plan.root
+    if isinstance(root, PassThrough):
+        known = dict(root.columns)
+        picked = tuple((name, known[name]) for name in columns)
+        return replace(plan, root=replace(root, columns=picked))
     assert isinstance(root, Relational)
     listed = ", ".join(map(identifier, columns))
     sql = f'SELECT {listed} FROM ({root.sql}) AS "events"'

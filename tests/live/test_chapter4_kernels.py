@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from chronicle.live.kernels.filters import compact, norm_below
+from chronicle.live.kernels.partial_matches import follow
 from chronicle.live.kernels.sliding import sliding_max, sliding_sum
 from chronicle.live.kernels.window_join import join_near, window_join
 
@@ -75,3 +76,61 @@ def test_points_that_are_near() -> None:
     pairs = set(zip(left[:n].tolist(), right[:n].tolist(), strict=True))
     assert pairs == set(zip(*(side.tolist() for side in np.nonzero(far < 0.3)), strict=True))
     assert join_near(a, b, 0.3, 16, np.zeros(16), left[:3], right[:3]) == n
+
+
+def followed(values: list[float], window: int, near: list[float], loop: list[float], once: bool):
+    """Matches by the definition: first and last event of each."""
+    open_: list[tuple[int, int, float]] = []  # first event, state, last value
+    found = []
+    for i, x in enumerate(values):
+        left = []
+        for first, state, last in open_:
+            if first <= i - window:
+                continue
+            stays = True
+            if abs(np.float32(last - x)) < near[state]:
+                stays = not once
+                if state + 1 == len(near):
+                    found.append((first, i))
+                else:
+                    left.append((first, state + 1, x))
+            elif abs(np.float32(last - x)) < loop[state]:
+                last = x
+            if stays:
+                left.append((first, state, last))
+        open_ = [*left, (i, 0, x)]
+    return found
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_partial_matches_are_followed_as_by_the_definition(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    states, once = int(rng.integers(1, 4)), bool(seed % 2)
+    values = rng.integers(0, 40, int(rng.integers(0, 120))).astype(np.float32)
+    window = int(rng.integers(1, 30))
+    near = rng.choice([1.0, 2.0], states).astype(np.float32)
+    loop = (near + rng.choice([0.0, 2.0], states) if once else np.zeros(states)).astype(np.float32)
+    wanted = followed(values.tolist(), window, near.tolist(), loop.tolist(), once)
+    room = 20_000
+    last, begin = np.zeros((states, room), np.float32), np.zeros((states, room), np.int64)
+    span, found = np.zeros((states, 2), np.int64), np.zeros(2, np.int64)
+    shift = np.zeros(states, np.float32)
+    assert follow(values, window, near, shift, loop, once, last, begin, span, found)
+    assert found.tolist() == [len(wanted), sum(first + end for first, end in wanted)]
+
+
+def test_partial_matches_close_up_when_their_room_is_used() -> None:
+    values = np.random.default_rng(2).integers(0, 9, 5000).astype(np.float32)
+    near = np.array([0.5, 0.5], np.float32)
+    none = np.zeros(2, np.float32)
+    answers = []
+    for room in (40, 5000):
+        last, begin = np.zeros((2, room), np.float32), np.zeros((2, room), np.int64)
+        span, found = np.zeros((2, 2), np.int64), np.zeros(2, np.int64)
+        assert follow(values, 20, near, none, none, True, last, begin, span, found)
+        answers.append(found.tolist())
+    assert answers[0] == answers[1]
+    last, begin = np.zeros((1, 4), np.float32), np.zeros((1, 4), np.int64)
+    span, found = np.zeros((1, 2), np.int64), np.zeros(2, np.int64)
+    one = np.zeros(1, np.float32)
+    assert not follow(values, 20, one, one, one, False, last, begin, span, found)

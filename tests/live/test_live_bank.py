@@ -14,7 +14,7 @@ import pytest
 import chronicle
 from chronicle.database import Database
 from chronicle.live.engine import LiveQueries
-from chronicle.store import Store
+from chronicle.store import Store, staging
 from chronicle.store.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.store.memory_files import MemoryFiles
 
@@ -56,10 +56,10 @@ def create(db: Database, i: int, **options: Any) -> None:
 class Stream:
     """Events with time that goes on, some of them late."""
 
-    def __init__(self, db: Database, seed: int) -> None:
+    def __init__(self, db: Database, seed: int, **options: Any) -> None:
         self.random = random.Random(seed)
         self.t = 0
-        db.create_stream("s", SCHEMA, time="t")
+        db.create_stream("s", SCHEMA, time="t", **options)
 
     def append(self, db: Database, count: int, late: float = 0.1, reach: int = 25) -> None:
         r, rows = self.random, []
@@ -316,3 +316,40 @@ def test_statements_while_the_thread_steps(tmp_path: Path) -> None:
         db.run_live(timeout=120)
         check(db)
         assert len(shared(db)) > 4
+
+
+def test_what_a_truncation_drops_is_taken_back_and_a_refresh_changes_nothing() -> None:
+    db = opened(MemoryFiles())
+    stream = Stream(db, 9)
+    for i in range(6):
+        create(db, i)
+    stream.append(db, 150)
+    db.run_live()
+    assert len(shared(db)) == 6
+    before = {name: db.live(name).status()["rows"] for name in NAMES[:6]}
+    for name in NAMES[:6]:
+        db.live(name).refresh()
+        db.live(name).refresh(10, 60)
+    assert {name: db.live(name).status()["rows"] for name in NAMES[:6]} == before
+    source = db.stream("s")._writer("truncate")
+    staging.commit_staged(source, staging.new_job(), [], truncate=True)
+    db.run_live()
+    stream.append(db, 60)
+    db.run_live()
+    check(db)
+    assert sum(db.live(name).status()["retractions"] for name in NAMES[:6]) > 0
+    db.close()
+
+
+def test_retention_takes_nothing_back() -> None:
+    db = opened(MemoryFiles())
+    stream = Stream(db, 6, retention="120")
+    for i in range(6):
+        create(db, i)
+    for at in range(12):
+        stream.append(db, 60, late=0.1 if at % 2 else 0, reach=140)
+        db.run_live()
+        db.stream("s").seal()
+        check(db)
+    assert db.stream("s").snapshot().state.dropped > 0
+    db.close()

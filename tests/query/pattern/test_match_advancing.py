@@ -252,6 +252,22 @@ def test_partitions_are_forgotten() -> None:
     assert stream.input.rows.partitions < 10_000
 
 
+@pytest.mark.parametrize("skip", ["AFTER MATCH SKIP TO NEXT ROW", ""])
+def test_attempts_that_are_open_keep_their_rows(skip: str) -> None:
+    """Over so many steps that rows which nobody needs are really gone."""
+    table = ticks(20_000, keys=3)
+    compiled = over(
+        f"PARTITION BY k ORDER BY t MEASURES A.t AS a, B.t AS b, sum(Z.x) AS s {skip} "
+        "PATTERN (A Z* B) WITHIN 300 DEFINE A AS x > 0.97, B AS x < 0.01",
+        table,
+    )
+    whole = pa.Table.from_batches(list(compiled.run(table.to_batches())))
+    stream = AdvancingMatch(compiled)
+    found = [part.rows for part in (*in_steps(stream, table, 50), stream.finish())]
+    assert rows_of(pa.concat_tables(found)) == rows_of(whole)
+    assert whole.num_rows > 100
+
+
 def test_ids_of_event_selection_are_all_events() -> None:
     table = pa.table({"t": [1, 1, 2, 3], "x": [1, 1, 2, 3]})
     clause = (
