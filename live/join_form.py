@@ -119,6 +119,7 @@ class JoinForm(Combined):
         inner = not bound.outer
         after = [*bound.where, *(bound.on if inner else ())]
         self._shown = self._asked(engine, text, shown, after)
+        self._picked = None if after else _picked(tree, bound)
         self._on = None
         if bound.outer and bound.on:
             self._on = self._asked(engine, text, exp.Select(), bound.on)
@@ -173,12 +174,19 @@ class JoinForm(Combined):
         """Rows of a side with times in a range."""
         side = self._bound.sides[number]
         bounds = half_open(low, high) if low <= high else (0, 0)
-        table = self._sides[number].over(moment[side.stream], *bounds).arrow()
-        ticks = ticks_of(table, TIME)
         keys = tuple(f"#key{i}" for i in range(len(side.keys)))
-        return SideRows(
-            ticks, ranks(ticks), table.select([*self._names[number], *keys, TIME]), keys
-        )
+        names = [*self._names[number], *keys, TIME]
+        if side.conditions:
+            table = self._sides[number].over(moment[side.stream], *bounds).arrow().select(names)
+        else:  # as it is stored, without the executor
+            found = [str(side.attribute(key)) for key in side.keys]
+            stored = [*self._names[number], *found, side.schema.time]
+            read = list(dict.fromkeys(stored))
+            schema = pa.schema([side.schema.arrow.field(name) for name in read])
+            batches = list(moment[side.stream].scan(*bounds, read))
+            table = pa.Table.from_batches(batches, schema).select(stored).rename_columns(names)
+        ticks = ticks_of(table, TIME)
+        return SideRows(ticks, ranks(ticks), table, keys)
 
     def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
         """Pairs with their later event in a range, and rows alone."""
@@ -230,15 +238,18 @@ class JoinForm(Combined):
         )
         order = np.lexsort((rights, lefts, times))
         pairs, times = Pairs(lefts[order], rights[order]), times[order]
-        table = self._shown.of(left.table, right.table, pairs, times)
-        kept = table.column(ROW).to_numpy()
-        lefts, rights, times = pairs.left[kept], pairs.right[kept], times[kept]
+        lefts, rights = pairs
+        if self._picked is not None:
+            takes = pa.array(lefts), pa.array(rights, mask=rights < 0)
+            sides = left.table, right.table
+            columns = [sides[side].column(name).take(takes[side]) for side, name in self._picked]
+            table = pa.table(columns, names=list(self.columns))
+        else:
+            table = self._shown.of(left.table, right.table, pairs, times)
+            kept = table.column(ROW).to_numpy()
+            lefts, rights, times = lefts[kept], rights[kept], times[kept]
         lonely = rights < 0
-        places = np.where(lonely, 0, rights)
-        other = [
-            np.append(values, 0)[np.minimum(places, len(right))]
-            for values in (right.tick, right.rank)
-        ]
+        other = [np.append(values, 0)[rights] for values in (right.tick, right.rank)]
         names = digests(
             self._seed,
             [
@@ -319,6 +330,18 @@ class JoinForm(Combined):
             ("state", "incremental: events that others can still meet are kept; one with late "
              "events, or after a restart, those within reach are read again"),
         ]  # fmt: skip
+
+
+def _picked(tree: Any, bound: BoundJoin) -> list[tuple[int, str]] | None:
+    """Side and attribute of each projection, where they are nothing but columns."""
+    found = []
+    for node in tree.expressions:
+        column = node.unalias()
+        side = bound.side_of(column) if isinstance(column, exp.Column) else None
+        if side is None:
+            return None
+        found.append((side, str(bound.sides[side].attribute(column))))
+    return found
 
 
 def _later(ticks: IntArray, by: int) -> IntArray:

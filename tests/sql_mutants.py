@@ -232,7 +232,7 @@ SQL_MUTANTS = [
     (
         "columns are picked in whatever order rows come",
         "query",
-        "if order is not None and not _delivered(order, picked, operator):",
+        "if order is not None and not _delivered(order, picked, ordered_by):",
         "if False:",
         "test_match_shortcuts.py",
     ),

@@ -172,6 +172,9 @@ def plan_intervals(
         Milliseconds of what was done before.
     near, locate
         See :func:`plan_match`.
+    evaluating : bool
+        Whether events may be looked at for terms that have no index; where the replay itself is as
+        cheap as that, it never pays.
     """
     trouble = "" if context.indexes is None else context.indexes.trouble()
     plan = ReplayPlan(

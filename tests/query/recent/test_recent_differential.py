@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,7 +24,6 @@ from ... import oracles_recent as oracle
 
 NIGHTLY = os.environ.get("CHRONICLE_HYPOTHESIS") == "nightly"
 CASES = 400 if NIGHTLY else 16
-NARROWED: Counter[str] = Counter()
 ORDERS = ("eager", "live_first", "archive_first", "both")
 SCHEMA = pa.schema([("t", pa.int64()), ("id", pa.int64()), ("k", pa.string()), ("x", pa.int64())])
 
@@ -39,12 +37,6 @@ def narrowed_always() -> Iterator[None]:
         (recent_side, "READ_GAP", 0),
     ]
 
-    def counted(*arguments: Any) -> Any:
-        found = narrowing.narrow(*arguments)
-        NARROWED["intervals" if found.replay else "ranges" if found.part else "whole"] += 1
-        return found
-
-    patched.append((recent_side, "narrow", counted))
     before = [(module, name, getattr(module, name)) for module, name, _ in patched]
     for module, name, value in patched:
         setattr(module, name, value)
@@ -257,7 +249,23 @@ def test_all_orders_give_the_rows_of_the_definitions(db: Any, seed: int) -> None
             assert found == wanted, f"seed {seed}\n{asked}\n{rows}"
 
 
-def test_sides_were_narrowed_in_every_way() -> None:
-    """Behind the cases above: a check of the profile, not of the code."""
-    assert NARROWED["intervals"] > CASES
-    assert NARROWED["ranges"] > CASES / 2
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("within", ["", "WITHIN 20"])
+def test_a_match_is_not_cut_to_its_region(db: Any, order: str, within: str) -> None:
+    """A rise that goes on past the live event, and a fall that began before the region."""
+    name = f"cut_{order}_{len(within)}"
+    for stream, values in ((f"{name}_up", range(8)), (f"{name}_down", range(8, 0, -1))):
+        rows = [{"t": t, "id": t, "k": "p", "x": x} for t, x in enumerate(values)]
+        db.create_stream(stream, SCHEMA, time="t").append(pa.Table.from_pylist(rows, SCHEMA))
+    one = db.create_stream(f"{name}_one", SCHEMA, time="t")
+    one.append(pa.Table.from_pylist([{"t": 3, "id": 0, "k": "p", "x": 0}], SCHEMA))
+    rise = f"""{name}_up MATCH_RECOGNIZE (MEASURES FIRST(t) AS b, LAST(t) AS e {{}} MATCH
+      PATTERN (A B+) {within} DEFINE B AS x > PREV(x)) AS a"""
+    asked = f"SELECT /*+ recent({order}) */ a.b, a.e FROM {name}_one l RECENT JOIN {rise} WITHIN 3"
+    assert db.sql(asked.format("MAXIMAL")).fetchall() == []
+    assert db.sql(asked.format("INCREMENTAL")).fetchall() == [(0, 1), (0, 2)]
+    fall = f"""{name}_down MATCH_RECOGNIZE (MEASURES FIRST(t) AS b, LAST(t) AS e {{}} MATCH
+      PATTERN (A B+) {within} DEFINE B AS x < PREV(x)) AS l"""
+    asked = f"SELECT /*+ recent({order}) */ l.b, l.e FROM {fall} RECENT JOIN {name}_one a WITHIN 2"
+    assert db.sql(asked.format("INCREMENTAL")).fetchall() == []
+    assert db.sql(asked.format("MAXIMAL")).fetchall() == []
