@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import pickle
 import random
 from collections.abc import Iterator
 from decimal import Decimal
@@ -16,6 +17,7 @@ import pytest
 
 import chronicle
 from chronicle.query.plan import nodes, planner
+from chronicle.query.plan.division import divide
 from chronicle.query.sql.dialect import parse_statement
 from chronicle.query.statement_cache import StatementCache
 
@@ -241,3 +243,18 @@ def test_a_query_over_windows_reads_such_rows(db: Any, monkeypatch: pytest.Monke
         "GROUP BY window_start, k ORDER BY window_start, k"
     )
     compare(db, monkeypatch, text)
+
+
+def test_parts_of_such_a_query_have_its_rows(tmp_path: Path) -> None:
+    with chronicle.open(tmp_path / "parts") as db:
+        table = pa.table({"t": np.arange(900_000), "x": np.arange(900_000) % 7 * 0.5})
+        stream = db.create_stream("s", table.schema, "t")
+        stream.append(table)
+        text = "SELECT x AS y, t FROM s WHERE x >= 1.5 AND t >= 5000 AND t < 890000"
+        engine = db._query_engine()
+        plan = engine.plan(parse_statement(text), text)
+        assert isinstance(plan.root, nodes.PassThrough)
+        parts = divide(plan, engine.catalog.snapshot, lambda _: 3).parts
+        assert len(parts) > 1
+        found = [engine.run_plan(pickle.loads(pickle.dumps(p.plan))).arrow() for p in parts]
+        assert pa.concat_tables(found).combine_chunks() == db.sql(text).arrow().combine_chunks()
