@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -48,8 +49,7 @@ LARGE = 500
 ABSENCES_MAX = 32
 
 
-@dataclass(frozen=True)
-class Edge:
+class Edge(NamedTuple):
     """A way from one consumed event to the next, or to the end of the match."""
 
     target: int
@@ -135,6 +135,7 @@ def _closure(
     by_target: dict[int, list[Edge]] = {}
     seen: set[tuple[int, frozenset[int], int, int]] = set()
     stack: list[tuple[int, frozenset[int], int, int]] = [(start, frozenset(), 0, 0)]
+    push, instructions = stack.append, program.instructions
     while stack:
         state = stack.pop()
         if state in seen:
@@ -145,38 +146,38 @@ def _closure(
         if len(edges) > EDGES_MAX or len(seen) > STEPS_MAX:
             raise _too_many()
         at, fresh, anchor, absent = state
-        step = program.instructions[at]
-        if step.op in ("MATCH", "ACCEPT"):
-            target = position_of[at] if step.op == "MATCH" else ACCEPT
-            edge = Edge(target, anchor, absent)
+        step = instructions[at]
+        op = step.op
+        if op == "SPLIT":  # the most frequent first: a large pattern comes by a million of them
+            push((step.other, fresh, anchor, absent))
+            push((step.target, fresh, anchor, absent))
+        elif op in ("MATCH", "ACCEPT"):
+            target = position_of[at] if op == "MATCH" else ACCEPT
             before = by_target.setdefault(target, [])
-            weaker = any(
+            if not before or not any(
                 e.anchor & anchor == e.anchor and e.absent & absent == e.absent for e in before
-            )
-            if not weaker:
+            ):
+                edge = Edge(target, anchor, absent)
                 before.append(edge)
                 edges.append(edge)
-        elif step.op == "SPLIT":
-            stack.append((step.other, fresh, anchor, absent))
-            stack.append((step.target, fresh, anchor, absent))
-        elif step.op == "JUMP":
-            stack.append((step.target, fresh, anchor, absent))
-        elif step.op == "ENTER":
-            stack.append((at + 1, fresh | {step.loop}, anchor, absent))
-        elif step.op == "AGAIN":
+        elif op == "JUMP":
+            push((step.target, fresh, anchor, absent))
+        elif op == "ENTER":
+            push((at + 1, fresh | {step.loop}, anchor, absent))
+        elif op == "AGAIN":
             if step.loop in fresh:  # the iteration consumed nothing: leave the loop
-                stack.append((at + 1, fresh - {step.loop}, anchor, absent))
+                push((at + 1, fresh - {step.loop}, anchor, absent))
             else:
-                stack.append((step.target, fresh, anchor, absent))
-        elif step.op == "START":
-            stack.append((at + 1, fresh, anchor | ANCHOR_START, absent))
-        elif step.op == "END":
-            stack.append((at + 1, fresh, anchor | ANCHOR_END, absent))
+                push((step.target, fresh, anchor, absent))
+        elif op == "START":
+            push((at + 1, fresh, anchor | ANCHOR_START, absent))
+        elif op == "END":
+            push((at + 1, fresh, anchor | ANCHOR_END, absent))
         else:  # ABSENT
             bits = 0
             for name in step.names:
                 bits |= 1 << absence_bit[name]
-            stack.append((at + 1, fresh, anchor, absent | bits))
+            push((at + 1, fresh, anchor, absent | bits))
     return tuple(edges)
 
 

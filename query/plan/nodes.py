@@ -98,7 +98,7 @@ class Scan:
     high: int
     prune: Prune | None = None
     exact: bool = True
-    decided: bool = True
+    decided: bool = False
     applied: bool = False
     limit: int | None = None
 

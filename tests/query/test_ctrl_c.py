@@ -10,6 +10,7 @@ from pathlib import Path
 CTRL_C = """
 import os, random, signal, sys, threading, time
 import chronicle, pyarrow as pa
+signal.signal(signal.SIGINT, signal.default_int_handler)  # tests may run in the background
 db = chronicle.open(sys.argv[1])
 db.create_stream("s", pa.schema([("t", pa.int64())]), "t").append(
     pa.table({"t": list(range(200_000))}))
@@ -47,6 +48,7 @@ def test_ctrl_c_ends_a_query_and_nothing_else(tmp_path: Path) -> None:
     script.write_text(
         "import os, signal, sys, threading\n"
         "import chronicle, pyarrow as pa\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "db = chronicle.open(sys.argv[1])\n"
         "s = db.create_stream('s', pa.schema([('t', pa.int64())]), 't')\n"
         "s.append(pa.table({'t': list(range(200_000))}))\n"

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers need Li
 
 MEMORY = 256 << 20
 EVENTS = 200_000
-LONG = 1_500_000
+LONG = 4_000_000
 STRANGE = Path(__file__).parent.parent / "isolation"
 
 

@@ -165,6 +165,10 @@ class FakeDatabase:
     def live(self, name: str) -> Any:
         return SimpleNamespace(status=lambda: {"state": "running", "lag_ms": 5.0, "rows": 1})
 
+    @property
+    def live_statements(self) -> Any:
+        return SimpleNamespace(figures=lambda name: {"steps": 1.0, "step_seconds": 0.5})
+
     def snapshot(self, name: str) -> Any:
         self.stream(name)
         return FakeSnapshot(self.version)
