@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -49,7 +48,8 @@ LARGE = 500
 ABSENCES_MAX = 32
 
 
-class Edge(NamedTuple):
+@dataclass(frozen=True)
+class Edge:
     """A way from one consumed event to the next, or to the end of the match."""
 
     target: int
