@@ -308,10 +308,10 @@ QUERY_MUTANTS = [
     (
         "later alternatives are preferred",
         "query",
-        "            stack.append((step.other, fresh, anchor, absent))\n"
-        "            stack.append((step.target, fresh, anchor, absent))\n",
-        "            stack.append((step.target, fresh, anchor, absent))\n"
-        "            stack.append((step.other, fresh, anchor, absent))\n",
+        "            push((step.other, fresh, anchor, absent))\n"
+        "            push((step.target, fresh, anchor, absent))\n",
+        "            push((step.target, fresh, anchor, absent))\n"
+        "            push((step.other, fresh, anchor, absent))\n",
         "pattern/test_pattern_text.py::test_edges_keep_the_preference_order",
     ),
     (

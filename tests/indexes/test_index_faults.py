@@ -309,12 +309,13 @@ def test_a_flipped_bit_in_a_run(tmp_path: Path, caplog: pytest.LogCaptureFixture
         path = tmp_path / "s"
         shutil.copytree(tmp_path / "base", path)
         _flip(directory(path) / table.name, random_.randrange(size))
+        caplog.clear()
         with chronicle.open(path, "r") as database:
             same(database)
         with chronicle.open(path) as database:
             same(database)
             found = [str(problem) for problem in database.check().problems]
-            named += bool(found)
+            named += bool(found) or "built anew" in caplog.text  # RocksDB came by it, or did not
             told = database.stream("s").indexes()
             for index in told:
                 assert (index["state"] == "damaged") == (index["problem"] is not None)
