@@ -260,14 +260,24 @@ def _matches(
 ) -> Division:
     assert leaf.replay is not None
     split = split_match(snapshot, leaf.compiled, leaf.replay, wanted)
-    reason = split.reason
-    if leaf.replay.reason:
-        reason = f"{reason}; the whole stream is replayed: {leaf.replay.reason}"
-    if split.parts == (None,):
+    return _of_split(plan, leaf, leaf.replay, split.parts, split.reason)
+
+
+def _of_split(
+    plan: QueryPlan,
+    leaf: Match | SituationMatch,
+    replay: ReplayPlan,
+    found: tuple[Any, ...],
+    reason: str,
+) -> Division:
+    """Parts of a clause; ``(None,)`` where it cannot be divided."""
+    if replay.reason:
+        reason = f"{reason}; the whole stream is replayed: {replay.reason}"
+    if found == (None,):
         return _whole(plan, reason)
     parts = tuple(
         Part(_with_leaf(plan, replace(leaf, replay=None, part=part)), part.ticks, part.describe())
-        for part in split.parts
+        for part in found
         if part is not None
     )
     return Division("match" if parts else "none", parts, reason)
@@ -280,17 +290,7 @@ def _situations(
         return _whole(plan, "few events are read")
     assert leaf.replay is not None
     split = split_situations(snapshot, leaf.compiled, leaf.replay, wanted)
-    reason = split.reason
-    if leaf.replay.reason:
-        reason = f"{reason}; the whole stream is replayed: {leaf.replay.reason}"
-    if split.parts == (None,):
-        return _whole(plan, reason)
-    parts = tuple(
-        Part(_with_leaf(plan, replace(leaf, replay=None, part=part)), part.ticks, part.describe())
-        for part in split.parts
-        if part is not None
-    )
-    return Division("match" if parts else "none", parts, reason)
+    return _of_split(plan, leaf, leaf.replay, split.parts, split.reason)
 
 
 def _recent(plan: QueryPlan, leaf: RecentJoin, snapshot: Snapshot, count: int) -> Division:
